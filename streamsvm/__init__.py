@@ -1,0 +1,34 @@
+"""streamsvm: support-vector machines trained on data larger than memory, with a certificate."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamsvm.data.dataset import open_dataset as open  # noqa: A004
+    from streamsvm.data.sources import ingest
+    from streamsvm.estimators import LinearSVC
+    from streamsvm.models import load
+
+__version__ = "0.1.0"
+__all__ = ["LinearSVC", "__version__", "ingest", "load", "open"]
+
+_PLACES = {
+    "open": ("streamsvm.data.dataset", "open_dataset"),
+    "ingest": ("streamsvm.data.sources", "ingest"),
+    "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
+    "load": ("streamsvm.models", "load"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import streamsvm` is fast."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'streamsvm' has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,83 @@
+"""Rows that a caller holds in memory, given to solvers as if they were on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from streamsvm.data.dataset import split_rows
+from streamsvm.numeric.scaling import Scaling
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
+
+CHUNK_BYTES = 8 << 20
+
+
+class ArrayDataset:
+    """NumPy rows (n, d) or a CSR matrix, with codes y; converted to float32 a chunk at a time, never copied whole."""
+
+    on_disk = False
+    scaling: Scaling | None = None
+
+    def __init__(
+        self, X: npt.NDArray[Any] | csr_array, y: npt.NDArray[np.int32] | None, classes: npt.NDArray[Any] | None,
+        sample_weight: F64 | None = None, name: str = "X",
+    ) -> None:  # fmt: skip
+        self.X, self.y, self.classes, self.sample_weight, self.name = X, y, classes, sample_weight, name
+        self.n_rows, self.n_features = (int(n) for n in X.shape)
+        self.feature_names: tuple[str, ...] | None = None
+        self.class_counts = None if y is None or classes is None else np.bincount(y, minlength=len(classes))
+        self.nbytes = 8 * X.nnz if isinstance(X, csr_array) else 4 * self.n_rows * self.n_features
+        step = max(1, CHUNK_BYTES * self.n_rows // max(1, self.nbytes))
+        self.chunk_starts: I64 = np.append(np.arange(0, self.n_rows, step), self.n_rows).astype(np.int64)
+        self.fingerprint = hashlib.sha256(f"{id(X)} {X.shape}".encode()).hexdigest()
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks."""
+        return len(self.chunk_starts) - 1
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are sparse."""
+        return isinstance(self.X, csr_array)
+
+    def read(self, index: int) -> Rows:
+        """Chunk `index`, float32. InputError for values that are not finite."""
+        start, stop = int(self.chunk_starts[index]), int(self.chunk_starts[index + 1])
+        weight = None if self.sample_weight is None else self.sample_weight[start:stop]
+        y = None if self.y is None else self.y[start:stop]
+        return Rows(start, self._convert(self.X[start:stop], start), y, weight)
+
+    def tiles(self, index: int) -> Iterator[Rows]:
+        """Chunk `index` in tiles."""
+        return split_rows(self.read(index))
+
+    def take(self, rows: npt.ArrayLike) -> Rows:
+        """Rows by number."""
+        wanted = np.asarray(rows, np.int64)
+        X = self._convert(self.X[wanted], -1)
+        pick = [None if v is None else v[wanted] for v in (self.y, self.sample_weight)]
+        return Rows(-1, X, pick[0], pick[1])
+
+    def advise(self, index: int) -> None:
+        """Nothing to read ahead."""
+
+    def stream_bytes(self) -> int:
+        """Memory of a chunk's float32 copy."""
+        return 2 * CHUNK_BYTES + 8 * self.n_features
+
+    def _convert(self, X: Any, start: int) -> Matrix:
+        if isinstance(X, csr_array):
+            values = X.data.astype(np.float32)
+            matrix: Matrix = CsrRows(values, X.indices.astype(np.int32), X.indptr.astype(np.int64), self.n_features)
+        else:
+            matrix = values = np.array(X, dtype=np.float32, order="C")
+        if not np.isfinite(values).all():
+            raise InputError(f"{self.name}: contains NaN, infinity or a value too large for float32, near row {max(start, 0) + 1}")
+        return matrix

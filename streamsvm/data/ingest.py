@@ -1,0 +1,218 @@
+"""Files and arrays -> a dataset on disk: streamed, in bounded memory, shuffled once, whole or not at all.
+
+Two reads: the source is set aside in runs while its shape, classes and feature ranges are found; then the runs are
+permuted, scaled, coded and written. (Distributed shuffles fail on full disks and paused workers; this one is local.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.dataset import Dataset, open_dataset, permute
+from streamsvm.data.rows import SourceRows
+from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
+from streamsvm.data.spill import Spill, as_matrix, to_dense, to_sparse
+from streamsvm.data.writer import DatasetWriter, Shape, new_folder
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+
+DENSE_FROM = 1 / 3  # above this share of non-zeros, dense rows are smaller or as small, and faster
+MOST_CLASSES = 100_000
+
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """How a dataset is laid out. layout: dense, sparse or None (by density); shuffle: a seed, or None to keep the order.
+
+    Rows with query ids keep their order, so that queries stay together.
+    """
+
+    layout: str | None = None
+    chunk_bytes: int | None = None
+    codec: str = "crc32c"
+    scale: str = "none"
+    shuffle: int | None = 0
+    needs_two_classes: bool = True
+
+
+@dataclass
+class _Survey:
+    """What the first read finds out."""
+
+    n_rows: int = 0
+    n_features: int = 0
+    n_items: int = 0
+    longest_row: int = 0
+    fields: set[str] = field(default_factory=set)
+    labels: set[float] = field(default_factory=set)
+    texts: dict[str, int] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+    statistics: FeatureStatistics | None = None
+
+    def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, npt.NDArray[Any]]]:
+        """Take note of rows; return them as they are to be set aside."""
+        X = as_matrix(rows.X)
+        vectors = {n: v for n in ("sample_weight", "qid") if (v := getattr(rows, n)) is not None}
+        if rows.labels is not None:
+            vectors["label"] = self._number_labels(rows.labels)
+        if self.n_rows and set(vectors) != self.fields:
+            raise InputError(f"{name}: some rows have {', '.join(sorted(set(vectors) ^ self.fields))}, others do not")
+        self.fields = set(vectors)
+        self.n_rows += rows.n_rows
+        self.n_features = max(self.n_features, X.shape[1])
+        self.feature_names = rows.feature_names
+        self._count_items(X)
+        if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
+            raise InputError(f"{name}: more than {MOST_CLASSES:,} different labels; a class or rank is expected")
+        return X, vectors
+
+    def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        values, codes = np.unique(labels, return_inverse=True)
+        if labels.dtype.kind == "f":
+            self.labels.update(values.tolist())
+            return labels
+        numbers = [self.texts.setdefault(text, len(self.texts)) for text in values.tolist()]
+        return np.asarray(numbers, np.float64)[codes]
+
+    def _count_items(self, X: Matrix) -> None:
+        if isinstance(X, CsrRows):
+            self.n_items += len(X.data)
+            self.longest_row = max(self.longest_row, int(np.diff(X.indptr).max(initial=0)))
+            if self.statistics:
+                self.statistics.grow(self.n_features)
+                self.statistics.add_values(X.indices, X.data.astype(np.float64))
+            return
+        counts = np.count_nonzero(X, axis=1)
+        self.n_items += int(counts.sum())
+        self.longest_row = max(self.longest_row, int(counts.max(initial=0)))
+        if self.statistics:
+            self.statistics.grow(self.n_features)
+            self.statistics.add_dense(X.astype(np.float64))
+
+    def classes(self) -> npt.NDArray[Any] | None:
+        """Return the labels that occur, sorted."""
+        if "label" not in self.fields:
+            return None
+        if self.texts:
+            return np.array(sorted(self.texts))
+        values = np.array(sorted(self.labels))
+        return values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
+
+    def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+        """Return labels as they were set aside, coded by class."""
+        if self.texts:
+            rank = np.empty(len(self.texts), np.int32)
+            rank[[self.texts[text] for text in sorted(self.texts)]] = np.arange(len(self.texts))
+            return rank[labels.astype(np.int64)]
+        return np.searchsorted(np.array(sorted(self.labels)), labels).astype(np.int32)
+
+
+def write_dataset(
+    pieces: Iterator[SourceRows], destination: str | Path, name: str, expected_bytes: int,
+    options: IngestOptions, report: Report = lambda n_rows: None,
+) -> Dataset:  # fmt: skip
+    """Write the rows of a source, called `name` in messages, as a dataset at `destination`, and open it.
+
+    expected_bytes: about how large the rows are (a guess that is wrong costs time, not memory). report is told the
+    rows read so far. Raises InputError for bad input; then nothing is left at the destination.
+    """
+    if options.scale not in KINDS:
+        raise InputError(f"scale {options.scale!r}: choose from {', '.join(KINDS)}")
+    destination = Path(destination)
+    with new_folder(destination) as folder, TemporaryDirectory(prefix="spill", dir=folder) as spill_folder:
+        survey = _Survey(statistics=None if options.scale == "none" else FeatureStatistics.start())
+        spill = _set_aside(pieces, Path(spill_folder), survey, name, expected_bytes, options, report)
+        _check(survey, name, options)
+        scaling = None
+        if survey.statistics is not None:
+            scaling = survey.statistics.scaling(options.scale, survey.n_rows)
+        _write(spill, folder, survey, scaling, name, options)
+    return open_dataset(destination)
+
+
+def _set_aside(
+    pieces: Iterator[SourceRows], folder: Path, survey: _Survey, name: str, expected_bytes: int,
+    options: IngestOptions, report: Report,
+) -> Spill:  # fmt: skip
+    spill: Spill | None = None
+    for rows in pieces:
+        if spill is None:
+            spill = Spill(folder, None if rows.qid is not None else options.shuffle, expected_bytes)
+        spill.add(*survey.add(rows, name))
+        report(survey.n_rows)
+    if spill is None or not survey.n_rows:
+        raise InputError(f"{name}: no rows")
+    spill.split_large_runs()
+    return spill
+
+
+def _check(survey: _Survey, name: str, options: IngestOptions) -> None:
+    classes = survey.classes()
+    if options.needs_two_classes and classes is not None and len(classes) < 2:
+        raise InputError(f"{name}: one class only: every row has the label {classes[0]}")
+    if not survey.n_items:
+        raise InputError(f"{name}: every feature of every row is zero")
+
+
+def _write(
+    spill: Spill, folder: Path, survey: _Survey, scaling: Scaling | None, name: str, options: IngestOptions
+) -> None:
+    sparse = _is_sparse(spill, survey, options)
+    if sparse and scaling is not None and np.any(scaling.offset):
+        raise InputError(f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs")
+    shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse)
+    classes = survey.classes()
+    fields = tuple("y" if n == "label" else n for n in survey.fields)
+    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec)
+    counts = np.zeros(0 if classes is None else len(classes), np.int64)
+    for run in range(len(spill.run_bytes)):
+        part, order = spill.read_shuffled(run)
+        X = _scale(_lay_out(part.X, survey.n_features, sparse), scaling)
+        vectors = dict(part.vectors)
+        if "label" in vectors:
+            vectors["y"] = survey.codes(vectors.pop("label"))
+            counts += np.bincount(vectors["y"], minlength=len(counts))
+        writer.append(Rows(0, permute(X, order), **{n: v[order] for n, v in vectors.items()}))
+    meta = {
+        "classes": None if classes is None else classes.tolist(),
+        "class_counts": counts.tolist(),
+        "feature_names": survey.feature_names,
+        "shuffle": spill.seed,
+        "source": name,
+    }
+    writer.finish(meta, scaling)
+
+
+def _is_sparse(spill: Spill, survey: _Survey, options: IngestOptions) -> bool:
+    if options.layout is not None:
+        return options.layout == "sparse"
+    return spill.dense_features is None and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
+
+
+def _lay_out(X: Matrix, n_features: int, sparse: bool) -> Matrix:
+    if isinstance(X, CsrRows):
+        return CsrRows(X.data, X.indices, X.indptr, n_features) if sparse else to_dense(X, n_features)
+    return to_sparse(X) if sparse else X
+
+
+def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
+    if scaling is None:
+        return X
+    if isinstance(X, CsrRows):
+        data = (X.data * scaling.factor[X.indices]).astype(np.float32)
+        return CsrRows(data, X.indices, X.indptr, X.n_features)
+    return ((X - scaling.offset) * scaling.factor).astype(np.float32)
+
+
+def join_names(sources: Sequence[str | Path]) -> str:
+    """Return what messages call several files."""
+    return ", ".join("<stdin>" if str(source) == "-" else str(source) for source in sources)

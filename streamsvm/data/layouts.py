@@ -1,0 +1,212 @@
+"""How the features of a dataset lie on disk: dense rows, or compressed sparse rows.
+
+A chunk is read in *tiles* of about half a MiB, so that a tile is still in the second-level cache when it is computed
+on, and so that streaming a chunk of any size needs a MiB. Where tiles end depends on the rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Protocol
+
+import numpy as np
+
+from streamsvm.data.store import ChunkFile, StoredArray
+from streamsvm.errors import IntegrityError
+from streamsvm.numeric.rows import I32, I64, CsrRows, Matrix
+
+TILE_BYTES = 1 << 19
+TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
+
+
+class Layout(Protocol):
+    """What a dataset needs of its features. Rows are counted over the whole dataset."""
+
+    n_features: int
+    nbytes: int
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Rows in memory of their own, verified."""
+
+    def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
+        """Stream the rows of chunk `index`, verified; a tile's memory is used again for the next."""
+
+    def take(self, index: int, rows: I64) -> Matrix:
+        """Rows of chunk `index` in the order given, in memory of their own."""
+
+    def stream_bytes(self, chunk_rows: int) -> int:
+        """Bytes needed to stream a chunk of so many rows."""
+
+    def advise(self, index: int) -> None:
+        """Ask for chunk `index` to be read ahead."""
+
+
+class DenseLayout:
+    """X of shape (n, d), float32."""
+
+    def __init__(self, X: StoredArray) -> None:
+        self.X = X
+        self.n_features = X.row_items
+        self.nbytes = X.length * X.row_items * 4
+        self._streams = X.is_raw and X.array.dtype == np.float32
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """See Layout."""
+        return np.ascontiguousarray(self.X.read(start, stop), dtype=np.float32)
+
+    def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
+        """See Layout."""
+        if not self._streams:
+            yield from split(self.read(start, stop))
+            return
+        tile_rows = _dense_tile_rows(self.n_features)
+        buffer = np.empty((tile_rows, self.n_features), np.float32)
+        with self.X.file(index) as file:
+            for at in range(start, stop, tile_rows):
+                tile = buffer[: min(tile_rows, stop - at)]
+                file.read(tile.reshape(-1).view(np.uint8))
+                yield tile
+            file.finish()
+
+    def take(self, index: int, rows: I64) -> Matrix:
+        """See Layout."""
+        if not self._streams:
+            first = int(rows.min())
+            return np.asarray(self.read(first, int(rows.max()) + 1))[rows - first]
+        return self.X.read_rows(index, rows, np.ones_like(rows))
+
+    def stream_bytes(self, chunk_rows: int) -> int:
+        """See Layout."""
+        chunk_bytes = chunk_rows * self.n_features * max(4, self.X.array.dtype.itemsize)
+        return TILE_BYTES + 4 * self.n_features if self._streams else 3 * chunk_bytes
+
+    def advise(self, index: int) -> None:
+        """See Layout."""
+        self.X.advise(index)
+
+
+class CsrLayout:
+    """X in AnnData's csr_matrix encoding: data and indices cut into chunks of equally many items, and indptr.
+
+    Chunk k holds the rows whose first item lies in the k-th chunk of `data`; the last row of a chunk may end in the
+    next one, whose first bytes are then read twice and verified by that chunk's own reader.
+    """
+
+    def __init__(self, data: StoredArray, indices: StoredArray, indptr: StoredArray, n_features: int, longest_row: int) -> None:
+        self.data, self.indices, self.indptr = data, indices, indptr
+        self.n_features, self.longest_row = n_features, longest_row
+        self.nbytes = 8 * data.length + 8 * indptr.length
+        self._streams = (
+            data.is_raw
+            and indices.is_raw
+            and data.array.dtype == np.float32
+            and indices.array.dtype == np.int32
+            and data.chunk_rows == indices.chunk_rows
+        )
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """See Layout."""
+        indptr = self._read_indptr(start, stop)
+        first, last = int(indptr[0]), int(indptr[-1])
+        data = np.ascontiguousarray(self.data.read(first, last), dtype=np.float32)
+        indices = self.indices.read(first, last)
+        self._check_indices(indices, start)
+        return CsrRows(data, np.ascontiguousarray(indices, dtype=np.int32), indptr - first, self.n_features)
+
+    def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
+        """See Layout."""
+        if not self._streams:
+            yield from split(self.read(start, stop))
+            return
+        indptr = self._read_indptr(start, stop)
+        size = TILE_ITEMS + self.longest_row
+        data, indices = np.empty(size, np.float32), np.empty(size, np.int32)
+        with ExitStack() as files:
+            data_file, indices_file = (files.enter_context(part.file(index)) for part in (self.data, self.indices))
+            skipped = 4 * (int(indptr[0]) - index * self.data.chunk_rows)
+            if stop > start:
+                data_file.skip(skipped)
+                indices_file.skip(skipped)
+            for a, b in _csr_tiles(indptr):
+                first, n = int(indptr[a]), int(indptr[b] - indptr[a])
+                self._fill(self.data, data_file, index, first, data[:n].view(np.uint8))
+                self._fill(self.indices, indices_file, index, first, indices[:n].view(np.uint8))
+                self._check_indices(indices[:n], start + a)
+                yield CsrRows(data[:n], indices[:n], indptr[a : b + 1] - first, self.n_features)
+            data_file.finish()
+            indices_file.finish()
+
+    def take(self, index: int, rows: I64) -> Matrix:
+        """See Layout."""
+        first_row = int(rows.min())
+        indptr = self._read_indptr(first_row, int(rows.max()) + 1)
+        starts, counts = indptr[rows - first_row], np.diff(indptr)[rows - first_row]
+        taken_indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        if self._streams:
+            data, indices = (part.read_rows(index, starts, counts) for part in (self.data, self.indices))
+        else:
+            whole = self.read(first_row, int(rows.max()) + 1)
+            assert isinstance(whole, CsrRows)
+            at = np.concatenate([np.arange(s, s + c) for s, c in zip(starts - indptr[0], counts, strict=True)])
+            data, indices = whole.data[at], whole.indices[at]
+        self._check_indices(indices, first_row)
+        return CsrRows(data, indices, taken_indptr, self.n_features)
+
+    def stream_bytes(self, chunk_rows: int) -> int:
+        """See Layout."""
+        items = TILE_ITEMS + self.longest_row if self._streams else 3 * self.data.chunk_rows + self.longest_row
+        return 8 * items + 24 * chunk_rows
+
+    def advise(self, index: int) -> None:
+        """See Layout."""
+        self.data.advise(index)
+        self.indices.advise(index)
+
+    def _read_indptr(self, start: int, stop: int) -> I64:
+        indptr: I64 = self.indptr.read(start, stop + 1).astype(np.int64, copy=False)
+        if indptr[0] < 0 or indptr[-1] > self.data.length or np.any(np.diff(indptr) < 0):
+            raise IntegrityError(f"{self.indptr.describe(start // self.indptr.chunk_rows)}: row limits are out of order")
+        return indptr
+
+    def _check_indices(self, indices: I32, row: int) -> None:
+        """Refuse columns that do not exist before a kernel would write there."""
+        if indices.size and (int(indices.max()) >= self.n_features or int(indices.min()) < 0):
+            index = row // max(1, self.indptr.length // max(1, self.indices.n_chunks))
+            raise IntegrityError(
+                f"{self.indices.describe(min(index, self.indices.n_chunks - 1))}: "
+                f"a column outside 0..{self.n_features - 1} near row {row}: the chunk is damaged"
+            )
+
+    def _fill(self, part: StoredArray, file: ChunkFile, index: int, first: int, buffer: np.ndarray) -> None:
+        """Read items from `first` on, the last of them perhaps out of the next chunk."""
+        inside = min(len(buffer), 4 * ((index + 1) * part.chunk_rows - first))
+        file.read(buffer[:inside])
+        if inside < len(buffer):
+            part.read_head(index + 1, buffer[inside:])
+
+
+def split(X: Matrix) -> Iterator[Matrix]:
+    """Cut rows in memory into the tiles in which they would be streamed."""
+    if isinstance(X, CsrRows):
+        for a, b in _csr_tiles(X.indptr):
+            p, q = X.indptr[a], X.indptr[b]
+            yield CsrRows(X.data[p:q], X.indices[p:q], X.indptr[a : b + 1] - p, X.n_features)
+    else:
+        tile_rows = _dense_tile_rows(X.shape[1])
+        for a in range(0, len(X), tile_rows):
+            yield X[a : a + tile_rows]
+
+
+def _dense_tile_rows(n_features: int) -> int:
+    return max(1, TILE_BYTES // (4 * n_features))
+
+
+def _csr_tiles(indptr: I64) -> Iterator[tuple[int, int]]:
+    """Pairs (a, b) of rows with at most TILE_ITEMS items together, or one longer row; at most TILE_ITEMS rows."""
+    a, n = 0, len(indptr) - 1
+    while a < n:
+        b = int(np.searchsorted(indptr, indptr[a] + TILE_ITEMS, side="right")) - 1
+        b = min(max(b, a + 1), a + TILE_ITEMS, n)
+        yield a, b
+        a = b

@@ -1,0 +1,90 @@
+"""Whatever rows come from, opened by its kind: the front door of ingest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamsvm.data.arrays import read_arrays, read_npy
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.data.rows import SourceRows
+from streamsvm.data.tables import Columns, read_csv, read_parquet
+from streamsvm.data.text import read_svmlight
+from streamsvm.machine import default_threads
+from streamsvm.errors import InputError
+
+COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # and how much larger the text is, at a guess
+SUFFIXES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npy": "npy", ".npz": "npy"}
+FORMATS = ("svmlight", "csv", "parquet", "npy")
+
+
+def ingest(
+    source: Any, destination: str | Path, y: Any = None, *, sample_weight: Any = None, qid: Any = None,
+    format: str | None = None, label: str | None = None, columns: Columns | None = None,
+    options: IngestOptions | None = None, report: Report = lambda n_rows: None, **named: Any,
+) -> Dataset:  # fmt: skip
+    """Write files or arrays as a dataset and open it; streamed, in bounded memory, whole or not at all.
+
+    source: a path or several ("-": standard input) of svmlight text, CSV, TSV, Parquet, .npy or .npz (format: by the
+    ending, or one of svmlight, csv, parquet, npy), or rows: NumPy, SciPy sparse, pandas, Dask (with y, and optionally
+    sample_weight and qid). label: the column of a table that holds the labels. named: fields of IngestOptions
+    (layout, chunk_bytes, codec, scale, shuffle). Raises InputError with file, line, column and reason.
+    """
+    chosen = options or IngestOptions(**named)
+    if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
+        paths = [source] if _is_path(source) else list(source)
+        pieces = open_files(paths, format, columns or Columns(label=label))
+        return write_dataset(pieces, destination, join_names(paths), guess_bytes(paths), chosen, report)
+    pieces = read_arrays(source, y, sample_weight, qid)
+    return write_dataset(pieces, destination, "X", _array_bytes(source), chosen, report)
+
+
+def open_files(paths: Sequence[str | Path], format: str | None, columns: Columns) -> Iterator[SourceRows]:
+    """Rows of files of one kind; InputError for a kind that is unknown or mixed."""
+    kinds = {format or guess_format(path) for path in paths}
+    if len(kinds) > 1:
+        raise InputError(f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); name one by --format")
+    match kinds.pop():
+        case "svmlight":
+            return _read_svmlight(paths)
+        case "csv":
+            return read_csv(paths, columns)
+        case "parquet":
+            return read_parquet(paths, columns)
+        case "npy":
+            return read_npy(paths)
+        case other:
+            raise InputError(f"format {other!r}: choose from {', '.join(FORMATS)}")
+
+
+def guess_format(path: str | Path) -> str:
+    """Return the kind of a file by its ending; svmlight where it says nothing."""
+    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED]
+    return SUFFIXES.get(suffixes[-1].lower(), "svmlight") if suffixes else "svmlight"
+
+
+def guess_bytes(paths: Sequence[str | Path]) -> int:
+    """About how large the rows of files are; standard input counts as 1 GiB."""
+    total = 0
+    for path in paths:
+        file = Path(path)
+        size = file.stat().st_size if file.is_file() else 1 << 30
+        total += size * COMPRESSED.get(file.suffix, 1)
+    return total
+
+
+def _read_svmlight(paths: Sequence[str | Path]) -> Iterator[SourceRows]:
+    for rows in read_svmlight(paths, default_threads()):
+        yield SourceRows(rows.X, rows.labels, rows.qid)
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, str | Path)
+
+
+def _array_bytes(source: Any) -> int:
+    n = getattr(source, "nnz", None)
+    size = 8 * n if n is not None else getattr(source, "nbytes", None)
+    return int(size) if isinstance(size, int | float) and size == size else 1 << 30

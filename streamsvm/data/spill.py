@@ -1,0 +1,157 @@
+"""Rows set aside on disk in random runs: the first half of a shuffle in bounded memory.
+
+Each row goes to a run drawn at random; each run, small enough for memory, is then permuted: together a uniform
+permutation of all rows. Without a shuffle, runs are filled one after another and keep their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix
+
+RUN_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class SpilledRows:
+    """Rows of a run; labels are numbers (or provisional codes of texts)."""
+
+    X: Matrix
+    vectors: dict[str, npt.NDArray[Any]]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+
+class Spill:
+    """Runs of rows in a folder, one file an array; `seed` None keeps the order."""
+
+    def __init__(self, folder: Path, seed: int | None, expected_bytes: int) -> None:
+        self.folder, self.seed = folder, seed
+        self.n_runs = 1 if seed is None else max(1, -(-expected_bytes // RUN_BYTES))
+        self.run_bytes: list[int] = [0] * self.n_runs
+        self.dense_features: int | None = None
+        self._pieces = 0
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+
+    def add(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]]) -> None:
+        """Set rows aside."""
+        self._pieces += 1
+        if not isinstance(X, CsrRows):
+            self.dense_features = X.shape[1]
+        if self.seed is None:
+            if self.run_bytes[-1] >= RUN_BYTES:
+                self.run_bytes.append(0)
+            self._append(len(self.run_bytes) - 1, X, vectors)
+            return
+        run = np.random.default_rng((self.seed, 0, self._pieces)).integers(self.n_runs, size=X.shape[0])
+        self._scatter(X, vectors, run, 0)
+
+    def split_large_runs(self) -> None:
+        """Scatter runs that outgrew memory (a source whose size was not known) over new ones."""
+        run = 0
+        while run < len(self.run_bytes):
+            parts = self.run_bytes[run] // (2 * RUN_BYTES) + 1
+            if self.seed is not None and parts > 1:
+                first = len(self.run_bytes)
+                self.run_bytes += [0] * parts
+                n_rows = self._n_rows(run)
+                step = max(1, n_rows * RUN_BYTES // (4 * self.run_bytes[run]))
+                for at in range(0, n_rows, step):
+                    part = self.read(run, at, min(n_rows, at + step))
+                    drawn = np.random.default_rng((self.seed, 1, run, at)).integers(parts, size=part.n_rows)
+                    self._scatter(part.X, part.vectors, drawn, first)
+                for file in self.folder.glob(f"{run}.*"):
+                    file.unlink()
+                self.run_bytes[run] = 0
+            run += 1
+
+    def read_shuffled(self, run: int) -> tuple[SpilledRows, I64]:
+        """Return a run's rows and the order in which they are to be written."""
+        rows = self.read(run, 0, self._n_rows(run))
+        if self.seed is None:
+            return rows, np.arange(rows.n_rows)
+        return rows, np.random.default_rng((self.seed, 2, run)).permutation(rows.n_rows)
+
+    def read(self, run: int, start: int, stop: int) -> SpilledRows:
+        """Rows start..stop of a run."""
+        vectors = {
+            name: self._load(run, name, start, stop - start)
+            for name in self._dtypes
+            if name not in ("data", "indices", "counts", "X")
+        }
+        if self.dense_features is not None:
+            d = self.dense_features
+            X: Matrix = self._load(run, "X", start * d, (stop - start) * d).reshape(-1, d)
+            return SpilledRows(X, vectors)
+        before = int(self._load(run, "counts", 0, start).sum())
+        indptr = np.concatenate(([0], np.cumsum(self._load(run, "counts", start, stop - start)))).astype(np.int64)
+        data, indices = (self._load(run, name, before, int(indptr[-1])) for name in ("data", "indices"))
+        return SpilledRows(CsrRows(data, indices, indptr, int(indices.max(initial=-1)) + 1), vectors)
+
+    def _scatter(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]], run: I64, first: int) -> None:
+        from streamsvm.data.dataset import permute
+
+        order = np.argsort(run, kind="stable")
+        limits = np.searchsorted(run[order], np.arange(int(run.max()) + 2)) if len(run) else np.zeros(1, np.int64)
+        for k in range(len(limits) - 1):
+            mine = order[limits[k] : limits[k + 1]]
+            if len(mine):
+                self._append(first + k, permute(X, mine), {name: values[mine] for name, values in vectors.items()})
+
+    def _append(self, run: int, X: Matrix, vectors: dict[str, npt.NDArray[Any]]) -> None:
+        arrays = dict(vectors)
+        if isinstance(X, CsrRows):
+            arrays |= {"data": X.data, "indices": X.indices, "counts": np.diff(X.indptr)}
+        else:
+            arrays["X"] = np.ascontiguousarray(X)
+        for name, values in arrays.items():
+            self._dtypes.setdefault(name, values.dtype)
+            with (self.folder / f"{run}.{name}").open("ab") as file:
+                values.tofile(file)
+            self.run_bytes[run] += values.nbytes
+
+    def _load(self, run: int, name: str, first: int, count: int) -> npt.NDArray[Any]:
+        dtype = self._dtypes[name]
+        path = self.folder / f"{run}.{name}"
+        if count == 0 or not path.exists():
+            return np.empty(0, dtype)
+        return np.fromfile(path, dtype, count, offset=first * dtype.itemsize)
+
+    def _n_rows(self, run: int) -> int:
+        name = "X" if self.dense_features is not None else "counts"
+        path = self.folder / f"{run}.{name}"
+        if not path.exists():
+            return 0
+        return path.stat().st_size // self._dtypes[name].itemsize // (self.dense_features or 1)
+
+
+def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
+    """Return X in our own, cheaper, form."""
+    if isinstance(X, csr_array):
+        return CsrRows(X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), X.shape[1])
+    return X
+
+
+def to_dense(X: CsrRows, n_features: int) -> npt.NDArray[np.float32]:
+    """Sparse rows written out."""
+    dense = np.zeros((X.shape[0], n_features), np.float32)
+    dense[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
+    return dense
+
+
+def to_sparse(X: npt.NDArray[np.float32]) -> CsrRows:
+    """Dense rows without their zeros."""
+    rows, columns = np.nonzero(X)
+    counts: F64 = np.bincount(rows, minlength=len(X))
+    indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return CsrRows(X[rows, columns], columns.astype(np.int32), indptr, X.shape[1])

@@ -1,0 +1,191 @@
+"""Writing a dataset: rows appended in order, chunks written as they fill up, the manifest last.
+
+The dataset is made in a folder beside its destination and renamed: it appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+
+from streamsvm.data.dataset import ATTRIBUTE, FORMAT, describe_array, fingerprint_of
+from streamsvm.numeric.scaling import Scaling
+from streamsvm.data.store import StoredArray, read_checksum
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import CsrRows, Rows
+
+CODECS: dict[str, tuple[Any, ...]] = {
+    "crc32c": (Crc32cCodec(),),
+    "lz4": (BloscCodec(cname="lz4", shuffle="shuffle"), Crc32cCodec()),
+    "zstd": (ZstdCodec(level=1), Crc32cCodec()),
+}
+LARGEST_CHUNK_BYTES = 64 << 20
+SMALLEST_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What must be known before the first chunk is written."""
+
+    n_rows: int
+    n_features: int
+    n_items: int
+    longest_row: int
+    sparse: bool
+
+    def chunk_bytes(self) -> int:
+        """Bytes of a chunk by default: a 16th of the data, so that every core has work, within 4 to 64 MiB."""
+        data_bytes = 8 * self.n_items if self.sparse else 4 * self.n_rows * self.n_features
+        return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, data_bytes // 16))
+
+
+class _ArrayWriter:
+    """Collects values until a chunk is full; one chunk in memory."""
+
+    def __init__(self, folder: Path, name: str, shape: tuple[int, ...], chunk: int, dtype: str, codec: str) -> None:
+        group = zarr.open_group(str(folder), mode="a", zarr_format=3)
+        chunks = (max(1, min(chunk, shape[0])), *shape[1:])
+        self.array = group.create_array(
+            name, shape=shape, chunks=chunks, dtype=dtype, compressors=CODECS[codec], fill_value=0,
+            config={"write_empty_chunks": True},
+        )  # fmt: skip
+        self.name, self.folder = name, folder / name
+        self._buffer = np.empty(chunks, dtype)
+        self._filled = self._written = 0
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Add values along the first axis."""
+        at = 0
+        while at < len(values):
+            n = min(len(values) - at, len(self._buffer) - self._filled)
+            self._buffer[self._filled : self._filled + n] = values[at : at + n]
+            self._filled, at = self._filled + n, at + n
+            if self._filled == len(self._buffer):
+                self._flush()
+
+    def finish(self) -> dict[str, Any]:
+        """Write the last chunk; return the array's entry in the manifest."""
+        if self._filled:
+            self._flush()
+        assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
+        stored = StoredArray(self.array, self.name, np.empty(0, np.uint32))
+        checksums = [read_checksum(stored.path_of(index)) for index in range(stored.n_chunks)]
+        return {**describe_array(self.array), "checksums": np.asarray(checksums, "<u4").tobytes().hex()}
+
+    def _flush(self) -> None:
+        self.array[self._written : self._written + self._filled] = self._buffer[: self._filled]
+        self._written, self._filled = self._written + self._filled, 0
+
+
+class DatasetWriter:
+    """Appends rows (scaled, with coded labels) to a dataset that is being made in `folder`."""
+
+    def __init__(self, folder: Path, shape: Shape, fields: tuple[str, ...], chunk_bytes: int | None, codec: str) -> None:
+        if codec not in CODECS:
+            raise InputError(f"codec {codec!r}: choose from {', '.join(CODECS)}")
+        self.folder, self.shape, self.codec = folder, shape, codec
+        chunk_bytes = chunk_bytes or shape.chunk_bytes()
+        self._arrays: dict[str, _ArrayWriter] = {}
+        n, d = shape.n_rows, shape.n_features
+        if shape.sparse:
+            group = zarr.open_group(str(folder), mode="a", zarr_format=3).create_group("X")
+            group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n, d]})
+            items = max(chunk_bytes // 8, shape.longest_row)
+            rows = max(1, min(n, int(items * n / shape.n_items)))
+            self._create("X/data", (shape.n_items,), items, "float32")
+            self._create("X/indices", (shape.n_items,), items, "int32")
+            self._create("X/indptr", (n + 1,), rows, "int64")
+            self._arrays["X/indptr"].append(np.zeros(1, np.int64))
+        else:
+            rows = max(1, min(n, chunk_bytes // (4 * d)))
+            self._create("X", (n, d), rows, "float32")
+        for name, dtype in (("y", "int32"), ("sample_weight", "float64"), ("qid", "int64")):
+            if name in fields:
+                self._create(name, (n,), rows, dtype)
+        self._n_items, self._items_per_chunk, self._chunk_starts = 0, rows if not shape.sparse else items, [0]
+        self._n_rows = 0
+
+    def append(self, rows: Rows) -> None:
+        """Add rows in the layout of the dataset."""
+        if isinstance(rows.X, CsrRows):
+            ends = self._n_items + rows.X.indptr[1:]
+            self._note_chunk_starts(np.concatenate(([self._n_items], ends[:-1])))
+            self._n_items = int(ends[-1]) if len(ends) else self._n_items
+            for name, values in (("data", rows.X.data), ("indices", rows.X.indices), ("indptr", ends)):
+                self._arrays[f"X/{name}"].append(values)
+        else:
+            self._arrays["X"].append(rows.X)
+        for name in ("y", "sample_weight", "qid"):
+            values = getattr(rows, name)
+            if values is not None:
+                self._arrays[name].append(values)
+        self._n_rows += rows.n_rows
+
+    def finish(self, meta: dict[str, Any], scaling: Scaling | None) -> None:
+        """Write what is left and, last of all, the manifest."""
+        if scaling is not None:
+            for name in ("offset", "factor"):
+                values = getattr(scaling, name)
+                self._create(f"scaling/{name}", values.shape, len(values), "float64")
+                self._arrays[f"scaling/{name}"].append(values)
+        arrays = {name: array.finish() for name, array in self._arrays.items()}
+        whole = {
+            "format": FORMAT,
+            "n_rows": self.shape.n_rows,
+            "n_features": self.shape.n_features,
+            "n_items": self.shape.n_items,
+            "sparse": self.shape.sparse,
+            "longest_row": self.shape.longest_row,
+            "codec": self.codec,
+            "chunk_starts": self._limits(),
+            "scaling": None if scaling is None else scaling.kind,
+            **meta,
+            "arrays": arrays,
+        }
+        group = zarr.open_group(str(self.folder), mode="a", zarr_format=3)
+        group.attrs[ATTRIBUTE] = {**whole, "sha256": fingerprint_of(whole)}
+
+    def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str) -> None:
+        self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec)
+
+    def _note_chunk_starts(self, firsts: npt.NDArray[np.int64]) -> None:
+        """Remember each row that is the first to begin in a new chunk of items."""
+        while (limit := len(self._chunk_starts) * self._items_per_chunk) <= (firsts[-1] if len(firsts) else -1):
+            self._chunk_starts.append(self._n_rows + int(np.searchsorted(firsts, limit, side="left")))
+
+    def _limits(self) -> list[int]:
+        n = self.shape.n_rows
+        if not self.shape.sparse:
+            return [*range(0, n, self._items_per_chunk), n]
+        n_chunks = -(-self.shape.n_items // self._items_per_chunk)
+        starts = self._chunk_starts[:n_chunks]
+        return [*starts, *[n] * (n_chunks + 1 - len(starts))]
+
+
+@contextmanager
+def new_folder(destination: Path) -> Iterator[Path]:
+    """Make a folder that becomes `destination` if the block succeeds, and is removed if it does not."""
+    if destination.exists():
+        raise InputError(f"{destination}: exists already; remove it or choose another name")
+    if not destination.parent.is_dir():
+        raise InputError(f"{destination.parent}: no such folder")
+    partial = destination.with_name(f".{destination.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        os.replace(partial, destination)
+    except OSError as error:
+        raise InputError(f"{destination}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,131 @@
+"""Dask engines: a pass is one small graph, a task a group of chunks and a fixed tree of sums over them.
+
+ThreadedEngine runs it by Dask's threaded scheduler in this process; DistributedEngine on the workers of a Client.
+Few, long tasks: a Dask task costs milliseconds. Vectors travel in the graph (scattered data is lost with its worker).
+A group keeps to its worker, which may hold its chunks, and moves if that worker dies.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dask.threaded
+
+from streamsvm.data.dataset import RowSource
+from streamsvm.engines.group import (
+    Partial,
+    combine_partials,
+    plan_groups,
+    release_pins,
+    run_group,
+    slice_by_row,
+    tree_levels,
+)
+from streamsvm.engines.protocol import Costs
+from streamsvm.engines.serial import fold_chunks
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.protocol import Fold, Scan, Take
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class ThreadedEngine:
+    """See Engine. threads: tasks at once; pin_bytes: memory for chunks that are kept."""
+
+    def __init__(self, source: RowSource, threads: int, pin_bytes: int = 0) -> None:
+        self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm")
+
+    def scan(self, scan: Scan) -> Any:
+        """See Engine."""
+        groups = plan_groups(self.source)
+        graph: dict[Any, Any] = {}
+        for k, group in enumerate(groups):
+            mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
+            graph["group", k] = (partial(run_group, self.source, group, mine, self.pin_bytes),)
+        keys: list[Any] = list(graph)
+        for depth, level in enumerate(tree_levels(len(groups))):
+            for left, right in level:
+                graph["sum", depth, left] = (partial(_combine, scan), keys[left], keys[right])
+                keys[left] = ("sum", depth, left)
+        total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
+        self.costs.read_bytes += total.read_bytes
+        self.costs.peaks |= total.peaks
+        return total.totals
+
+    def take(self, take: Take) -> Rows:
+        """See Engine."""
+        return self.source.take(take.rows)
+
+    def fold(self, fold: Fold) -> Any:
+        """See Engine."""
+        return fold_chunks(self.source, fold)
+
+    def close(self) -> None:
+        """See Engine."""
+        self._pool.shutdown()
+        release_pins(self.source.fingerprint)
+
+
+class DistributedEngine:
+    """See Engine. The source is a dataset that every worker can open by its path; pin_bytes: memory a worker."""
+
+    def __init__(self, source: RowSource, client: Client, pin_bytes: int = 0) -> None:
+        self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
+
+    def scan(self, scan: Scan) -> Any:
+        """See Engine."""
+        groups, workers = plan_groups(self.source), sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+        shared = self.client.submit(_hold, scan.shared, pure=False)
+        bare = replace(scan, shared=(), by_row=())
+        futures = [
+            self.client.submit(
+                _run_group, self.source, group, bare, shared, slice_by_row(self.source, group, scan), self.pin_bytes,
+                pure=False, workers=[workers[k * len(workers) // len(groups)]] if workers else None,
+                allow_other_workers=bool(workers),
+            )
+            for k, group in enumerate(groups)
+        ]  # fmt: skip
+        for level in tree_levels(len(groups)):
+            for left, right in level:
+                futures[left] = self.client.submit(_combine, bare, futures[left], futures[right], pure=False)
+        total: Partial = futures[0].result()
+        self.costs.read_bytes += total.read_bytes
+        for pid, peak in total.peaks.items():
+            self.costs.peaks[pid] = max(peak, self.costs.peaks.get(pid, 0))
+        return total.totals
+
+    def take(self, take: Take) -> Rows:
+        """See Engine."""
+        rows: Rows = self.client.submit(_take, self.source, take.rows, pure=False).result()
+        return rows
+
+    def fold(self, fold: Fold) -> Any:
+        """See Engine."""
+        return self.client.submit(fold_chunks, self.source, fold, pure=False).result()
+
+    def close(self) -> None:
+        """See Engine."""
+        self.client.run(release_pins, self.source.fingerprint, on_error="ignore")
+
+
+def _hold(shared: tuple[Any, ...]) -> tuple[Any, ...]:
+    return shared
+
+
+def _run_group(
+    source: RowSource, group: range, scan: Scan, shared: tuple[Any, ...], by_row: tuple[Any, ...], pin_bytes: int
+) -> Partial:
+    return run_group(source, group, replace(scan, shared=shared, by_row=by_row), pin_bytes)
+
+
+def _combine(scan: Scan, left: Partial, right: Partial) -> Partial:
+    return combine_partials(left, right, scan)
+
+
+def _take(source: RowSource, rows: Any) -> Rows:
+    return source.take(rows)

@@ -1,0 +1,129 @@
+"""What a task of a pass does: the rows of a group of chunks, one tile after another, into totals of the group's own.
+
+Chunks that fit stay decoded in this process's memory (pinned, first come first kept: a cyclic scan would make a
+least-recently-used cache miss every time); the others are streamed again on every pass.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from streamsvm.data.dataset import RowSource, split_rows
+from streamsvm.machine import peak_bytes
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.protocol import Scan
+
+LARGEST_GROUP_BYTES = 256 << 20
+SMALLEST_GROUP_BYTES = 4 << 20
+GROUPS = 16
+
+
+@dataclass
+class Partial:
+    """Totals of some groups, and what they cost: bytes read, peak memory by process."""
+
+    totals: Any
+    read_bytes: int = 0
+    peaks: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Pins:
+    """The chunks of one dataset that this process keeps."""
+
+    limit_bytes: int
+    chunks: dict[int, Rows] = field(default_factory=dict)
+    held_bytes: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_pins: dict[str, Pins] = {}
+
+
+def plan_groups(source: RowSource) -> list[range]:
+    """Cut the chunks into groups by the dataset's shape alone: about 16, each of 4 to 256 MiB, whole chunks."""
+    chunk_bytes = max(1, source.nbytes // source.n_chunks)
+    wanted_bytes = min(LARGEST_GROUP_BYTES, max(SMALLEST_GROUP_BYTES, source.nbytes // GROUPS))
+    size = max(1, wanted_bytes // chunk_bytes)
+    return [range(at, min(at + size, source.n_chunks)) for at in range(0, source.n_chunks, size)]
+
+
+def run_group(source: RowSource, chunks: range, scan: Scan, pin_bytes: int) -> Partial:
+    """Totals of one group. scan.by_row holds the slices of this group's rows only."""
+    shared = tuple(_writable(value) for value in scan.shared)
+    partial = Partial(scan.start(*shared))
+    first = int(source.chunk_starts[chunks[0]])
+    with _threadpools().limit(limits=1):
+        for index in chunks:
+            if index + 1 in chunks:
+                source.advise(index + 1)
+            tiles, partial.read_bytes = _open_chunk(source, index, pin_bytes, partial.read_bytes)
+            for rows in tiles:
+                at = rows.start - first
+                slices = [vector[at : at + rows.n_rows] for vector in scan.by_row]
+                scan.add(partial.totals, rows, *shared, *slices)
+    partial.peaks[os.getpid()] = peak_bytes()
+    return partial
+
+
+def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
+    """Return the totals of both, left before right."""
+    peaks = {pid: max(left.peaks.get(pid, 0), right.peaks.get(pid, 0)) for pid in left.peaks | right.peaks}
+    return Partial(scan.combine(left.totals, right.totals), left.read_bytes + right.read_bytes, peaks)
+
+
+def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarray, ...]:
+    """Return the entries of the by-row arrays that belong to a group."""
+    start, stop = source.chunk_starts[chunks[0]], source.chunk_starts[chunks[-1] + 1]
+    return tuple(vector[start:stop] for vector in scan.by_row)
+
+
+def release_pins(fingerprint: str) -> None:
+    """Forget the chunks of a dataset that this process keeps."""
+    _pins.pop(fingerprint, None)
+
+
+def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
+    """Pairs (left, right) of positions to combine, level by level; the result ends up at position 0."""
+    gap = 1
+    while gap < n:
+        yield [(at, at + gap) for at in range(0, n - gap, 2 * gap)]
+        gap *= 2
+
+
+def _open_chunk(source: RowSource, index: int, pin_bytes: int, read_bytes: int) -> tuple[Iterator[Rows], int]:
+    if not source.on_disk:
+        return source.tiles(index), read_bytes
+    chunk_bytes = source.nbytes * int(np.diff(source.chunk_starts[index : index + 2])[0]) // source.n_rows
+    pins = _pins.setdefault(source.fingerprint, Pins(pin_bytes))
+    with pins.lock:
+        pinned = pins.chunks.get(index)
+        room = pinned is None and pins.held_bytes + chunk_bytes * 1.05 <= pins.limit_bytes
+        if room:
+            pins.held_bytes += int(chunk_bytes * 1.05)
+    if pinned is not None:
+        return split_rows(pinned), read_bytes
+    if room:
+        pins.chunks[index] = pinned = source.read(index)
+        return split_rows(pinned), read_bytes + chunk_bytes
+    return source.tiles(index), read_bytes + chunk_bytes
+
+
+@lru_cache(maxsize=1)
+def _threadpools() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _writable(value: Any) -> Any:
+    """Copy what arrived read-only from another process: compiled kernels know only writable arrays."""
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return value.copy()
+    return value

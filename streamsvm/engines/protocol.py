@@ -1,0 +1,48 @@
+"""What an engine is: it carries the requests of a solver out over the rows of one source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from streamsvm.data.dataset import RowSource
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.protocol import Fold, Scan, Take
+
+
+@dataclass
+class Costs:
+    """What an engine has spent: bytes read from storage, peak resident memory by process."""
+
+    read_bytes: int = 0
+    peaks: dict[int, int] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Carries requests out; the answers have the same bits whichever engine it is, with any number of workers."""
+
+    source: RowSource
+    costs: Costs
+
+    def scan(self, scan: Scan) -> Any:
+        """Carry a pass out; return the totals. IntegrityError if a chunk is damaged."""
+
+    def take(self, take: Take) -> Rows:
+        """Return rows by number."""
+
+    def fold(self, fold: Fold) -> Any:
+        """Carry a sequential pass out; return the carry."""
+
+    def close(self) -> None:
+        """Give back what the engine holds (pinned chunks, worker processes of its own)."""
+
+
+def answer(engine: Engine, request: Scan | Take | Fold) -> Any:
+    """Carry one request out."""
+    match request:
+        case Scan():
+            return engine.scan(request)
+        case Take():
+            return engine.take(request)
+        case Fold():
+            return engine.fold(request)

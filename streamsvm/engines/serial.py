@@ -1,0 +1,54 @@
+"""The reference engine: one group after another, in this thread. The others must give its bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from streamsvm.data.dataset import RowSource
+from streamsvm.engines.group import combine_partials, plan_groups, release_pins, run_group, slice_by_row, tree_levels
+from streamsvm.engines.protocol import Costs
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.protocol import Fold, Scan, Take
+
+
+class SerialEngine:
+    """See Engine. pin_bytes: memory for chunks that are kept."""
+
+    def __init__(self, source: RowSource, pin_bytes: int = 0) -> None:
+        self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
+
+    def scan(self, scan: Scan) -> Any:
+        """See Engine."""
+        groups = plan_groups(self.source)
+        mine = [replace(scan, by_row=slice_by_row(self.source, group, scan)) for group in groups]
+        parts = [run_group(self.source, group, part, self.pin_bytes) for group, part in zip(groups, mine, strict=True)]
+        for level in tree_levels(len(parts)):
+            for left, right in level:
+                parts[left] = combine_partials(parts[left], parts[right], scan)
+        self.costs.read_bytes += parts[0].read_bytes
+        self.costs.peaks |= parts[0].peaks
+        return parts[0].totals
+
+    def take(self, take: Take) -> Rows:
+        """See Engine."""
+        return self.source.take(take.rows)
+
+    def fold(self, fold: Fold) -> Any:
+        """See Engine."""
+        return fold_chunks(self.source, fold)
+
+    def close(self) -> None:
+        """See Engine."""
+        release_pins(self.source.fingerprint)
+
+
+def fold_chunks(source: RowSource, fold: Fold) -> Any:
+    """Carry a sequential pass out in this process, asking for the next chunk while one is computed on."""
+    carry, order = fold.carry, list(fold.order)
+    for index, following in zip(order, [*order[1:], None], strict=True):
+        if following is not None:
+            source.advise(following)
+        for rows in source.tiles(index):
+            carry = fold.step(carry, rows)
+    return carry

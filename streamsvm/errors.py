@@ -1,0 +1,15 @@
+"""Errors that a user can mend: the command line shows the message alone and exits with status 2."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """Bad input or arguments; the message names the file, place and reason."""
+
+
+class IntegrityError(InputError):
+    """A stored chunk is flipped, truncated, missing or swapped; the message names it."""
+
+
+class MemoryBudgetError(InputError):
+    """The projected memory exceeds the budget; the message names the knob to turn."""

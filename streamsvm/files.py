@@ -1,0 +1,42 @@
+"""Files that appear whole or not at all, and arrays without pickle."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from streamsvm.errors import InputError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all, on disk when this returns."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
+    """Return arrays as an .npz file whose bytes depend on the values alone."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def unpack_arrays(path: Path) -> dict[str, Any]:
+    """Read an .npz file without ever running code; InputError if it is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (ValueError, OSError, KeyError, EOFError, BadZipFile) as error:
+        raise InputError(f"{path}: damaged or not of streamsvm ({error})") from error

@@ -1,0 +1,78 @@
+"""What `info` and `evaluate` say: facts as JSON, or as lines for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.layouts import CsrLayout
+from streamsvm.machine import format_bytes
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """Shape, classes, density, chunks, bytes and scaling of a dataset."""
+    cells = dataset.n_rows * dataset.n_features
+    items = dataset.layout.data.length if isinstance(dataset.layout, CsrLayout) else dataset.meta.get("n_items", cells)
+    classes = None
+    if dataset.classes is not None and dataset.class_counts is not None:
+        counts = zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True)
+        classes = {str(label): count for label, count in counts}
+    return {
+        "path": dataset.path,
+        "n_rows": dataset.n_rows,
+        "n_features": dataset.n_features,
+        "sparse": dataset.is_sparse,
+        "density": items / cells,
+        "classes": classes,
+        "vectors": sorted(dataset.vectors),
+        "n_chunks": dataset.n_chunks,
+        "largest_chunk_rows": int(np.diff(dataset.chunk_starts).max()),
+        "bytes": dataset.nbytes,
+        "codec": dataset.meta.get("codec"),
+        "scaling": dataset.scaling.kind if dataset.scaling else "none",
+        "shuffle": dataset.meta.get("shuffle"),
+        "source": dataset.meta.get("source"),
+        "manifest": dataset.meta.get("arrays") is not None,
+        "fingerprint": dataset.fingerprint,
+    }
+
+
+def verify(dataset: Dataset) -> dict[str, Any]:
+    """Read every chunk; IntegrityError names the first that is damaged. Files without a manifest can only be read."""
+    n_rows = sum(rows.n_rows for index in range(dataset.n_chunks) for rows in dataset.tiles(index))
+    return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
+
+
+def format_description(about: dict[str, Any]) -> str:
+    """Return lines for people."""
+    lines = [
+        f"{about['path']}",
+        f"  rows      {about['n_rows']:,}",
+        f"  features  {about['n_features']:,}, {'sparse' if about['sparse'] else 'dense'}, {about['density']:.2%} not zero",
+        f"  chunks    {about['n_chunks']}, at most {about['largest_chunk_rows']:,} rows each, {format_bytes(about['bytes'])} in all, codec {about['codec']}",
+        f"  scaling   {about['scaling']}",
+    ]
+    if about["classes"] is not None:
+        shown = list(about["classes"].items())[:10]
+        more = f", and {len(about['classes']) - 10} more" if len(about["classes"]) > 10 else ""
+        lines.append("  classes   " + ", ".join(f"{label}: {count:,}" for label, count in shown) + more)
+    if not about["manifest"]:
+        lines.append("  no manifest: a damaged chunk may go unnoticed")
+    if "verified_rows" in about:
+        what = "verified" if about["verified"] else "read (there is nothing to verify them by)"
+        lines.append(f"  all {about['verified_rows']:,} rows {what}")
+    return "\n".join(lines)
+
+
+def format_evaluation(scores: dict[str, Any]) -> str:
+    """Return lines for people."""
+    area = scores["roc_area"]
+    lines = [f"accuracy {scores['accuracy']:.4f} on {scores['n_rows']:,} rows" + (f", ROC area {area:.4f}" if area is not None else "")]
+    for label, part in scores["classes"].items():
+        recall, precision = ("-" if part[name] is None else f"{part[name]:.4f}" for name in ("recall", "precision"))
+        lines.append(f"  class {label}: {part['rows']:,} rows, recall {recall}, precision {precision}")
+    if scores["unknown_labels"]:
+        lines.append(f"  {scores['unknown_labels']:,} rows have a label that the model does not know")
+    return "\n".join(lines)

@@ -1,0 +1,80 @@
+"""What this machine has: cores, memory, and how much of it this process holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+from pathlib import Path
+
+import psutil
+
+from streamsvm.errors import InputError
+
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def peak_bytes() -> int:
+    """Largest resident memory of this process since it began or since `reset_peak`."""
+    status = _status("VmHWM")
+    if status is not None:
+        return status
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def file_page_bytes() -> int | None:
+    """Resident pages of files (libraries), which the kernel may drop and read again; None where it does not say."""
+    return _status("RssFile")
+
+
+def reset_peak() -> None:
+    """Begin to measure the peak anew (Linux; elsewhere the peak is the process's)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def default_budget_bytes() -> int:
+    """Return half of the memory that this process may use (control groups and limits respected)."""
+    from distributed.system import MEMORY_LIMIT
+
+    return int(MEMORY_LIMIT) // 2
+
+
+def default_threads() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes of "2GB", "512MiB", "1.5G" or a number; InputError for anything else."""
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?)B?\s*", str(text).upper())
+    if match is None or (match[2] not in UNITS):
+        raise InputError(f"{text!r} is no size in bytes: write 2GB, 512MiB or a number of bytes")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def format_bytes(n: float, up: bool = False) -> str:
+    """Return a size for people; `up` rounds up, so that the figure suffices where it is typed in."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= size:
+            shown = n / size
+            return f"{-(-n // (size / 100)) / 100:.2f} {unit}".replace(" ", "") if up else f"{shown:.1f} {unit}"
+    return f"{int(n)} bytes"
+
+
+def _status(name: str) -> int | None:
+    try:
+        text = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    match = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None

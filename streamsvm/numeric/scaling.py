@@ -1,0 +1,98 @@
+"""Scaling of features, recorded with a dataset and carried by a model.
+
+    x_scaled = (x - offset) * factor        per feature
+
+A linear model of scaled features is a linear model of raw ones: w.x_scaled = (w * factor).x - (w * factor).offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import F64
+
+KINDS = ("none", "minmax", "maxabs", "standard")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """kind: minmax (to 0..1), maxabs (to -1..1) or standard (mean 0, variance 1); offset, factor: (d,) float64."""
+
+    kind: str
+    offset: F64
+    factor: F64
+
+    def to_raw(self, w: F64, b: float) -> tuple[F64, float]:
+        """Weights and bias for raw features that give the same scores as (w, b) on scaled ones."""
+        raw = w * self.factor
+        return raw, b - float(raw @ self.offset)
+
+    def from_raw(self, w: F64, b: float) -> tuple[F64, float]:
+        """Weights and bias for scaled features that give the same scores as (w, b) on raw ones."""
+        return w / self.factor, b + float(w @ self.offset)
+
+
+@dataclass
+class FeatureStatistics:
+    """Per-feature minimum, maximum, sum and sum of squares of the stored values, gathered piece by piece.
+
+    For sparse rows the zeros that are not stored are added at the end.
+    """
+
+    low: F64
+    high: F64
+    total: F64
+    squares: F64
+    stored: F64
+
+    @classmethod
+    def start(cls) -> FeatureStatistics:
+        """No rows yet."""
+        return cls(np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0))
+
+    def grow(self, n_features: int) -> None:
+        """Make room for features seen for the first time."""
+        more = n_features - len(self.low)
+        if more > 0:
+            self.low = np.concatenate((self.low, np.full(more, np.inf)))
+            self.high = np.concatenate((self.high, np.full(more, -np.inf)))
+            self.total, self.squares, self.stored = (
+                np.concatenate((part, np.zeros(more))) for part in (self.total, self.squares, self.stored)
+            )
+
+    def add_values(self, columns: np.ndarray, values: F64) -> None:
+        """Add single values at those columns."""
+        np.minimum.at(self.low, columns, values)
+        np.maximum.at(self.high, columns, values)
+        n = len(self.low)
+        self.total += np.bincount(columns, values, n)
+        self.squares += np.bincount(columns, values * values, n)
+        self.stored += np.bincount(columns, minlength=n)
+
+    def add_dense(self, X: F64) -> None:
+        """Add dense rows."""
+        self.low = np.minimum(self.low, X.min(axis=0))
+        self.high = np.maximum(self.high, X.max(axis=0))
+        self.total += X.sum(axis=0)
+        self.squares += (X * X).sum(axis=0)
+        self.stored += len(X)
+
+    def scaling(self, kind: str, n_rows: int) -> Scaling:
+        """Return the scaling of this kind; a constant feature keeps factor 1."""
+        some_zero = self.stored < n_rows
+        low, high = np.where(some_zero, np.minimum(self.low, 0.0), self.low), np.where(some_zero, np.maximum(self.high, 0.0), self.high)
+        offset = np.zeros_like(low)
+        if kind == "minmax":
+            offset, spread = low, high - low
+        elif kind == "maxabs":
+            spread = np.maximum(np.abs(low), np.abs(high))
+        elif kind == "standard":
+            offset = self.total / n_rows
+            spread = np.sqrt(np.maximum(self.squares / n_rows - offset**2, 0.0))
+        else:
+            raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
+        negligible = spread <= 1e-12 * np.maximum(np.abs(low), np.abs(high))
+        return Scaling(kind, offset, np.where(negligible, 1.0, 1.0 / np.where(negligible, 1.0, spread)))

@@ -1,0 +1,75 @@
+"""What a solver may ask for, and what it reports. A solver is a generator that yields these and is sent the answers.
+
+It never reads data: an engine does, anywhere. So a solver is tested without either, and runs on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A pass: totals = start(*shared); add(totals, rows, *shared, *slices) for all rows; combine(left, right).
+
+    The rows of a group of chunks are added one tile after another to totals of the group's own, in place; the groups'
+    totals are combined in a fixed tree (into a new object: a scheduler may use the parts again), so the same bits come out of any engine. The three functions are importable
+    by name (workers import them). shared: arrays that every task is sent; by_row: arrays with an entry a row, of which
+    `add` is given the rows' slices. Answer: the totals.
+    """
+
+    start: Callable[..., Any]
+    add: Callable[..., None]
+    combine: Callable[[Any, Any], Any]
+    shared: tuple[Any, ...] = ()
+    by_row: tuple[npt.NDArray[Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Take:
+    """Those rows, in that order. Answer: `Rows`."""
+
+    rows: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A sequential pass: carry = step(carry, rows) over the tiles of the chunks, in that order. Answer: the carry."""
+
+    step: Callable[[Any, Any], Any]
+    carry: Any
+    order: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a solver stands: P of the best point, a proved lower bound of the optimum, passes so far."""
+
+    objective: float
+    lower_bound: float | None
+    passes: int
+
+    @property
+    def relative_gap(self) -> float | None:
+        """(P - D) / P."""
+        if self.lower_bound is None:
+            return None
+        return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """End of an outer step: the state is complete. `status` is set when the solver is done; no answer is sent."""
+
+    state: Any
+    progress: Progress
+    status: str | None = None
+
+
+Request = Scan | Take | Fold | Step
+Solver = Generator[Request, Any, None]
