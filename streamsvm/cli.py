@@ -152,7 +152,7 @@ def _ingest(options: argparse.Namespace) -> int:
     dataset = ingest(
         options.sources,
         options.destination,
-        format=options.format,
+        file_format=options.format,
         columns=Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight),
         options=IngestOptions(
             layout=options.layout,

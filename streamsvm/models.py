@@ -53,7 +53,7 @@ class LinearModel:
         return fitted, b
 
     def decide(self, X: Matrix, scaling: Scaling | None = None) -> F64:
-        """f for rows in memory: (n,) float64."""
+        """F for rows in memory: (n,) float64."""
         w, b = self.scorer(X.shape[1], scaling, isinstance(X, CsrRows))
         return compute_scores(X, w[None, :])[:, 0] + b
 

@@ -1,10 +1,10 @@
 """A run's folder: settings, history, checkpoint, result. Every file appears whole or not at all.
 
-    settings.json    what was asked for; `--resume` refuses to go on with other settings
-    history.jsonl    a line a step
-    checkpoint.npz   the solver's whole state after a step (arrays, no pickle)
-    model.npz        the model
-    result.json      the object that `--json` prints
+settings.json    what was asked for; `--resume` refuses to go on with other settings
+history.jsonl    a line a step
+checkpoint.npz   the solver's whole state after a step (arrays, no pickle)
+model.npz        the model
+result.json      the object that `--json` prints
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class RunFolder:
             raise InputError(f"{path}: written by another version of streamsvm")
         state = kind(**{name: value if value.ndim else value.item() for name, value in arrays.items()})
         self.history = self._read_history(extra["steps"])
-        write_atomically(self.path / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history).encode())
+        write_atomically(
+            self.path / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history).encode()
+        )
         return state, extra["status"], extra["seconds"]
 
     def record(self, line: dict[str, Any]) -> None:

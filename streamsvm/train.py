@@ -101,7 +101,7 @@ Listener = Callable[[Event], None]
 
 def train(
     source: RowSource, options: TrainOptions, out: str | Path | None = None, resume: bool = False,
-    client: Client | None = None, listener: Listener = lambda event: None,
+    client: Client | None = None, listener: Listener = lambda _: None,
 ) -> Result:  # fmt: skip
     """Train on all rows of the source; with `out`, in a run's folder, from which a killed run is resumed.
 
@@ -287,7 +287,13 @@ def _class_costs(source: RowSource, options: TrainOptions) -> tuple[float, float
 def _describe(source: RowSource, options: TrainOptions, settings: CuttingPlane) -> dict[str, Any]:
     """Return what a resumed run must have in common with the run before."""
     settings_json = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(settings).items()}
-    return {"solver": options.solver, "seed": options.seed, "data": source.name, "fingerprint": source.fingerprint, **settings_json}
+    return {
+        "solver": options.solver,
+        "seed": options.seed,
+        "data": source.name,
+        "fingerprint": source.fingerprint,
+        **settings_json,
+    }
 
 
 @contextmanager

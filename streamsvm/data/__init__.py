@@ -1,0 +1,1 @@
+"""Datasets on disk: written, opened, read chunk by chunk."""

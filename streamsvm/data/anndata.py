@@ -55,7 +55,7 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
 def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:
     encoding = X.attrs.get("encoding-type")
     if encoding != "csr_matrix":
-        raise InputError(f"{path}/X: encoding {encoding!r}; rows are read from csr_matrix or a dense array: convert it first")
+        raise InputError(f"{path}/X: encoding {encoding!r}; csr_matrix or a dense array is needed")
     parts = [StoredArray(X[name], f"X/{name}", None) for name in ("data", "indices", "indptr")]  # type: ignore[arg-type]
     n_rows, n_features = (int(n) for n in X.attrs["shape"])  # type: ignore[union-attr,arg-type]
     indptr = np.asarray(parts[2].array[:], np.int64)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import zarr
 
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
-from streamsvm.numeric.scaling import Scaling
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
+from streamsvm.numeric.scaling import Scaling
 
 FORMAT = 1
 ATTRIBUTE = "streamsvm"
@@ -115,7 +115,7 @@ class Dataset:
         return isinstance(self.layout, CsrLayout)
 
     def tiles(self, index: int) -> Iterator[Rows]:
-        """Stream the rows of chunk `index`; each tile is valid until the next is asked for. IntegrityError if damaged."""
+        """Stream chunk `index`; a tile is valid until the next is asked for. IntegrityError if damaged."""
         start, stop = self._limits(index)
         vectors = {name: array.read(start, stop) for name, array in self.vectors.items()}
         return _with_vectors(self.layout.tiles(index, start, stop), start, vectors)
@@ -129,7 +129,7 @@ class Dataset:
     def take(self, rows: npt.ArrayLike) -> Rows:
         """Return the rows with those numbers, in that order, read from disk on demand; a chunk is verified once."""
         wanted = np.asarray(rows, np.int64)
-        if wanted.size and not (0 <= wanted.min() and wanted.max() < self.n_rows):
+        if wanted.size and not (wanted.min() >= 0 and wanted.max() < self.n_rows):
             raise InputError(f"{self.path}: row {wanted.max()} of {self.n_rows} rows")
         order = np.argsort(wanted, kind="stable")
         ordered = wanted[order]
@@ -233,7 +233,9 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
         layout = DenseLayout(stored("X"))
     scaling = None
     if meta["scaling"]:
-        scaling = Scaling(meta["scaling"], *(stored(f"scaling/{n}").read(0, meta["n_features"]) for n in ("offset", "factor")))
+        scaling = Scaling(
+            meta["scaling"], *(stored(f"scaling/{n}").read(0, meta["n_features"]) for n in ("offset", "factor"))
+        )
     return Dataset(
         path=text,
         layout=layout,
@@ -267,6 +269,8 @@ def _open_array(path: str, group: zarr.Group, manifest: dict[str, Any], name: st
     except (KeyError, ValueError, TypeError) as error:
         raise IntegrityError(f"{path}/{name}/zarr.json: missing or damaged ({error})") from error
     entry = manifest[name]
-    if not isinstance(array, zarr.Array) or describe_array(array) != {k: v for k, v in entry.items() if k != "checksums"}:
+    if not isinstance(array, zarr.Array) or describe_array(array) != {
+        k: v for k, v in entry.items() if k != "checksums"
+    }:
         raise IntegrityError(f"{path}/{name}/zarr.json: damaged (not what the manifest says)")
     return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"))

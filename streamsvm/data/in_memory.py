@@ -11,9 +11,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data.dataset import split_rows
-from streamsvm.numeric.scaling import Scaling
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
+from streamsvm.numeric.scaling import Scaling
 
 CHUNK_BYTES = 8 << 20
 
@@ -79,5 +79,7 @@ class ArrayDataset:
         else:
             matrix = values = np.array(X, dtype=np.float32, order="C")
         if not np.isfinite(values).all():
-            raise InputError(f"{self.name}: contains NaN, infinity or a value too large for float32, near row {max(start, 0) + 1}")
+            raise InputError(
+                f"{self.name}: contains NaN, infinity or a value too large for float32, near row {max(start, 0) + 1}"
+            )
         return matrix

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from streamsvm.data.dataset import Dataset, open_dataset, permute
 from streamsvm.data.rows import SourceRows
-from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.data.spill import Spill, as_matrix, to_dense, to_sparse
 from streamsvm.data.writer import DatasetWriter, Shape, new_folder
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 
 DENSE_FROM = 1 / 3  # above this share of non-zeros, dense rows are smaller or as small, and faster
 MOST_CLASSES = 100_000
@@ -31,7 +31,7 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """How a dataset is laid out. layout: dense, sparse or None (by density); shuffle: a seed, or None to keep the order.
+    """How a dataset is laid out. layout: dense, sparse or None (by density); shuffle: a seed, None keeps the order.
 
     Rows with query ids keep their order, so that queries stay together.
     """
@@ -105,7 +105,9 @@ class _Survey:
         if self.texts:
             return np.array(sorted(self.texts))
         values = np.array(sorted(self.labels))
-        return values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
+        return (
+            values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
+        )
 
     def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Return labels as they were set aside, coded by class."""
@@ -118,7 +120,7 @@ class _Survey:
 
 def write_dataset(
     pieces: Iterator[SourceRows], destination: str | Path, name: str, expected_bytes: int,
-    options: IngestOptions, report: Report = lambda n_rows: None,
+    options: IngestOptions, report: Report = lambda _: None,
 ) -> Dataset:  # fmt: skip
     """Write the rows of a source, called `name` in messages, as a dataset at `destination`, and open it.
 
@@ -168,7 +170,9 @@ def _write(
 ) -> None:
     sparse = _is_sparse(spill, survey, options)
     if sparse and scaling is not None and np.any(scaling.offset):
-        raise InputError(f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs")
+        raise InputError(
+            f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs"
+        )
     shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse)
     classes = survey.classes()
     fields = tuple("y" if n == "label" else n for n in survey.fields)

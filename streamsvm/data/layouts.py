@@ -93,7 +93,9 @@ class CsrLayout:
     next one, whose first bytes are then read twice and verified by that chunk's own reader.
     """
 
-    def __init__(self, data: StoredArray, indices: StoredArray, indptr: StoredArray, n_features: int, longest_row: int) -> None:
+    def __init__(
+        self, data: StoredArray, indices: StoredArray, indptr: StoredArray, n_features: int, longest_row: int
+    ) -> None:
         self.data, self.indices, self.indptr = data, indices, indptr
         self.n_features, self.longest_row = n_features, longest_row
         self.nbytes = 8 * data.length + 8 * indptr.length
@@ -166,7 +168,9 @@ class CsrLayout:
     def _read_indptr(self, start: int, stop: int) -> I64:
         indptr: I64 = self.indptr.read(start, stop + 1).astype(np.int64, copy=False)
         if indptr[0] < 0 or indptr[-1] > self.data.length or np.any(np.diff(indptr) < 0):
-            raise IntegrityError(f"{self.indptr.describe(start // self.indptr.chunk_rows)}: row limits are out of order")
+            raise IntegrityError(
+                f"{self.indptr.describe(start // self.indptr.chunk_rows)}: row limits are out of order"
+            )
         return indptr
 
     def _check_indices(self, indices: I32, row: int) -> None:

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamsvm.data.arrays import read_arrays, read_npy
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.rows import SourceRows
 from streamsvm.data.tables import Columns, read_csv, read_parquet
 from streamsvm.data.text import read_svmlight
-from streamsvm.machine import default_threads
 from streamsvm.errors import InputError
+from streamsvm.machine import default_threads
 
 COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # and how much larger the text is, at a guess
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npy": "npy", ".npz": "npy"}
@@ -22,12 +24,12 @@ FORMATS = ("svmlight", "csv", "parquet", "npy")
 
 def ingest(
     source: Any, destination: str | Path, y: Any = None, *, sample_weight: Any = None, qid: Any = None,
-    format: str | None = None, label: str | None = None, columns: Columns | None = None,
-    options: IngestOptions | None = None, report: Report = lambda n_rows: None, **named: Any,
+    file_format: str | None = None, label: str | None = None, columns: Columns | None = None,
+    options: IngestOptions | None = None, report: Report = lambda _: None, **named: Any,
 ) -> Dataset:  # fmt: skip
     """Write files or arrays as a dataset and open it; streamed, in bounded memory, whole or not at all.
 
-    source: a path or several ("-": standard input) of svmlight text, CSV, TSV, Parquet, .npy or .npz (format: by the
+    source: a path or several ("-": standard input) of svmlight text, CSV, TSV, Parquet, .npy or .npz (file_format: by the
     ending, or one of svmlight, csv, parquet, npy), or rows: NumPy, SciPy sparse, pandas, Dask (with y, and optionally
     sample_weight and qid). label: the column of a table that holds the labels. named: fields of IngestOptions
     (layout, chunk_bytes, codec, scale, shuffle). Raises InputError with file, line, column and reason.
@@ -35,17 +37,19 @@ def ingest(
     chosen = options or IngestOptions(**named)
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
         paths = [source] if _is_path(source) else list(source)
-        pieces = open_files(paths, format, columns or Columns(label=label))
+        pieces = open_files(paths, file_format, columns or Columns(label=label))
         return write_dataset(pieces, destination, join_names(paths), guess_bytes(paths), chosen, report)
     pieces = read_arrays(source, y, sample_weight, qid)
     return write_dataset(pieces, destination, "X", _array_bytes(source), chosen, report)
 
 
-def open_files(paths: Sequence[str | Path], format: str | None, columns: Columns) -> Iterator[SourceRows]:
+def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Columns) -> Iterator[SourceRows]:
     """Rows of files of one kind; InputError for a kind that is unknown or mixed."""
-    kinds = {format or guess_format(path) for path in paths}
+    kinds = {file_format or guess_format(path) for path in paths}
     if len(kinds) > 1:
-        raise InputError(f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); name one by --format")
+        raise InputError(
+            f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); name one by --format"
+        )
     match kinds.pop():
         case "svmlight":
             return _read_svmlight(paths)
@@ -87,4 +91,4 @@ def _is_path(source: Any) -> bool:
 def _array_bytes(source: Any) -> int:
     n = getattr(source, "nnz", None)
     size = 8 * n if n is not None else getattr(source, "nbytes", None)
-    return int(size) if isinstance(size, int | float) and size == size else 1 << 30
+    return int(size) if isinstance(size, int | float) and np.isfinite(size) else 1 << 30

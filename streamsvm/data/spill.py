@@ -138,7 +138,9 @@ class Spill:
 def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
     """Return X in our own, cheaper, form."""
     if isinstance(X, csr_array):
-        return CsrRows(X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), X.shape[1])
+        return CsrRows(
+            X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), X.shape[1]
+        )
     return X
 
 

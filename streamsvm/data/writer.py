@@ -19,10 +19,10 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from streamsvm.data.dataset import ATTRIBUTE, FORMAT, describe_array, fingerprint_of
-from streamsvm.numeric.scaling import Scaling
 from streamsvm.data.store import StoredArray, read_checksum
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows, Rows
+from streamsvm.numeric.scaling import Scaling
 
 CODECS: dict[str, tuple[Any, ...]] = {
     "crc32c": (Crc32cCodec(),),
@@ -90,7 +90,9 @@ class _ArrayWriter:
 class DatasetWriter:
     """Appends rows (scaled, with coded labels) to a dataset that is being made in `folder`."""
 
-    def __init__(self, folder: Path, shape: Shape, fields: tuple[str, ...], chunk_bytes: int | None, codec: str) -> None:
+    def __init__(
+        self, folder: Path, shape: Shape, fields: tuple[str, ...], chunk_bytes: int | None, codec: str
+    ) -> None:
         if codec not in CODECS:
             raise InputError(f"codec {codec!r}: choose from {', '.join(CODECS)}")
         self.folder, self.shape, self.codec = folder, shape, codec

@@ -1,0 +1,1 @@
+"""Carry passes over the rows out: serially, on threads, on a Dask cluster."""

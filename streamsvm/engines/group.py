@@ -59,7 +59,7 @@ def plan_groups(source: RowSource) -> list[range]:
 def run_group(source: RowSource, chunks: range, scan: Scan, pin_bytes: int) -> Partial:
     """Totals of one group. scan.by_row holds the slices of this group's rows only."""
     shared = tuple(_writable(value) for value in scan.shared)
-    partial = Partial(scan.start(*shared))
+    partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
     with _threadpools().limit(limits=1):
         for index in chunks:

@@ -47,6 +47,7 @@ def plan_memory(
         listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items())
         raise MemoryBudgetError(
             f"{format_bytes(needed)} of memory are needed ({listed}) but the budget is {format_bytes(budget_bytes)}: "
-            f"raise --memory to at least {format_bytes(needed, up=True)}, use fewer --threads, or ingest with a smaller --chunk-bytes"
+            f"raise --memory to at least {format_bytes(needed, up=True)}, use fewer --threads, "
+            "or ingest with a smaller --chunk-bytes"
         )
     return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)))

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamsvm.machine import resident_bytes
 from streamsvm.errors import InputError
+from streamsvm.machine import resident_bytes
 from streamsvm.numeric.warm_up import compile_kernels
 
 if TYPE_CHECKING:

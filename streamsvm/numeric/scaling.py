@@ -83,7 +83,10 @@ class FeatureStatistics:
     def scaling(self, kind: str, n_rows: int) -> Scaling:
         """Return the scaling of this kind; a constant feature keeps factor 1."""
         some_zero = self.stored < n_rows
-        low, high = np.where(some_zero, np.minimum(self.low, 0.0), self.low), np.where(some_zero, np.maximum(self.high, 0.0), self.high)
+        low, high = (
+            np.where(some_zero, np.minimum(self.low, 0.0), self.low),
+            np.where(some_zero, np.maximum(self.high, 0.0), self.high),
+        )
         offset = np.zeros_like(low)
         if kind == "minmax":
             offset, spread = low, high - low

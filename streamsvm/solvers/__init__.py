@@ -1,0 +1,1 @@
+"""Solvers: they plan passes and digest totals, and never read data."""

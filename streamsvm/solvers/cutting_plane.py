@@ -15,6 +15,7 @@ the segment are the master's minimiser, and one cut a pass is taken there.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -89,26 +90,21 @@ class SegmentTotals:
     gradients: F64
 
 
-def start_totals(ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float) -> SegmentTotals:
-    """No rows yet."""
-    k = len(cut_steps)
-    return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, ends.shape[1])))
+def start_totals(k: int, width: int) -> SegmentTotals:
+    """Return the totals of no rows, for k cut steps and vectors of `width`."""
+    return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
 
 
 def add_to_totals(
     totals: SegmentTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
 ) -> None:
     """Add rows."""
-    add_segment_totals(
-        rows, ends, class_costs, cut_steps, bias_feature, totals.losses, totals.costs, totals.gradients
-    )
+    add_segment_totals(rows, ends, class_costs, cut_steps, bias_feature, totals.losses, totals.costs, totals.gradients)
 
 
 def combine_totals(left: SegmentTotals, right: SegmentTotals) -> SegmentTotals:
     """Return the sum; the parts stay as they are (a scheduler may use them again)."""
-    return SegmentTotals(
-        left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients
-    )
+    return SegmentTotals(left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients)
 
 
 def start_state(n_features: int) -> State:
@@ -120,12 +116,10 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
     """Algorithm 1; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
     class_costs = np.array(settings.class_costs)
     while True:
-        start = state.best_w if settings.accelerated else state.master_w
-        ends = np.stack((start, state.master_w))
+        ends = np.stack((state.best_w if settings.accelerated else state.master_w, state.master_w))
         cut_steps = _choose_cut_steps(state.step, settings.cut_points(n_features))
-        totals = yield Scan(
-            start_totals, add_to_totals, combine_totals, (ends, class_costs, cut_steps, settings.bias_feature)
-        )
+        start = partial(start_totals, len(cut_steps), ends.shape[1])
+        totals = yield Scan(start, add_to_totals, combine_totals, (ends, class_costs, cut_steps, settings.bias_feature))
         before = (state.objective, state.lower_bound)
         state, chosen, loss = _search_line(state, ends, cut_steps, totals)
         if state.total_cost == 0.0:
@@ -148,13 +142,13 @@ def _status(settings: CuttingPlane, state: State, progress: Progress, violation:
 
 
 def _choose_cut_steps(last_step: float, k: int) -> F64:
-    """Steps at which cuts are on offer: geometric around the last step that was taken, and 1."""
+    """Return the steps at which cuts are on offer: geometric around the last step that was taken, and 1."""
     around = last_step * 2.0 ** ((np.arange(k - 1) - k // 2) / 1.5)
     return np.append(np.unique(around[around < 1.0]), 1.0)
 
 
 def _search_line(state: State, ends: F64, cut_steps: F64, totals: SegmentTotals) -> tuple[State, I64, float]:
-    """The best of the exact objectives on the segment; the cut steps around it; the loss at the master's w."""
+    """Move to the best point of the segment; return the cut steps around it, and the loss at the master's w."""
     steps = fine_steps(cut_steps)
     value, slope = np.cumsum(totals.losses, axis=0).T
     losses = value + steps * slope

@@ -15,15 +15,15 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Scan:
-    """A pass: totals = start(*shared); add(totals, rows, *shared, *slices) for all rows; combine(left, right).
+    """A pass: totals = start(); add(totals, rows, *shared, *slices) for all rows; combine(left, right).
 
-    The rows of a group of chunks are added one tile after another to totals of the group's own, in place; the groups'
-    totals are combined in a fixed tree (into a new object: a scheduler may use the parts again), so the same bits come out of any engine. The three functions are importable
-    by name (workers import them). shared: arrays that every task is sent; by_row: arrays with an entry a row, of which
-    `add` is given the rows' slices. Answer: the totals.
+    The rows of a group of chunks are added one tile after another to totals of the group's own, in place. The groups'
+    totals are combined in a fixed tree, each time into a new object (a scheduler may use the parts again), so the
+    same bits come out of any engine. The functions are importable by name: workers import them. shared: arrays that
+    every task is sent; by_row: arrays with an entry a row, of which `add` gets the rows' slices. Answer: the totals.
     """
 
-    start: Callable[..., Any]
+    start: Callable[[], Any]
     add: Callable[..., None]
     combine: Callable[[Any, Any], Any]
     shared: tuple[Any, ...] = ()
