@@ -43,10 +43,14 @@ def reset_peak() -> None:
 
 
 def default_budget_bytes() -> int:
-    """Return half of the memory that this process may use (control groups and limits respected)."""
-    from distributed.system import MEMORY_LIMIT
-
-    return int(MEMORY_LIMIT) // 2
+    """Return half of the memory that this process may use: of the machine's, or of its control group's limit."""
+    limits = [psutil.virtual_memory().total]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(path).read_text()))
+        except (OSError, ValueError):
+            continue  # no such control group, or no limit ("max")
+    return int(min(limits)) // 2
 
 
 def default_threads() -> int:

@@ -18,6 +18,7 @@ from numba import njit
 
 from streamsvm.numeric.rows import F64, I32, I64, Rows, add_rows, compute_scores
 
+NO_WEIGHTS = np.empty(0)
 FINE_STEPS = 64  # exact values of the loss in each interval between two cut steps
 
 
@@ -36,19 +37,25 @@ def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _classify(
-    scores: F64, y: I32, weight: F64, class_costs: F64, cut_steps: F64,
-    losses: F64, costs: F64, row: I64, bucket: I64, coef: F64,
-) -> int:  # fmt: skip
-    """Sort rows into those active at s = 0 (bucket 0) and those that switch in interval k (bucket k)."""
-    n = 0
+    scores: F64, bias: F64, y: I32, weight: F64, class_costs: F64, cut_steps: F64,
+    losses: F64, costs: F64, signs: F64, row: I64, bucket: I64, coef: F64,
+) -> tuple[int, int]:  # fmt: skip
+    """List the rows that are active at s = 0 (bucket 0) and those that switch in interval k (bucket k).
+
+    The former are entries [:n], together, so that `add_rows` can take them four at a time; the latter are entries
+    [end:], written backwards. Returns n and end. signs: (K+1,), sum of the coefficients by bucket.
+    """
+    n, end = 0, row.size
+    value, slope, active_cost, active_sign = 0.0, 0.0, 0.0, 0.0
     for i in range(scores.shape[0]):
         sign = 1.0 if y[i] == 1 else -1.0
         cost = class_costs[y[i]] * (weight[i] if weight.size else 1.0)
-        a, b = sign * scores[i, 0], sign * scores[i, 1]
+        a, b = sign * (scores[i, 0] + bias[0]), sign * (scores[i, 1] + bias[1])
         if a < 1.0 and cost > 0.0:
-            losses[0, 0] += cost * (1.0 - a)
-            losses[0, 1] += cost * (a - b)
-            costs[0] += cost
+            value += cost * (1.0 - a)
+            slope += cost * (a - b)
+            active_cost += cost
+            active_sign += cost * sign
             row[n], bucket[n], coef[n] = i, 0, cost * sign
             n += 1
         if (a < 1.0) != (b < 1.0) and cost > 0.0:
@@ -57,9 +64,14 @@ def _classify(
             losses[fine, 0] += change * (1.0 - a)
             losses[fine, 1] += change * (a - b)
             costs[k] += change
-            row[n], bucket[n], coef[n] = i, k, change * sign
-            n += 1
-    return n
+            signs[k] += change * sign
+            end -= 1
+            row[end], bucket[end], coef[end] = i, k, change * sign
+    losses[0, 0] += value
+    losses[0, 1] += slope
+    costs[0] += active_cost
+    signs[0] += active_sign
+    return n, end
 
 
 def add_segment_totals(
@@ -74,14 +86,16 @@ def add_segment_totals(
     losses (K * FINE_STEPS + 1, 2): value and slope in s; costs (K+1,); gradients (K+1, d+1).
     """
     assert rows.y is not None
-    weight = rows.sample_weight if rows.sample_weight is not None else np.empty(0)
+    weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, ends)
-    scores += ends[:, -1] * bias_feature
+    bias = ends[:, -1] * bias_feature
+    signs = np.zeros(len(costs))
     row, bucket = np.empty((2, 2 * rows.n_rows), np.int64)
     coef = np.empty(2 * rows.n_rows)
-    n = _classify(scores, rows.y, weight, class_costs, cut_steps, losses, costs, row, bucket, coef)
-    add_rows(gradients, rows.X, row[:n], bucket[:n], coef[:n])
-    gradients[:, -1] += bias_feature * np.bincount(bucket[:n], coef[:n], minlength=len(costs))
+    n, end = _classify(scores, bias, rows.y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
+    for part in (slice(n), slice(end, None)):
+        add_rows(gradients, rows.X, row[part], bucket[part], coef[part])
+    gradients[:, -1] += bias_feature * signs
 
 
 def fine_steps(cut_steps: F64) -> F64:

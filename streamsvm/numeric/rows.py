@@ -73,12 +73,29 @@ class Rows:
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _dense_scores(X: F32, W: F64, scores: F64) -> None:
-    for i in range(X.shape[0]):
-        for c in range(W.shape[0]):
-            total = 0.0
-            for j in range(X.shape[1]):
-                total += X[i, j] * W[c, j]
-            scores[i, c] = total
+    """Four rows and two weight vectors at a time: every number that is loaded is used more than once.
+
+    At the end the last row, or vector, is computed again in place of one that does not exist.
+    """
+    last, d = X.shape[0] - 1, X.shape[1]
+    for i in range(0, last + 1, 4):
+        i1, i2, i3 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+        x0, x1, x2, x3 = X[i], X[i1], X[i2], X[i3]
+        for c in range(0, W.shape[0], 2):
+            c1 = min(c + 1, W.shape[0] - 1)
+            u, v = W[c], W[c1]
+            u0, u1, u2, u3, v0, v1, v2, v3 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            for j in range(d):
+                u0 += x0[j] * u[j]
+                u1 += x1[j] * u[j]
+                u2 += x2[j] * u[j]
+                u3 += x3[j] * u[j]
+                v0 += x0[j] * v[j]
+                v1 += x1[j] * v[j]
+                v2 += x2[j] * v[j]
+                v3 += x3[j] * v[j]
+            scores[i, c], scores[i1, c], scores[i2, c], scores[i3, c] = u0, u1, u2, u3
+            scores[i, c1], scores[i1, c1], scores[i2, c1], scores[i3, c1] = v0, v1, v2, v3
 
 
 @njit(cache=True, nogil=True)
@@ -103,10 +120,21 @@ def compute_scores(X: Matrix, W: F64) -> F64:
 
 @njit(cache=True, nogil=True)
 def _add_dense(X: F32, row: I64, bucket: I64, coef: F64, total: F64) -> None:
-    for e in range(row.size):
-        x, sums, c = X[row[e]], total[bucket[e]], coef[e]
-        for j in range(x.size):
-            sums[j] += c * x[j]
+    """Four rows at a time where they go to one bucket: the sums are loaded and stored once."""
+    e, n = 0, row.size
+    while e < n:
+        sums = total[bucket[e]]
+        if e + 3 < n and bucket[e] == bucket[e + 1] == bucket[e + 2] == bucket[e + 3]:
+            x0, x1, x2, x3 = X[row[e]], X[row[e + 1]], X[row[e + 2]], X[row[e + 3]]
+            c0, c1, c2, c3 = coef[e], coef[e + 1], coef[e + 2], coef[e + 3]
+            for j in range(x0.size):
+                sums[j] += (c0 * x0[j] + c1 * x1[j]) + (c2 * x2[j] + c3 * x3[j])
+            e += 4
+        else:
+            x, c = X[row[e]], coef[e]
+            for j in range(x.size):
+                sums[j] += c * x[j]
+            e += 1
 
 
 @njit(cache=True, nogil=True)

@@ -201,7 +201,7 @@ def _solve_master(state: State, tol: float) -> State:
         state,
         z=solution.z,
         master_w=solution.z @ state.cuts,
-        lower_bound=max(state.lower_bound, solution.value),
+        lower_bound=min(max(state.lower_bound, solution.value), state.objective),  # equal but for rounding at most
         slack=max(0.0, float(np.max(state.offsets - state.gram @ solution.z))),
         idle=np.where(solution.z > 0, 0, state.idle + 1),
     )

@@ -1,0 +1,7 @@
+"""`python -m streamsvm` is the `streamsvm` command."""
+
+import sys
+
+from streamsvm.cli import main
+
+sys.exit(main())
