@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.data.arrays import read_arrays, read_npy
+from streamsvm.data.arrays import comes_from, read_arrays, read_npy
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.rows import SourceRows
@@ -52,7 +53,7 @@ def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Co
         )
     match kinds.pop():
         case "svmlight":
-            return _read_svmlight(paths)
+            return read_svmlight(paths, default_threads())
         case "csv":
             return read_csv(paths, columns)
         case "parquet":
@@ -79,16 +80,13 @@ def guess_bytes(paths: Sequence[str | Path]) -> int:
     return total
 
 
-def _read_svmlight(paths: Sequence[str | Path]) -> Iterator[SourceRows]:
-    for rows in read_svmlight(paths, default_threads()):
-        yield SourceRows(rows.X, rows.labels, rows.qid)
-
-
 def _is_path(source: Any) -> bool:
     return isinstance(source, str | Path)
 
 
 def _array_bytes(source: Any) -> int:
-    n = getattr(source, "nnz", None)
-    size = 8 * n if n is not None else getattr(source, "nbytes", None)
-    return int(size) if isinstance(size, int | float) and np.isfinite(size) else 1 << 30
+    if comes_from(source, "scipy"):
+        return 8 * int(source.nnz)
+    shape = getattr(source, "shape", ())
+    known = bool(shape) and all(isinstance(n, int | np.integer) for n in shape)  # Dask does not always know
+    return 4 * math.prod(map(int, shape)) if known else 1 << 30

@@ -151,3 +151,36 @@ def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
         _add_csr(X.data, X.indices, X.indptr, row, bucket, coef, total)
     else:
         _add_dense(X, row, bucket, coef, total)
+
+
+@njit(cache=True, nogil=True)
+def _gather(data: F32, indices: I32, indptr: I64, order: I64, to_data: F32, to_indices: I32, to_indptr: I64) -> None:
+    at = 0
+    for i in range(order.size):
+        for e in range(indptr[order[i]], indptr[order[i] + 1]):
+            to_data[at], to_indices[at] = data[e], indices[e]
+            at += 1
+        to_indptr[i + 1] = at
+
+
+def take_rows(X: Matrix, order: I64) -> Matrix:
+    """Rows of X in the order given (any choice of them), in memory of their own."""
+    if not isinstance(X, CsrRows):
+        return X[order]
+    n_items = int((X.indptr[order + 1] - X.indptr[order]).sum())
+    taken = CsrRows(
+        np.empty(n_items, np.float32), np.empty(n_items, np.int32), np.zeros(len(order) + 1, np.int64), X.n_features
+    )
+    _gather(X.data, X.indices, X.indptr, order, taken.data, taken.indices, taken.indptr)
+    return taken
+
+
+def stack_rows(parts: list[Matrix]) -> Matrix:
+    """Rows of several matrices of one kind, one below the other."""
+    sparse = [part for part in parts if isinstance(part, CsrRows)]
+    if not sparse:
+        return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
+    ends = np.cumsum([0, *(len(part.data) for part in sparse)])
+    indptr = [part.indptr[1:] + end for part, end in zip(sparse, ends[:-1], strict=True)]
+    data, indices = (np.concatenate([getattr(part, name) for part in sparse]) for name in ("data", "indices"))
+    return CsrRows(data, indices, np.concatenate([np.zeros(1, np.int64), *indptr]), sparse[0].n_features)

@@ -1,0 +1,243 @@
+"""Reader of svmlight/libsvm text: files in, parsed rows out, in order, on all cores, in bounded memory."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import math
+import os
+import re
+import sys
+import zlib
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from streamsvm.data.rows import SourceRows
+from streamsvm.errors import InputError
+from streamsvm.numeric import svmlight
+from streamsvm.numeric.svmlight import ParsedLines, parse_lines
+
+MAX_LINE_BYTES = 1 << 30
+SHOWN_CHARACTERS = 40  # of a token in a message
+QID_FAULTS = {
+    svmlight.BAD_QID: "a query id is a whole number of 64 bits",
+    svmlight.MISSING_QID: "qid is missing here, rows above have one (all rows have one, or none)",
+    svmlight.UNEXPECTED_QID: "unexpected, rows above have no qid (all rows have one, or none)",
+}
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Whole lines of one file, or why there are no more."""
+
+    file: str
+    text: npt.NDArray[np.uint8]  # ends in a newline, or empty
+    last: bool = False  # the file ends here
+    overlong: bool = False  # the next line has MAX_LINE_BYTES or more
+    failure: str = ""  # why the file cannot be read on
+
+
+def read_svmlight(
+    sources: Sequence[str | Path], threads: int, block_bytes: int = 8 << 20
+) -> Generator[SourceRows, None, None]:
+    """Rows of svmlight/libsvm text (grammar: `streamsvm.numeric.svmlight`), the sources one after another.
+
+    A source is a file, plain or compressed (.gz, .bz2, .xz), or "-" for standard input. The text is cut into
+    blocks of about `block_bytes`, each parsed to one SourceRows by one of `threads` while the next are read, at
+    most `threads + 2` at a time. Cuts depend on the bytes alone: any number of threads gives the same rows.
+
+    Raises InputError: FILE:LINE:COLUMN and reason of the first bad token (line and column from 1), or the
+    file and why it cannot be read. By then the blocks in front have been yielded.
+    """
+    _require_existing(sources)
+    qid_rule, n_lines, n_rows = svmlight.QID_UNDECIDED, 0, 0
+    blocks = _read_blocks(sources, block_bytes)
+    with closing(blocks), ThreadPoolExecutor(threads, thread_name_prefix="svmlight") as pool:
+        for block, parsed in _parse_ahead(blocks, pool, threads + 2):
+            _require_sound(block, parsed, qid_rule, n_lines)
+            qid_rule = max(qid_rule, parsed.qid_rule)
+            n_lines += parsed.n_lines
+            n_rows += len(parsed.labels)
+            if len(parsed.labels):
+                yield _rows_of(parsed)
+            if block.overlong:
+                raise InputError(f"{block.file}:{n_lines + 1}:1: line of {MAX_LINE_BYTES:,} bytes or more")
+            if block.failure:
+                raise InputError(f"{block.file}: {block.failure}")
+            if block.last and n_rows == 0:
+                raise InputError(f"{block.file}: no rows in this file")
+            if block.last:
+                n_lines, n_rows = 0, 0
+
+
+def _parse_ahead(
+    blocks: Iterator[_Block], pool: ThreadPoolExecutor, n_ahead: int
+) -> Iterator[tuple[_Block, ParsedLines]]:
+    """Parse blocks, up to `n_ahead` in flight -> each block and what it holds, in order."""
+    in_flight: deque[tuple[_Block, Future[ParsedLines]]] = deque()
+    for block in blocks:
+        in_flight.append((block, pool.submit(parse_lines, block.text)))
+        if len(in_flight) == n_ahead:
+            oldest, future = in_flight.popleft()
+            yield oldest, future.result()
+    while in_flight:
+        oldest, future = in_flight.popleft()
+        yield oldest, future.result()
+
+
+def _require_sound(block: _Block, parsed: ParsedLines, qid_rule: int, lines_before: int) -> None:
+    """Raise for the first bad token, or the first row that has qid where the blocks before have none."""
+    if svmlight.QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
+        parsed = parse_lines(block.text, qid_rule)
+    if parsed.error != svmlight.OK:
+        raise InputError(_describe(block, parsed, lines_before))
+
+
+def _rows_of(parsed: ParsedLines) -> SourceRows:
+    indptr = parsed.indptr.astype(np.int32)  # wide enough for a block; SciPy would widen the indices to match
+    X = csr_array((parsed.values, parsed.indices, indptr), shape=(len(parsed.labels), parsed.n_columns))
+    X.has_canonical_format = True  # the parser has checked the order: spare SciPy doing it again
+    return SourceRows(X, parsed.labels, parsed.qid if parsed.qid_rule == svmlight.QID_PRESENT else None)
+
+
+def _require_existing(sources: Sequence[str | Path]) -> None:
+    """Raise for a file that is missing before hours are spent on those in front of it."""
+    for source in sources:
+        if str(source) != "-":
+            try:
+                os.stat(source)
+            except OSError as error:
+                raise InputError(f"{source}: {_reading_fault(error)}") from error
+
+
+def _read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[_Block, None, None]:
+    """Read the blocks of every source; the last of each is marked, or says why reading failed."""
+    nothing = np.empty(0, np.uint8)
+    for source in sources:
+        name = "<stdin>" if str(source) == "-" else str(source)
+        try:
+            with _open(source) as file:
+                yield from _cut_blocks(name, file, block_bytes)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            yield _Block(name, nothing, failure=_reading_fault(error))
+
+
+def _open(source: str | Path) -> AbstractContextManager[io.BufferedIOBase]:
+    if str(source) == "-":
+        return nullcontext(cast(io.BufferedIOBase, sys.stdin.buffer))
+    match Path(source).suffix.lower():
+        case ".gz":
+            return gzip.open(source)
+        case ".bz2":
+            return bz2.open(source)
+        case ".xz":
+            return lzma.open(source)
+        case _:
+            return open(source, "rb")
+
+
+def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterator[_Block]:
+    """Read `block_bytes` at a time and cut after the last newline; a longer line doubles the reads."""
+    rest = b""
+    while True:
+        read_bytes = max(block_bytes, min(len(rest), MAX_LINE_BYTES - len(rest)))
+        buffer = bytearray(len(rest) + read_bytes + 1)  # one more: a file may end without a newline
+        buffer[: len(rest)] = rest
+        filled = len(rest) + _fill(file, memoryview(buffer)[len(rest) : -1])
+        text = np.frombuffer(buffer, np.uint8)
+        if filled < len(rest) + read_bytes:
+            buffer[filled] = svmlight.NEWLINE
+            yield _Block(name, text[: filled + 1], last=True)
+            return
+        cut = buffer.rfind(b"\n", len(rest), filled) + 1
+        rest = bytes(memoryview(buffer)[cut:filled])
+        if cut:
+            yield _Block(name, text[:cut])
+        if len(rest) >= MAX_LINE_BYTES:
+            yield _Block(name, text[:0], overlong=True)
+            return
+
+
+def _fill(file: io.BufferedIOBase, space: memoryview) -> int:
+    """Read until `space` is full or the file ends (pipes and decompressors return less) -> bytes read."""
+    filled = 0
+    while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
+        filled += n_bytes
+    return filled
+
+
+def _reading_fault(error: Exception) -> str:
+    if isinstance(error, EOFError):
+        return "the compressed data are truncated"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"the compressed data are corrupt ({error})"
+
+
+def _describe(block: _Block, parsed: ParsedLines, lines_before: int) -> str:
+    """FILE:LINE:COLUMN and what is wrong with the token there."""
+    text, at = block.text.tobytes(), parsed.error_at
+    line = lines_before + text.count(b"\n", 0, at) + 1
+    before = text[text.rfind(b"\n", 0, at) + 1 : at].decode(errors="replace")
+    token = re.split(rb"[ \t\r\n#]", text[at : text.find(b"\n", at)], maxsplit=1)[0].decode(errors="replace")
+    return f"{block.file}:{line}:{len(before) + 1}: {_token_fault(parsed.error, token, before)}"
+
+
+def _token_fault(error: int, token: str, before: str) -> str:
+    """Say what is wrong with the token; `before` is the line in front of it."""
+    index, _, value = token.partition(":")
+    if not token.isprintable() or "\N{REPLACEMENT CHARACTER}" in token:
+        return f"{_shown(token)} is not text (binary data?)"
+    match error:
+        case svmlight.BAD_LABEL:
+            return f"label {_shown(token)} {_number_fault(token, 'float64')}"
+        case svmlight.BAD_VALUE:
+            return f"value {_shown(value)} of index {index} {_number_fault(value, 'float32')}"
+        case svmlight.BAD_INDEX:
+            return _index_fault(token, index, before)
+        case _:
+            return f"{_shown(token)}: {QID_FAULTS[error]}"
+
+
+def _index_fault(token: str, index: str, before: str) -> str:
+    if ":" not in token:
+        return f"{_shown(token)} has no colon, index:value expected"
+    if not (index.isascii() and index.isdigit()):
+        return f"index {_shown(index)} of {_shown(token)} is not a whole number"
+    digits = index.lstrip("0")
+    if not digits:
+        return f"index 0 in {_shown(token)}: indices start at 1"
+    if len(digits) > len(str(svmlight.MAX_INDEX)) or int(digits) > svmlight.MAX_INDEX:
+        return f"index {_shown(index)} is too large, the largest is {svmlight.MAX_INDEX}"
+    previous = int(before.rsplit(maxsplit=1)[-1].partition(":")[0])
+    kind = "duplicate" if int(digits) == previous else "descending"
+    return f"{kind} index {index} in {_shown(token)}: the one before it is {previous}"
+
+
+def _number_fault(token: str, dtype: str) -> str:
+    try:
+        number = float(token)
+    except ValueError:
+        return "is not a number"
+    if math.isnan(number):
+        return "is nan"
+    if "inf" in token.lower():
+        return "is infinite"
+    if math.isinf(number) or (dtype == "float32" and abs(number) >= svmlight.MIN_FLOAT32_OVERFLOW):
+        return f"overflows {dtype}"
+    return "is not a number"  # Python's own spellings, such as 1_000
+
+
+def _shown(token: str) -> str:
+    return repr(token if len(token) <= SHOWN_CHARACTERS else token[: SHOWN_CHARACTERS - 3] + "...")

@@ -1,0 +1,295 @@
+"""Parser of svmlight/libsvm text: bytes in, arrays out, one pass, no I/O.
+
+    row    =  label [qid:N] index:value index:value ... [# comment]
+    label  =  number              (float64)
+    N      =  [+|-] digits        (int64)
+    index  =  digits              (1 to 2^31 - 1, strictly ascending within the row; 0-based in the arrays)
+    value  =  number              (float32)
+    number =  [+|-] digits [. digits] [e [+|-] digits]        (digits on one side of the point are enough)
+
+Tokens are separated by spaces and tabs (a carriage return counts as one); lines that are blank or hold only
+a comment are no rows. `qid:` is on all rows or on none.
+
+The functions read `text[at]` without checking bounds: the text ends in a newline, and no token passes one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Text = npt.NDArray[np.uint8]
+
+NEWLINE, RETURN, TAB, SPACE, HASH = ord("\n"), ord("\r"), ord("\t"), ord(" "), ord("#")
+PLUS, MINUS, POINT, COLON, ZERO, NINE = ord("+"), ord("-"), ord("."), ord(":"), ord("0"), ord("9")
+
+# What is wrong with the token at `error_at`.
+OK, BAD_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID, BAD_INDEX, BAD_VALUE, NUL_BYTE = range(8)
+
+# Whether rows carry `qid:`; undecided until the first row.
+QID_UNDECIDED, QID_ABSENT, QID_PRESENT = range(3)
+
+MAX_INDEX = 2**31 - 1
+MAX_QID = 2**63 - 1
+MIN_FLOAT32_OVERFLOW = float(2**128 - 2**103)  # halfway between the largest float32 and 2^128: rounds to inf
+MAX_DIGITS = 18  # always fit an int64
+MAX_EXPONENT = 10**15  # larger ones saturate: no run of zeros in front of them could be long enough to matter
+POWERS_OF_TEN = np.array([float(f"1e{k}") for k in range(309)])  # exact up to 10^22
+
+
+class ParsedLines(NamedTuple):
+    """Rows in CSR form; after an error, the rows before it and where it is."""
+
+    labels: npt.NDArray[np.float64]  # (rows,)
+    qid: npt.NDArray[np.int64]  # (rows,), meaningful if qid_rule is QID_PRESENT
+    indptr: npt.NDArray[np.int64]  # (rows + 1,)
+    indices: npt.NDArray[np.int32]  # (pairs,), 0-based
+    values: npt.NDArray[np.float32]  # (pairs,)
+    n_columns: int  # largest 1-based index
+    n_lines: int  # in the whole text
+    qid_rule: int  # QID_UNDECIDED, QID_ABSENT or QID_PRESENT
+    error: int  # OK, or one of the codes above
+    error_at: int  # byte where the bad token starts
+
+
+def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED) -> ParsedLines:
+    """Parse whole lines; `text` (C-contiguous, writable) is empty or ends in a newline.
+
+    `qid_rule` is what the rows above have settled about `qid:`. Bad text raises nothing: the first bad token
+    is in `error` and `error_at`. Values are within one unit in the last place of float32(float(token)), and
+    equal to it up to 15 digits and powers of ten up to 22; what is too small for float32 becomes 0.
+    """
+    parsed: ParsedLines = parse_rows(text, qid_rule)
+    return parsed
+
+
+@njit(cache=True, nogil=True)
+def parse_rows(text: Text, qid_rule: int) -> ParsedLines:
+    """Count, allocate, then parse row by row up to the first error."""
+    n_lines, n_colons = count_byte(text, NEWLINE), count_byte(text, COLON)
+    labels = np.empty(n_lines, np.float64)
+    qid = np.empty(n_lines, np.int64)
+    indptr = np.zeros(n_lines + 1, np.int64)
+    indices = np.empty(n_colons, np.int32)
+    values = np.empty(n_colons, np.float32)
+    rows, n_columns, error, at = 0, 0, OK, 0
+    while at < len(text):
+        at = skip_blanks(text, at)
+        if text[at] != NEWLINE and text[at] != HASH:
+            error, at, labels[rows] = parse_label(text, at)
+            if error == OK:
+                error, at, qid_rule, qid[rows] = parse_qid(text, at, qid_rule)
+            if error == OK:
+                error, at, indptr[rows + 1], last = parse_pairs(text, at, indptr[rows], indices, values)
+            if error != OK:
+                break
+            n_columns = max(n_columns, last)
+            rows += 1
+        while text[at] != NEWLINE and text[at] != 0:  # a comment
+            at += 1
+        if text[at] != NEWLINE:
+            error = NUL_BYTE
+            break
+        at += 1
+    pairs = indptr[rows]
+    return ParsedLines(
+        labels=labels[:rows],
+        qid=qid[:rows],
+        indptr=indptr[: rows + 1],
+        indices=indices[:pairs],
+        values=values[:pairs],
+        n_columns=n_columns,
+        n_lines=n_lines,
+        qid_rule=qid_rule,
+        error=error,
+        error_at=at,
+    )
+
+
+@njit(cache=True, nogil=True)
+def count_byte(text: Text, wanted: int) -> int:
+    """Count a byte, to size the arrays: a thirtieth of the parsing time."""
+    count = 0
+    for byte in text:
+        count += byte == wanted
+    return count
+
+
+@njit(cache=True, nogil=True)
+def parse_label(text: Text, at: int) -> tuple[int, int, float]:
+    """Parse the label at text[at] -> (error, where it ends or the bad token starts, label)."""
+    label, end = parse_decimal(text, at)
+    if not ends_token(text[end]):  # long, with an exponent, or no number
+        label, end = parse_number(text, at)
+    if end == at or not ends_token(text[end]) or not abs(label) < np.inf:
+        return BAD_LABEL, at, label
+    return OK, end, label
+
+
+@njit(cache=True, nogil=True)
+def parse_qid(text: Text, at: int, qid_rule: int) -> tuple[int, int, int, int]:
+    """Parse `qid:N` if it comes next -> (error, where it ends or the bad token starts, qid_rule, N)."""
+    at = skip_blanks(text, at)
+    if text[at] != ord("q") or text[at + 1] != ord("i") or text[at + 2] != ord("d") or text[at + 3] != COLON:
+        error = MISSING_QID if qid_rule == QID_PRESENT else OK
+        return error, at, max(qid_rule, QID_ABSENT), 0
+    if qid_rule == QID_ABSENT:
+        return UNEXPECTED_QID, at, qid_rule, 0
+    start = at + 4
+    negative = text[start] == MINUS
+    start += negative or text[start] == PLUS
+    qid, end = parse_digits(text, start, MAX_QID)
+    if end == start or qid < 0 or not ends_token(text[end]):
+        return BAD_QID, at, qid_rule, 0
+    return OK, end, QID_PRESENT, -qid if negative else qid
+
+
+@njit(cache=True, nogil=True)
+def parse_pairs(
+    text: Text, at: int, pairs: int, indices: npt.NDArray[np.int32], values: npt.NDArray[np.float32]
+) -> tuple[int, int, int, int]:
+    """Append a row's pairs -> (error, where the row ends or the bad token starts, pairs, last index)."""
+    previous = 0
+    while True:
+        at = skip_blanks(text, at)
+        if text[at] == NEWLINE or text[at] == HASH:
+            return OK, at, pairs, previous
+        index, colon = parse_digits(text, at, MAX_INDEX)
+        if text[colon] != COLON or index <= previous:
+            return BAD_INDEX, at, pairs, previous
+        value, end = parse_decimal(text, colon + 1)
+        if not ends_token(text[end]):  # long, with an exponent, or no number
+            value, end = parse_number(text, colon + 1)
+        if end == colon + 1 or not ends_token(text[end]) or not abs(value) < MIN_FLOAT32_OVERFLOW:
+            return BAD_VALUE, at, pairs, previous
+        indices[pairs] = index - 1
+        values[pairs] = value
+        pairs += 1
+        previous = index
+        at = end
+
+
+@njit(cache=True, nogil=True)
+def parse_digits(text: Text, at: int, limit: int) -> tuple[int, int]:
+    """Parse a run of digits -> (value, below 0 beyond the limit; where it ends); (0, at) if there is none."""
+    value = 0
+    while is_digit(text[at]):
+        if value > limit // 10:
+            return -1, at
+        value = value * 10 + (text[at] - ZERO)
+        at += 1
+    return value if value <= limit else -1, at  # just beyond 2^63 - 1 it has wrapped, and is negative too
+
+
+@njit(cache=True, nogil=True)
+def parse_decimal(text: Text, start: int) -> tuple[float, int]:
+    """Parse a number of at most 18 digits, no exponent -> (value, where it ends); (0, start) if it is none.
+
+    The common case by itself: Numba counts references to `text` (atomically) in anything much longer, which
+    would halve the speed of the parser.
+    """
+    at = start + (text[start] == MINUS or text[start] == PLUS)
+    first = at
+    mantissa, n_decimals = 0, 0
+    while is_digit(text[at]):
+        mantissa = mantissa * 10 + (text[at] - ZERO)
+        at += 1
+    n_digits = at - first
+    if text[at] == POINT:
+        at += 1
+        point = at
+        while is_digit(text[at]):
+            mantissa = mantissa * 10 + (text[at] - ZERO)
+            at += 1
+        n_decimals = at - point
+        n_digits += n_decimals
+    if n_digits == 0 or n_digits > MAX_DIGITS:  # none, or the mantissa may have wrapped
+        return 0.0, start
+    value = mantissa / POWERS_OF_TEN[n_decimals]
+    return -value if text[start] == MINUS else value, at
+
+
+@njit(cache=True, nogil=True)
+def parse_number(text: Text, start: int) -> tuple[float, int]:
+    """Parse a number of any length -> (value, where it ends); (0, start) if there is none.
+
+    Digits past the 18th significant one are cut: less than 2^-56 of the value.
+    """
+    at = start + (text[start] == MINUS or text[start] == PLUS)
+    mantissa, exponent, n_digits, past_point = 0, 0, 0, False
+    while is_digit(text[at]) or (text[at] == POINT and not past_point):
+        if text[at] == POINT:
+            past_point = True
+        elif mantissa < 10 ** (MAX_DIGITS - 1):
+            mantissa = mantissa * 10 + (text[at] - ZERO)
+            exponent -= past_point
+            n_digits += 1
+        else:
+            exponent += not past_point
+        at += 1
+    if n_digits == 0:
+        return 0.0, start
+    if text[at] == ord("e") or text[at] == ord("E"):
+        written, end = parse_exponent(text, at + 1)
+        if end == at + 1:
+            return 0.0, start
+        at, exponent = end, exponent + written
+    value = scale(float(mantissa), exponent)
+    return -value if text[start] == MINUS else value, at
+
+
+@njit(cache=True, nogil=True)
+def parse_exponent(text: Text, start: int) -> tuple[int, int]:
+    """Parse the signed digits after `e` -> (exponent, where they end); (0, start) if there are none."""
+    at = start + (text[start] == MINUS or text[start] == PLUS)
+    first = at
+    exponent = 0
+    while is_digit(text[at]):
+        exponent = min(exponent * 10 + (text[at] - ZERO), MAX_EXPONENT)
+        at += 1
+    if at == first:
+        return 0, start
+    return -exponent if text[start] == MINUS else exponent, at
+
+
+@njit(cache=True, nogil=True)
+def scale(mantissa: float, exponent: int) -> float:
+    """Return mantissa * 10^exponent, correctly rounded if mantissa < 2^53 and |exponent| <= 22.
+
+    There both operands are exact (W. D. Clinger, How to read floating point numbers accurately, PLDI 1990).
+    Elsewhere there are at most four roundings of half a unit of float64, which is 2^-29 units of float32.
+    """
+    if mantissa == 0.0 or exponent < -616:
+        mantissa = 0.0
+    elif exponent > 308:
+        mantissa = np.inf
+    elif exponent >= 0:
+        mantissa *= POWERS_OF_TEN[exponent]
+    elif exponent >= -308:
+        mantissa /= POWERS_OF_TEN[-exponent]
+    else:
+        mantissa = mantissa / POWERS_OF_TEN[308] / POWERS_OF_TEN[-exponent - 308]
+    return mantissa
+
+
+@njit(cache=True, nogil=True)
+def skip_blanks(text: Text, at: int) -> int:
+    """Find the next byte that is neither space nor tab nor carriage return."""
+    while text[at] == SPACE or text[at] == TAB or text[at] == RETURN:
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def is_digit(byte: int) -> bool:
+    """Whether the byte is one of 0 to 9."""
+    return ZERO <= byte <= NINE
+
+
+@njit(cache=True, nogil=True)
+def ends_token(byte: int) -> bool:
+    """Whether a token stops in front of this byte."""
+    return byte in (SPACE, NEWLINE, TAB, RETURN, HASH)
