@@ -23,8 +23,8 @@ CHUNK_BYTES = 64 << 20
 
 def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
     """Open an AnnData group as a dataset; InputError when it is none, or label names no column of obs."""
-    if "X" not in group:
-        raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X in it)")
+    if "X" not in group or "obs" not in group:
+        raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
     X = group["X"]
     layout: Layout
     if isinstance(X, zarr.Array):
@@ -34,6 +34,8 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
         n_rows, starts = int(X.shape[0]), _dense_starts(X)
     else:
         layout, n_rows, starts = _open_csr(path, X)
+    if not n_rows or not layout.n_features:
+        raise InputError(f"{path}/X: no rows, or no features")
     codes, classes = (None, None) if label is None else _read_labels(path, group, label, n_rows)
     vectors = {} if codes is None else {"y": codes}
     return Dataset(
@@ -59,36 +61,54 @@ def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:
     parts = [StoredArray(X[name], f"X/{name}", None) for name in ("data", "indices", "indptr")]  # type: ignore[arg-type]
     n_rows, n_features = (int(n) for n in X.attrs["shape"])  # type: ignore[union-attr,arg-type]
     indptr = np.asarray(parts[2].array[:], np.int64)
+    if len(indptr) != n_rows + 1:
+        raise InputError(f"{path}/X: indptr is for {len(indptr) - 1} rows, the shape says {n_rows}")
     items = max(1, CHUNK_BYTES // 8)
     inner = np.searchsorted(indptr[:-1], np.arange(items, max(indptr[-1], 1), items), side="left")
     starts = np.unique(np.concatenate(([0], inner, [n_rows]))).astype(np.int64)
-    layout = CsrLayout(parts[0], parts[1], parts[2], n_features, int(np.diff(indptr).max(initial=0)))
+    layout = CsrLayout(parts[0], parts[1], parts[2], n_features, int(np.diff(indptr).max(initial=0)), items)
     return layout, n_rows, starts
 
 
 def _dense_starts(X: zarr.Array[Any]) -> I64:
     """Whole Zarr chunks together, up to CHUNK_BYTES."""
-    chunk_bytes = X.chunks[0] * X.shape[1] * 4
+    chunk_bytes = max(1, X.chunks[0] * X.shape[1] * 4)
     step = X.chunks[0] * max(1, CHUNK_BYTES // chunk_bytes)
     return np.append(np.arange(0, X.shape[0], step), X.shape[0]).astype(np.int64)
 
 
 def _read_labels(path: str, group: zarr.Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
-    """Codes (in memory: 4 bytes a row) and classes of a column of obs, categorical or plain."""
+    """Codes (in memory: 4 bytes a row) and classes of a column of obs: those that occur, sorted."""
     try:
         column = group[f"obs/{label}"]
     except KeyError:
-        there = sorted(group["obs"]) if "obs" in group else []  # type: ignore[arg-type]
-        raise InputError(f"{path}: no column {label!r} in obs; there are {', '.join(there) or 'none'}") from None
-    if isinstance(column, zarr.Group):
-        codes, categories = np.asarray(column["codes"][:]), np.asarray(column["categories"][:])  # type: ignore[index]
-        if codes.min(initial=0) < 0:
-            raise InputError(f"{path}/obs/{label}: row {int(codes.argmin()) + 1} (counted from 1) has no label")
-        values = categories.astype(str) if categories.dtype.kind in "OTSU" else categories
-        classes, inverse = np.unique(values, return_inverse=True)
-        codes = inverse[codes]
-    else:
-        values = np.asarray(column[:])
-        classes, codes = np.unique(values.astype(str) if values.dtype.kind in "OTSU" else values, return_inverse=True)
-    stored = zarr.array(codes.astype(np.int32), chunks=(min(n_rows, 1 << 20),))
+        there = ", ".join(sorted(group["obs"])) or "none"  # type: ignore[arg-type]
+        raise InputError(f"{path}: no column {label!r} in obs; there are {there}") from None
+    values, codes = _decode(column, f"{path}/obs/{label}")
+    if len(codes) != n_rows:
+        raise InputError(f"{path}/obs/{label}: {len(codes)} rows, but X has {n_rows}")
+    if codes.min() < 0:
+        raise InputError(f"{path}/obs/{label}: row {int(codes.argmin()) + 1} (counted from 1) has no label")
+    used, codes = np.unique(codes, return_inverse=True)
+    classes, rank = np.unique(values[used], return_inverse=True)
+    stored = zarr.array(rank[codes].astype(np.int32), chunks=(min(n_rows, 1 << 20),))
     return StoredArray(stored, "y", None), classes
+
+
+def _decode(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Different values of a column, and which of them each row has: -1 for none."""
+    if isinstance(column, zarr.Array):
+        values, codes = np.unique(_plain(column[:]), return_inverse=True)
+        missing = np.isnan(values)[codes] if values.dtype.kind == "f" else False
+        return values, np.where(missing, -1, codes)
+    if "codes" in column:
+        return _plain(column["categories"][:]), np.asarray(column["codes"][:])
+    if "mask" in column:
+        values, codes = np.unique(_plain(column["values"][:]), return_inverse=True)
+        return values, np.where(column["mask"][:], -1, codes)
+    raise InputError(f"{name}: encoding {column.attrs.get('encoding-type')!r} cannot be read as labels")
+
+
+def _plain(values: Any) -> np.ndarray:
+    """Texts as NumPy's own, whichever way Zarr decodes them."""
+    return np.array(values.tolist(), str) if values.dtype.kind in "OTSU" else np.asarray(values)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,50 +17,11 @@ import zarr
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.numeric.rows import I64, CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import I64, Matrix, Rows, stack_rows, take_rows
 from streamsvm.numeric.scaling import Scaling
 
 FORMAT = 1
 ATTRIBUTE = "streamsvm"
-
-
-class RowSource(Protocol):
-    """Rows that a solver can be given: on disk (Dataset) or in memory (ArrayDataset)."""
-
-    n_rows: int
-    n_features: int
-    chunk_starts: I64
-    classes: npt.NDArray[Any] | None
-    class_counts: I64 | None
-    fingerprint: str
-    scaling: Scaling | None
-    feature_names: tuple[str, ...] | None
-    nbytes: int
-    on_disk: bool
-    name: str
-
-    @property
-    def n_chunks(self) -> int:
-        """Number of chunks."""
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether rows are sparse."""
-
-    def tiles(self, index: int) -> Iterator[Rows]:
-        """Stream chunk `index` in cache-sized pieces, verified."""
-
-    def read(self, index: int) -> Rows:
-        """Return chunk `index` whole, in memory of its own, verified."""
-
-    def take(self, rows: I64) -> Rows:
-        """Return those rows, in the order given."""
-
-    def advise(self, index: int) -> None:
-        """Say that chunk `index` is needed soon."""
-
-    def stream_bytes(self) -> int:
-        """Memory that one reader needs to stream any chunk."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +75,11 @@ class Dataset:
         """Whether rows are stored sparse."""
         return isinstance(self.layout, CsrLayout)
 
+    @property
+    def streams(self) -> bool:
+        """Whether chunks are streamed in tiles (raw chunks on a local disk), not decoded whole."""
+        return self.layout.streams
+
     def tiles(self, index: int) -> Iterator[Rows]:
         """Stream chunk `index`; a tile is valid until the next is asked for. IntegrityError if damaged."""
         start, stop = self._limits(index)
@@ -129,10 +95,11 @@ class Dataset:
     def take(self, rows: npt.ArrayLike) -> Rows:
         """Return the rows with those numbers, in that order, read from disk on demand; a chunk is verified once."""
         wanted = np.asarray(rows, np.int64)
-        if wanted.size and not (wanted.min() >= 0 and wanted.max() < self.n_rows):
-            raise InputError(f"{self.path}: row {wanted.max()} of {self.n_rows} rows")
+        outside = wanted[(wanted < 0) | (wanted >= self.n_rows)]
+        if outside.size:
+            raise InputError(f"{self.path}: row {outside[0]} of {self.n_rows} rows")
         order = np.argsort(wanted, kind="stable")
-        ordered = wanted[order]
+        ordered = wanted[order] if wanted.size else np.zeros(1, np.int64)  # one row is read, and none is kept
         chunk = np.searchsorted(self.chunk_starts, ordered, side="right") - 1
         parts, vectors = [], {name: [] for name in self.vectors}  # type: ignore[var-annotated]
         for index in np.unique(chunk).tolist():
@@ -142,11 +109,17 @@ class Dataset:
                 vectors[name].append(array.read(int(mine[0]), int(mine[-1]) + 1)[mine - mine[0]])
         back = np.argsort(order, kind="stable")
         columns = {name: np.concatenate(values)[back] for name, values in vectors.items()}
-        return Rows(-1, permute(concatenate(parts), back), **columns)
+        return Rows(-1, take_rows(stack_rows(parts), back), **columns)
 
     def advise(self, index: int) -> None:
         """Ask the kernel to read chunk `index` ahead."""
         self.layout.advise(index)
+
+    def chunk_bytes(self, index: int) -> int:
+        """Most bytes that chunk `index` takes in memory."""
+        start, stop = self._limits(index)
+        per_row = sum(array.row_bytes for array in self.vectors.values())
+        return self.layout.chunk_bytes(index, stop - start) + (stop - start) * per_row
 
     def stream_bytes(self) -> int:
         """Memory that one reader needs to stream the largest chunk."""
@@ -173,27 +146,6 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
     return _with_vectors(split(rows.X), rows.start, vectors)
 
 
-def concatenate(parts: list[Matrix]) -> Matrix:
-    """One below the other."""
-    if not isinstance(parts[0], CsrRows):
-        return np.concatenate(parts)  # type: ignore[arg-type]
-    sparse = [part for part in parts if isinstance(part, CsrRows)]
-    counts = np.concatenate([np.diff(part.indptr) for part in sparse])
-    indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    data, indices = (np.concatenate([getattr(part, name) for part in sparse]) for name in ("data", "indices"))
-    return CsrRows(data, indices, indptr, parts[0].n_features)
-
-
-def permute(X: Matrix, order: I64) -> Matrix:
-    """Rows of X in another order (or a choice of them)."""
-    if not isinstance(X, CsrRows):
-        return X[order]
-    counts = np.diff(X.indptr)[order]
-    indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    at = np.repeat(X.indptr[order] - indptr[:-1], counts) + np.arange(indptr[-1])
-    return CsrRows(X.data[at], X.indices[at], indptr, X.n_features)
-
-
 @lru_cache(maxsize=8)
 def _reopen(path: str, label: str | None, fingerprint: str) -> Dataset:
     dataset = open_dataset(path, label)
@@ -209,16 +161,18 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
     """
     from streamsvm.data.anndata import open_anndata
 
-    text = str(path)
+    text = str(path).removeprefix("file://")
     if "://" not in text and not Path(text).exists():
         raise InputError(f"{text}: no such dataset")
     try:
         group = zarr.open_group(text, mode="r")
-    except (FileNotFoundError, OSError, ValueError, KeyError, TypeError) as error:
+        meta = dict(cast(dict[str, Any], group.attrs.asdict().get(ATTRIBUTE, {})))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if Path(text, "zarr.json").is_file():
+            raise IntegrityError(f"{text}/zarr.json: damaged ({error})") from error
         raise InputError(f"{text}: not a dataset ({error})") from error
-    if ATTRIBUTE not in group.attrs:
+    if not meta:
         return open_anndata(text, group, label)
-    meta = dict(group.attrs[ATTRIBUTE])
     if meta.get("format") != FORMAT:
         raise InputError(f"{text}: format {meta.get('format')!r}; this version of streamsvm reads format {FORMAT}")
     fingerprint = meta.pop("sha256", None)

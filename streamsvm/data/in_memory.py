@@ -22,6 +22,7 @@ class ArrayDataset:
     """NumPy rows (n, d) or a CSR matrix, with codes y; converted to float32 a chunk at a time, never copied whole."""
 
     on_disk = False
+    streams = True  # there is nothing to read ahead
     scaling: Scaling | None = None
 
     def __init__(
@@ -62,22 +63,26 @@ class ArrayDataset:
         """Rows by number."""
         wanted = np.asarray(rows, np.int64)
         X = self._convert(self.X[wanted], -1)
-        pick = [None if v is None else v[wanted] for v in (self.y, self.sample_weight)]
-        return Rows(-1, X, pick[0], pick[1])
+        y = None if self.y is None else self.y[wanted]
+        return Rows(-1, X, y, None if self.sample_weight is None else self.sample_weight[wanted])
 
     def advise(self, index: int) -> None:
         """Nothing to read ahead."""
+
+    def chunk_bytes(self, index: int) -> int:  # noqa: ARG002
+        """Nothing more: the rows are in memory already."""
+        return 0
 
     def stream_bytes(self) -> int:
         """Memory of a chunk's float32 copy."""
         return 2 * CHUNK_BYTES + 8 * self.n_features
 
     def _convert(self, X: Any, start: int) -> Matrix:
+        with np.errstate(over="ignore"):  # found below
+            values = np.array(X.data if isinstance(X, csr_array) else X, dtype=np.float32, order="C")
+        matrix: Matrix = values
         if isinstance(X, csr_array):
-            values = X.data.astype(np.float32)
-            matrix: Matrix = CsrRows(values, X.indices.astype(np.int32), X.indptr.astype(np.int64), self.n_features)
-        else:
-            matrix = values = np.array(X, dtype=np.float32, order="C")
+            matrix = CsrRows(values, X.indices.astype(np.int32), X.indptr.astype(np.int64), self.n_features)
         if not np.isfinite(values).all():
             raise InputError(
                 f"{self.name}: contains NaN, infinity or a value too large for float32, near row {max(start, 0) + 1}"

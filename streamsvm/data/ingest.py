@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.dataset import Dataset, open_dataset, permute
+from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.rows import SourceRows
-from streamsvm.data.spill import Spill, as_matrix, to_dense, to_sparse
-from streamsvm.data.writer import DatasetWriter, Shape, new_folder
+from streamsvm.data.spill import Spill, SpilledRows, as_matrix, to_dense, to_sparse
+from streamsvm.data.writer import CODECS, DatasetWriter, Shape, new_folder
 from streamsvm.errors import InputError
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 
 DENSE_FROM = 1 / 3  # above this share of non-zeros, dense rows are smaller or as small, and faster
 MOST_CLASSES = 100_000
+PART_ITEMS = 1 << 20  # of rows that are scaled and written together
 
 Report = Callable[[int], None]
 
@@ -71,6 +72,8 @@ class _Survey:
         self.n_features = max(self.n_features, X.shape[1])
         self.feature_names = rows.feature_names
         self._count_items(X)
+        if self.labels and self.texts:
+            raise InputError(f"{name}: some labels are numbers, others are not")
         if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
             raise InputError(f"{name}: more than {MOST_CLASSES:,} different labels; a class or rank is expected")
         return X, vectors
@@ -127,8 +130,7 @@ def write_dataset(
     expected_bytes: about how large the rows are (a guess that is wrong costs time, not memory). report is told the
     rows read so far. Raises InputError for bad input; then nothing is left at the destination.
     """
-    if options.scale not in KINDS:
-        raise InputError(f"scale {options.scale!r}: choose from {', '.join(KINDS)}")
+    _check_options(options)
     destination = Path(destination)
     with new_folder(destination) as folder, TemporaryDirectory(prefix="spill", dir=folder) as spill_folder:
         survey = _Survey(statistics=None if options.scale == "none" else FeatureStatistics.start())
@@ -139,6 +141,18 @@ def write_dataset(
             scaling = survey.statistics.scaling(options.scale, survey.n_rows)
         _write(spill, folder, survey, scaling, name, options)
     return open_dataset(destination)
+
+
+def _check_options(options: IngestOptions) -> None:
+    choices = (("layout", (None, "dense", "sparse")), ("codec", tuple(CODECS)), ("scale", KINDS))
+    for name, allowed in choices:
+        value = getattr(options, name)
+        if value not in allowed:
+            raise InputError(f"{name} {value!r}: choose from {', '.join(filter(None, allowed))}")
+    if options.shuffle is not None and options.shuffle < 0:
+        raise InputError(f"shuffle {options.shuffle}: a seed is a whole number from 0 on")
+    if options.chunk_bytes is not None and options.chunk_bytes < 1:
+        raise InputError(f"chunk_bytes {options.chunk_bytes}: a positive number is expected")
 
 
 def _set_aside(
@@ -178,14 +192,14 @@ def _write(
     fields = tuple("y" if n == "label" else n for n in survey.fields)
     writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec)
     counts = np.zeros(0 if classes is None else len(classes), np.int64)
-    for run in range(len(spill.run_bytes)):
-        part, order = spill.read_shuffled(run)
+    row_items = survey.n_items // survey.n_rows + 1 if sparse else survey.n_features
+    for part in _read_parts(spill, max(1, PART_ITEMS // row_items)):
         X = _scale(_lay_out(part.X, survey.n_features, sparse), scaling)
         vectors = dict(part.vectors)
         if "label" in vectors:
             vectors["y"] = survey.codes(vectors.pop("label"))
             counts += np.bincount(vectors["y"], minlength=len(counts))
-        writer.append(Rows(0, permute(X, order), **{n: v[order] for n, v in vectors.items()}))
+        writer.append(Rows(0, X, **vectors))
     meta = {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),
@@ -194,6 +208,16 @@ def _write(
         "source": name,
     }
     writer.finish(meta, scaling)
+
+
+def _read_parts(spill: Spill, part_rows: int) -> Iterator[SpilledRows]:
+    """All rows in the order in which they are written, a few at a time: in work they are larger than set aside."""
+    for run in range(len(spill.run_bytes)):
+        rows, order = spill.read_shuffled(run)
+        for at in range(0, rows.n_rows, part_rows):
+            mine = order[at : at + part_rows]
+            yield SpilledRows(take_rows(rows.X, mine), {name: v[mine] for name, v in rows.vectors.items()})
+        del rows, order  # before the next run is read
 
 
 def _is_sparse(spill: Spill, survey: _Survey, options: IngestOptions) -> bool:

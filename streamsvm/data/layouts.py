@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from streamsvm.data.store import ChunkFile, StoredArray
-from streamsvm.errors import IntegrityError
-from streamsvm.numeric.rows import I32, I64, CsrRows, Matrix
+from streamsvm.data.store import Array, ChunkFile, StoredArray
+from streamsvm.errors import InputError, IntegrityError
+from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix
 
 TILE_BYTES = 1 << 19
 TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
@@ -25,6 +25,7 @@ class Layout(Protocol):
 
     n_features: int
     nbytes: int
+    streams: bool
 
     def read(self, start: int, stop: int) -> Matrix:
         """Rows in memory of their own, verified."""
@@ -34,6 +35,9 @@ class Layout(Protocol):
 
     def take(self, index: int, rows: I64) -> Matrix:
         """Rows of chunk `index` in the order given, in memory of their own."""
+
+    def chunk_bytes(self, index: int, chunk_rows: int) -> int:
+        """Most bytes that chunk `index`, of so many rows, takes in memory."""
 
     def stream_bytes(self, chunk_rows: int) -> int:
         """Bytes needed to stream a chunk of so many rows."""
@@ -49,15 +53,15 @@ class DenseLayout:
         self.X = X
         self.n_features = X.row_items
         self.nbytes = X.length * X.row_items * 4
-        self._streams = X.is_raw and X.array.dtype == np.float32
+        self.streams = X.is_raw and X.array.dtype == np.float32
 
     def read(self, start: int, stop: int) -> Matrix:
         """See Layout."""
-        return np.ascontiguousarray(self.X.read(start, stop), dtype=np.float32)
+        return _as_float32(self.X, self.X.read(start, stop))
 
     def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
         """See Layout."""
-        if not self._streams:
+        if not self.streams:
             yield from split(self.read(start, stop))
             return
         tile_rows = _dense_tile_rows(self.n_features)
@@ -71,15 +75,19 @@ class DenseLayout:
 
     def take(self, index: int, rows: I64) -> Matrix:
         """See Layout."""
-        if not self._streams:
+        if not self.streams:
             first = int(rows.min())
             return np.asarray(self.read(first, int(rows.max()) + 1))[rows - first]
         return self.X.read_rows(index, rows, np.ones_like(rows))
 
+    def chunk_bytes(self, index: int, chunk_rows: int) -> int:  # noqa: ARG002
+        """See Layout."""
+        return 4 * chunk_rows * self.n_features
+
     def stream_bytes(self, chunk_rows: int) -> int:
         """See Layout."""
         chunk_bytes = chunk_rows * self.n_features * max(4, self.X.array.dtype.itemsize)
-        return TILE_BYTES + 4 * self.n_features if self._streams else 3 * chunk_bytes
+        return TILE_BYTES + 4 * self.n_features if self.streams else 4 * chunk_bytes
 
     def advise(self, index: int) -> None:
         """See Layout."""
@@ -94,12 +102,14 @@ class CsrLayout:
     """
 
     def __init__(
-        self, data: StoredArray, indices: StoredArray, indptr: StoredArray, n_features: int, longest_row: int
-    ) -> None:
+        self, data: StoredArray, indices: StoredArray, indptr: StoredArray, n_features: int, longest_row: int,
+        chunk_items: int | None = None,
+    ) -> None:  # fmt: skip
         self.data, self.indices, self.indptr = data, indices, indptr
+        self.chunk_items = chunk_items or data.chunk_rows
         self.n_features, self.longest_row = n_features, longest_row
         self.nbytes = 8 * data.length + 8 * indptr.length
-        self._streams = (
+        self.streams = (
             data.is_raw
             and indices.is_raw
             and data.array.dtype == np.float32
@@ -111,14 +121,14 @@ class CsrLayout:
         """See Layout."""
         indptr = self._read_indptr(start, stop)
         first, last = int(indptr[0]), int(indptr[-1])
-        data = np.ascontiguousarray(self.data.read(first, last), dtype=np.float32)
+        data = _as_float32(self.data, self.data.read(first, last))
         indices = self.indices.read(first, last)
-        self._check_indices(indices, start)
+        self._check_indices(indices, indptr[:-1], indptr - first)
         return CsrRows(data, np.ascontiguousarray(indices, dtype=np.int32), indptr - first, self.n_features)
 
     def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
         """See Layout."""
-        if not self._streams:
+        if not self.streams:
             yield from split(self.read(start, stop))
             return
         indptr = self._read_indptr(start, stop)
@@ -134,8 +144,9 @@ class CsrLayout:
                 first, n = int(indptr[a]), int(indptr[b] - indptr[a])
                 self._fill(self.data, data_file, index, first, data[:n].view(np.uint8))
                 self._fill(self.indices, indices_file, index, first, indices[:n].view(np.uint8))
-                self._check_indices(indices[:n], start + a)
-                yield CsrRows(data[:n], indices[:n], indptr[a : b + 1] - first, self.n_features)
+                tile_indptr = indptr[a : b + 1] - first
+                self._check_indices(indices[:n], indptr[a:b], tile_indptr)
+                yield CsrRows(data[:n], indices[:n], tile_indptr, self.n_features)
             data_file.finish()
             indices_file.finish()
 
@@ -145,19 +156,24 @@ class CsrLayout:
         indptr = self._read_indptr(first_row, int(rows.max()) + 1)
         starts, counts = indptr[rows - first_row], np.diff(indptr)[rows - first_row]
         taken_indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-        if self._streams:
+        if self.streams:
             data, indices = (part.read_rows(index, starts, counts) for part in (self.data, self.indices))
         else:
             whole = self.read(first_row, int(rows.max()) + 1)
             assert isinstance(whole, CsrRows)
             at = np.concatenate([np.arange(s, s + c) for s, c in zip(starts - indptr[0], counts, strict=True)])
             data, indices = whole.data[at], whole.indices[at]
-        self._check_indices(indices, first_row)
+        self._check_indices(indices, starts, taken_indptr)
         return CsrRows(data, indices, taken_indptr, self.n_features)
+
+    def chunk_bytes(self, index: int, chunk_rows: int) -> int:
+        """See Layout."""
+        items = min(self.chunk_items + self.longest_row, self.data.length - index * self.chunk_items)
+        return 8 * (items + chunk_rows + 1)
 
     def stream_bytes(self, chunk_rows: int) -> int:
         """See Layout."""
-        items = TILE_ITEMS + self.longest_row if self._streams else 3 * self.data.chunk_rows + self.longest_row
+        items = TILE_ITEMS + self.longest_row if self.streams else 4 * self.chunk_items + self.longest_row
         return 8 * items + 24 * chunk_rows
 
     def advise(self, index: int) -> None:
@@ -173,13 +189,17 @@ class CsrLayout:
             )
         return indptr
 
-    def _check_indices(self, indices: I32, row: int) -> None:
-        """Refuse columns that do not exist before a kernel would write there."""
+    def _check_indices(self, indices: I32, starts: I64, indptr: I64) -> None:
+        """Refuse columns that do not exist before a kernel would write there.
+
+        Row i has the items indptr[i]:indptr[i + 1] here, and those from starts[i] on in the dataset.
+        """
         if indices.size and (int(indices.max()) >= self.n_features or int(indices.min()) < 0):
-            index = row // max(1, self.indptr.length // max(1, self.indices.n_chunks))
+            at = int(np.argmax((indices < 0) | (indices >= self.n_features)))
+            row = int(np.searchsorted(indptr, at, side="right")) - 1
+            index = int(starts[row] + at - indptr[row]) // self.indices.chunk_rows
             raise IntegrityError(
-                f"{self.indices.describe(min(index, self.indices.n_chunks - 1))}: "
-                f"a column outside 0..{self.n_features - 1} near row {row}: the chunk is damaged"
+                f"{self.indices.describe(index)}: a column outside 0..{self.n_features - 1}: the chunk is damaged"
             )
 
     def _fill(self, part: StoredArray, file: ChunkFile, index: int, first: int, buffer: np.ndarray) -> None:
@@ -200,6 +220,15 @@ def split(X: Matrix) -> Iterator[Matrix]:
         tile_rows = _dense_tile_rows(X.shape[1])
         for a in range(0, len(X), tile_rows):
             yield X[a : a + tile_rows]
+
+
+def _as_float32(part: StoredArray, values: Array) -> F32:
+    """Values as float32; those that no ingest has seen must be finite."""
+    with np.errstate(over="ignore"):
+        converted: F32 = np.ascontiguousarray(values, dtype=np.float32)
+    if part.checksums is None and not np.isfinite(converted).all():
+        raise InputError(f"{part.place}: contains NaN, infinity or a value too large for float32")
+    return converted
 
 
 def _dense_tile_rows(n_features: int) -> int:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.arrays import comes_from, read_arrays, read_npy
+from streamsvm.data.arrays import comes_from, read_arrays
+from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.data.npy import read_npy
+from streamsvm.data.parquet import read_parquet
 from streamsvm.data.rows import SourceRows
-from streamsvm.data.tables import Columns, read_csv, read_parquet
+from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
@@ -30,10 +33,10 @@ def ingest(
 ) -> Dataset:  # fmt: skip
     """Write files or arrays as a dataset and open it; streamed, in bounded memory, whole or not at all.
 
-    source: a path or several ("-": standard input) of svmlight text, CSV, TSV, Parquet, .npy or .npz (file_format: by the
-    ending, or one of svmlight, csv, parquet, npy), or rows: NumPy, SciPy sparse, pandas, Dask (with y, and optionally
-    sample_weight and qid). label: the column of a table that holds the labels. named: fields of IngestOptions
-    (layout, chunk_bytes, codec, scale, shuffle). Raises InputError with file, line, column and reason.
+    source: a path or several ("-": standard input) of svmlight text, CSV, TSV, Parquet, .npy or .npz (file_format: by
+    the ending, or one of svmlight, csv, parquet, npy), or rows: NumPy, SciPy sparse, pandas, Dask (with y, and
+    optionally sample_weight and qid). label: the column of a table that holds the labels. named: fields of
+    IngestOptions (layout, chunk_bytes, codec, scale, shuffle). Raises InputError with file, line, column and reason.
     """
     chosen = options or IngestOptions(**named)
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):

@@ -6,6 +6,7 @@ permutation of all rows. Without a shuffle, runs are filled one after another an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix
+from streamsvm.numeric.rows import I64, CsrRows, Matrix, take_rows
 
 RUN_BYTES = 64 << 20
 
@@ -53,7 +54,7 @@ class Spill:
                 self.run_bytes.append(0)
             self._append(len(self.run_bytes) - 1, X, vectors)
             return
-        run = np.random.default_rng((self.seed, 0, self._pieces)).integers(self.n_runs, size=X.shape[0])
+        run = np.random.default_rng((self.seed, 0, self._pieces)).integers(self.n_runs, size=(X.shape[0],))
         self._scatter(X, vectors, run, 0)
 
     def split_large_runs(self) -> None:
@@ -61,29 +62,26 @@ class Spill:
         run = 0
         while run < len(self.run_bytes):
             parts = self.run_bytes[run] // (2 * RUN_BYTES) + 1
-            if self.seed is not None and parts > 1:
+            if self.seed is not None and parts > 1 and self._n_rows(run) > 1:
                 first = len(self.run_bytes)
                 self.run_bytes += [0] * parts
-                n_rows = self._n_rows(run)
-                step = max(1, n_rows * RUN_BYTES // (4 * self.run_bytes[run]))
-                for at in range(0, n_rows, step):
-                    part = self.read(run, at, min(n_rows, at + step))
+                for at, part in self._read_in_parts(run):
                     drawn = np.random.default_rng((self.seed, 1, run, at)).integers(parts, size=part.n_rows)
                     self._scatter(part.X, part.vectors, drawn, first)
-                for file in self.folder.glob(f"{run}.*"):
-                    file.unlink()
+                for name in self._dtypes:
+                    (self.folder / f"{run}.{name}").unlink(missing_ok=True)
                 self.run_bytes[run] = 0
             run += 1
 
     def read_shuffled(self, run: int) -> tuple[SpilledRows, I64]:
         """Return a run's rows and the order in which they are to be written."""
-        rows = self.read(run, 0, self._n_rows(run))
+        rows = self.read(run, 0, self._n_rows(run), 0)
         if self.seed is None:
             return rows, np.arange(rows.n_rows)
         return rows, np.random.default_rng((self.seed, 2, run)).permutation(rows.n_rows)
 
-    def read(self, run: int, start: int, stop: int) -> SpilledRows:
-        """Rows start..stop of a run."""
+    def read(self, run: int, start: int, stop: int, first_item: int) -> SpilledRows:
+        """Rows start..stop of a run; of sparse ones, the first begins at item `first_item` of the run."""
         vectors = {
             name: self._load(run, name, start, stop - start)
             for name in self._dtypes
@@ -93,20 +91,26 @@ class Spill:
             d = self.dense_features
             X: Matrix = self._load(run, "X", start * d, (stop - start) * d).reshape(-1, d)
             return SpilledRows(X, vectors)
-        before = int(self._load(run, "counts", 0, start).sum())
         indptr = np.concatenate(([0], np.cumsum(self._load(run, "counts", start, stop - start)))).astype(np.int64)
-        data, indices = (self._load(run, name, before, int(indptr[-1])) for name in ("data", "indices"))
+        data, indices = (self._load(run, name, first_item, int(indptr[-1])) for name in ("data", "indices"))
         return SpilledRows(CsrRows(data, indices, indptr, int(indices.max(initial=-1)) + 1), vectors)
 
-    def _scatter(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]], run: I64, first: int) -> None:
-        from streamsvm.data.dataset import permute
+    def _read_in_parts(self, run: int) -> Iterator[tuple[int, SpilledRows]]:
+        """Read a run in parts of about a quarter of RUN_BYTES, each with the number of its first row."""
+        n_rows, first_item = self._n_rows(run), 0
+        step = max(1, n_rows * RUN_BYTES // (4 * self.run_bytes[run]))
+        for at in range(0, n_rows, step):
+            part = self.read(run, at, min(n_rows, at + step), first_item)
+            first_item += len(part.X.data) if isinstance(part.X, CsrRows) else 0
+            yield at, part
 
+    def _scatter(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]], run: I64, first: int) -> None:
         order = np.argsort(run, kind="stable")
         limits = np.searchsorted(run[order], np.arange(int(run.max()) + 2)) if len(run) else np.zeros(1, np.int64)
         for k in range(len(limits) - 1):
             mine = order[limits[k] : limits[k + 1]]
             if len(mine):
-                self._append(first + k, permute(X, mine), {name: values[mine] for name, values in vectors.items()})
+                self._append(first + k, take_rows(X, mine), {name: values[mine] for name, values in vectors.items()})
 
     def _append(self, run: int, X: Matrix, vectors: dict[str, npt.NDArray[Any]]) -> None:
         arrays = dict(vectors)
@@ -117,7 +121,7 @@ class Spill:
         for name, values in arrays.items():
             self._dtypes.setdefault(name, values.dtype)
             with (self.folder / f"{run}.{name}").open("ab") as file:
-                values.tofile(file)
+                file.write(np.ascontiguousarray(values).data)  # `tofile` says nothing of a full disk
             self.run_bytes[run] += values.nbytes
 
     def _load(self, run: int, name: str, first: int, count: int) -> npt.NDArray[Any]:
@@ -154,6 +158,6 @@ def to_dense(X: CsrRows, n_features: int) -> npt.NDArray[np.float32]:
 def to_sparse(X: npt.NDArray[np.float32]) -> CsrRows:
     """Dense rows without their zeros."""
     rows, columns = np.nonzero(X)
-    counts: F64 = np.bincount(rows, minlength=len(X))
+    counts = np.bincount(rows, minlength=len(X))
     indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     return CsrRows(X[rows, columns], columns.astype(np.int32), indptr, X.shape[1])

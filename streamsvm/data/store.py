@@ -15,6 +15,9 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.abc.store import SuffixByteRequest
+from zarr.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
 from streamsvm.errors import IntegrityError
@@ -38,6 +41,7 @@ class StoredArray:
         self.folder = _local_folder(array) if checksums is not None else None
         one_chunk_wide = array.ndim == 1 or array.chunks[1] == array.shape[1]
         self.is_raw = self.folder is not None and one_chunk_wide and _has_raw_codecs(array)
+        self.place = f"{array.store}/{array.path}".removeprefix("file://")
         self._verified: set[int] = set()
 
     @property
@@ -47,8 +51,7 @@ class StoredArray:
 
     def describe(self, index: int) -> str:
         """Name chunk `index` so that a user finds it."""
-        key = f"c/{index}" + "/0" * (self.array.ndim - 1)
-        return f"{self.array.store}/{self.array.path}/{key}".removeprefix("file://")
+        return f"{self.place}/{self._key(index)}"
 
     def file(self, index: int) -> ChunkFile:
         """Open raw chunk `index` for checked, sequential reading."""
@@ -59,14 +62,13 @@ class StoredArray:
         """Rows start..stop in memory of their own, every chunk they touch verified whole."""
         if self.is_raw:
             return self._read_raw(start, stop)
-        for index in range(start // self.chunk_rows, -(-stop // self.chunk_rows)):
+        touched = range(start // self.chunk_rows, -(-stop // self.chunk_rows))
+        for index in touched:
             self._check_manifest(index)
         try:
             return np.asarray(self.array[start:stop])
         except (ValueError, OSError, RuntimeError) as error:
-            first, last = start // self.chunk_rows, (max(stop, start + 1) - 1) // self.chunk_rows
-            which = self.describe(first) if first == last else f"{self.describe(first)} to c/{last}"
-            raise IntegrityError(f"{which}: cannot be decoded: {error}") from error
+            raise IntegrityError(f"{self._find_damaged(touched)}: cannot be decoded: {error}") from error
 
     def read_rows(self, index: int, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Array:
         """Short ranges that begin in raw chunk `index`, one after another; the chunk is verified the first time."""
@@ -74,13 +76,15 @@ class StoredArray:
         view, at = out.reshape(-1).view(np.uint8), 0
         first = index * self.chunk_rows
         self._verify_once(index)
-        with open(self.path_of(index), "rb", buffering=0) as file:
+        with self.file(index) as file:
             for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
                 inside = min(count, first + self.chunk_rows - start)
                 end = at + inside * self.row_bytes
-                os.preadv(file.fileno(), [view[at:end]], (start - first) * self.row_bytes)
+                file.position = (start - first) * self.row_bytes
+                file.read(view[at:end])
                 at = end
                 if inside < count:
+                    self._verify_once(index + 1)
                     rest = view[at : at + (count - inside) * self.row_bytes]
                     self.read_head(index + 1, rest)
                     at += len(rest)
@@ -88,7 +92,7 @@ class StoredArray:
 
     def read_head(self, index: int, buffer: npt.NDArray[np.uint8]) -> None:
         """Read the first bytes of raw chunk `index`, which whoever reads that chunk verifies."""
-        with ChunkFile(self.path_of(index), self.chunk_rows * self.row_bytes, None) as file:
+        with self.file(index) as file:
             file.read(buffer)
 
     def advise(self, index: int) -> None:
@@ -103,7 +107,7 @@ class StoredArray:
     def path_of(self, index: int) -> Path:
         """File of chunk `index` on a local disk."""
         assert self.folder is not None
-        return self.folder / "c" / str(index) / "0" if self.array.ndim == 2 else self.folder / "c" / str(index)
+        return self.folder / self._key(index)
 
     def _read_raw(self, start: int, stop: int) -> Array:
         out = np.empty((stop - start, *self.array.shape[1:]), self.array.dtype)
@@ -126,16 +130,35 @@ class StoredArray:
 
     def _check_manifest(self, index: int) -> None:
         """Compare the stored checksum with the manifest's: finds a missing or a swapped chunk (Zarr finds the rest)."""
-        if self.checksums is None or self.folder is None:
-            return
-        if read_checksum(self.path_of(index)) != int(self.checksums[index]):
-            raise IntegrityError(f"{self.path_of(index)}: not the chunk that was written here (checksum differs)")
+        if self.checksums is not None and self._stored_checksum(index) != int(self.checksums[index]):
+            raise IntegrityError(f"{self.describe(index)}: not the chunk that was written here (checksum differs)")
+
+    def _stored_checksum(self, index: int) -> int:
+        if self.folder is not None:
+            return read_checksum(self.path_of(index))
+        chunk = self.array.store_path / self._key(index)
+        found = sync(chunk.get(default_buffer_prototype(), SuffixByteRequest(CRC_BYTES)))
+        if found is None:
+            raise IntegrityError(f"{self.describe(index)}: chunk is missing")
+        return int.from_bytes(found.to_bytes()[-CRC_BYTES:], "little")
+
+    def _find_damaged(self, touched: range) -> str:
+        """Name the first of these chunks that cannot be decoded alone."""
+        for index in touched:
+            try:
+                self.array[index * self.chunk_rows : (index + 1) * self.chunk_rows]
+            except (ValueError, OSError, RuntimeError):
+                return self.describe(index)
+        return self.describe(touched.start)
+
+    def _key(self, index: int) -> str:
+        return f"c/{index}" + "/0" * (self.array.ndim - 1)
 
 
 class ChunkFile:
     """A raw chunk's file, read once from its beginning; `finish` reads what is left and compares checksums."""
 
-    def __init__(self, path: Path, payload_bytes: int, checksum: int | None) -> None:
+    def __init__(self, path: Path, payload_bytes: int, checksum: int) -> None:
         self.path, self.payload_bytes, self.checksum = path, payload_bytes, checksum
         self.position, self._crc = 0, 0
         try:
@@ -174,9 +197,10 @@ class ChunkFile:
             n_bytes -= len(part)
 
     def finish(self) -> None:
-        """Read to the end; raise IntegrityError unless the bytes are those that the manifest lists."""
+        """Read to the end; raise IntegrityError unless bytes and checksum are those that the manifest lists."""
         self.skip(self.payload_bytes - self.position)
-        if self.checksum is not None and self._crc != self.checksum:
+        stored = int.from_bytes(os.pread(self._file, CRC_BYTES, self.payload_bytes), "little")
+        if not self._crc == stored == self.checksum:
             raise IntegrityError(f"{self.path}: chunk is damaged (its checksum is not the manifest's)")
 
 

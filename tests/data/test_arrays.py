@@ -27,9 +27,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from streamsvm.data.arrays import read_arrays, read_npy
+from streamsvm.data.arrays import read_arrays
+from streamsvm.data.csv_text import read_csv
+from streamsvm.data.npy import read_npy
+from streamsvm.data.parquet import read_parquet
 from streamsvm.data.rows import SourceRows
-from streamsvm.data.tables import Columns, read_csv, read_parquet
+from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 
 Save = Callable[..., Path]

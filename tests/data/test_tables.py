@@ -22,9 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamsvm.data import tables
+from streamsvm.data import csv_text, parquet
+from streamsvm.data.csv_text import read_csv
+from streamsvm.data.parquet import read_parquet
 from streamsvm.data.rows import SourceRows
-from streamsvm.data.tables import Columns, read_csv, read_parquet
+from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 
 Write = Callable[..., Path]
@@ -130,6 +132,21 @@ def test_qid_and_weight(write: Write) -> None:
         assert (read["X"], read["names"]) == ([[0.5], [3]], ("a",))
 
 
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("5.1,3.5,setosa\n4.9,3.0,other\n", ["setosa", "other"]),
+        ("0,1,label\n2,3,1\n4,5,0\n", [1.0, 0.0]),
+        ("a,b,label\n2,3,x\n4,5,z\n", ["x", "z"]),
+        ("1,2,3\n4,5,6\n", [3.0, 6.0]),
+    ],
+)
+def test_no_row_is_taken_for_a_header(write: Write, text: str, labels: list[object]) -> None:
+    """A first line that holds numbers is a row, unless the second shows that it names columns."""
+    path = write(text)
+    assert together(read_csv([path], Columns(label="3")))["labels"] == labels
+
+
 @pytest.mark.parametrize("mark", [",", "\t", ";"])
 @pytest.mark.parametrize("name", ["t.txt", "-", "t.csv", "t.tsv.gz", "t.data.xz", "t.bz2"])
 def test_delimiter(write: Write, monkeypatch: pytest.MonkeyPatch, mark: str, name: str) -> None:
@@ -154,7 +171,7 @@ def test_blocks_do_not_show(write: Write) -> None:
 
 def test_quote_in_a_word(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quote that encloses nothing does not hold up the rows that follow it."""
-    monkeypatch.setattr(tables, "QUOTED_BYTES", 30)
+    monkeypatch.setattr(csv_text, "QUOTED_BYTES", 30)
     pieces = list(read_csv([write("a,y\n" + '1,5" disk\n' + "2,tape\n" * 50)], ANY, 16))
     assert len(pieces) > 7
     assert np.concatenate([rows.X for rows in pieces]).tolist() == [[1]] + [[2]] * 50
@@ -234,9 +251,9 @@ def test_fast_and_slow_parser_agree(write: Write, monkeypatch: pytest.MonkeyPatc
     csv.writer(text).writerows([["b", "c", "d", "q", "w", "y"], *rows])
     path, columns = write(text.getvalue()), Columns(qid="q", sample_weight="w")
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "_parse_slowly", None)
+        patch.setattr(csv_text, "_parse_slowly", None)
         fast = together(read_csv([path], columns, 500))
-    monkeypatch.setattr(tables, "_parse_fast", lambda *_: None)
+    monkeypatch.setattr(csv_text, "_parse_fast", lambda *_: None)
     assert together(read_csv([path], columns, 500)) == fast
     assert np.array_equal(np.array(fast["X"])[:, 1:], numbers.astype(np.float32))
 
@@ -285,7 +302,7 @@ def test_unreadable(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("builtins.open", refuse)
-    monkeypatch.setattr(tables, "_OPENERS", {".csv": refuse})
+    monkeypatch.setattr(csv_text, "_OPENERS", {".csv": refuse})
     assert fault(read([path], ANY), path) == "Permission denied"
 
 
@@ -296,7 +313,7 @@ def test_text_faults(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(b"y,a,c\n1,2,d\n1,3,\xff\n")
     assert together(read_csv([path], Columns(features=("a",))))["X"] == [[2], [3]]  # c is not looked at
     assert fault(read_csv([path], Columns(label="c", features=("a",))), path) == "3:1: not UTF-8 text"
-    monkeypatch.setattr(tables, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(csv_text, "MAX_LINE_BYTES", 100)
     path = write("y,a\n1," + "2" * 200)
     assert fault(read_csv([path], ANY, 10), path) == "2:1: line of more than 100 bytes"
 
@@ -385,7 +402,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 def test_wide_parquet_has_fewer_rows_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of a piece are bounded, not its rows alone."""
-    monkeypatch.setattr(tables, "_PARQUET_BYTES", 8 * 10 * 7)
+    monkeypatch.setattr(parquet, "_PARQUET_BYTES", 8 * 10 * 7)
     pq.write_table(pa.table({f"c{j}": range(30) for j in range(10)}), tmp_path / "t.parquet")
     pieces = read_parquet([tmp_path / "t.parquet"], Columns(require_label=False))
     assert [rows.n_rows for rows in pieces] == [7, 7, 7, 7, 2]
@@ -399,7 +416,8 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch, write: Write) -> None:
         with pytest.raises(InputError, match=r"needs pyarrow: pip install 'streamsvm\[tables\]'"):
             list(read([write("y,a\n1,2\n")], ANY))
     script = (
-        "import sys, streamsvm.data.tables, streamsvm.data.arrays as a; list(a.read_arrays([[1]], [1]))\n"
+        "import sys, streamsvm.data.sources\n"
+        "import streamsvm.data.arrays as a; list(a.read_arrays([[1]], [1]))\n"
     )
     script += "print({'pandas', 'dask', 'pyarrow'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -1,0 +1,127 @@
+"""Values of a source, checked and converted: features to float32, labels, sample weights, query ids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from streamsvm.data.rows import Labels, SourceRows
+from streamsvm.errors import InputError
+
+Vector = npt.NDArray[Any]
+Place = Callable[[int], str]  # where the i-th value of a piece stands in its source
+
+NUMBER_KINDS = "biuf"  # kinds of dtypes that are numbers: bool, int, unsigned int, float
+_FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
+
+
+def to_source_rows(
+    X: npt.NDArray[np.float32] | csr_array,
+    vectors: Mapping[str, tuple[Vector, Place]],
+    names: tuple[str, ...] | None,
+    numbers: bool | None,
+) -> SourceRows:
+    """Check and join the columns of a piece: `label`, `sample_weight`, `qid`, as far as there are any.
+
+    `numbers` tells whether the labels were numbers so far (None: there were none). Raises InputError.
+    """
+    labels = to_labels(*vectors["label"], numbers) if "label" in vectors else None
+    weight = to_weights(*vectors["sample_weight"]) if "sample_weight" in vectors else None
+    qid = to_qid(*vectors["qid"]) if "qid" in vectors else None
+    return SourceRows(X, labels, qid, weight, names)
+
+
+def has_number_labels(rows: SourceRows) -> bool | None:
+    """Whether labels are numbers; None without labels."""
+    return None if rows.labels is None else rows.labels.dtype.kind == "f"
+
+
+def round_to_float32(values: Any) -> npt.NDArray[np.float32]:
+    """Copy to float32; what overflows becomes infinite."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array(values, dtype=np.float32, order="C")
+
+
+def feature_fault(value: Any) -> str:
+    """Why a value is no finite float32; empty if it is one."""
+    try:
+        number = float("no" if isinstance(value, str) else value)
+    except OverflowError:
+        return "overflows float32"
+    except (TypeError, ValueError):
+        return "missing value" if _is_missing(value) else f"not a number: {value!r}"
+    if math.isnan(number):
+        return "nan"
+    if math.isinf(number):
+        return "infinite"
+    return f"overflows float32: {number!r}" if abs(number) >= _FLOAT32_OVERFLOW else ""
+
+
+def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
+    """Labels of a piece: numbers as float64, anything else as text."""
+    if values.dtype.kind == "O":
+        values = _settle_type(values, place, numbers)
+    if numbers is not None and numbers != (values.dtype.kind in NUMBER_KINDS):
+        before, now = ("numbers", "text") if numbers else ("text", "a number")
+        raise InputError(f"{place(0)}: labels were {before} so far, this is {now}: {values[0]!s}")
+    if values.dtype.kind in NUMBER_KINDS:
+        coded = values.astype(np.float64)
+        _refuse(~np.isfinite(coded), values, place, "label missing or not finite")
+        return coded
+    named = values.astype(np.str_)
+    _refuse(named == "", values, place, "label missing")
+    return named
+
+
+def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
+    """Objects as numbers if all are, else as text."""
+    _refuse(np.array([_is_missing(label) for label in labels]), labels, place, "label missing")
+    text = np.array([not isinstance(label, Real | np.bool_) for label in labels])
+    if numbers:
+        _refuse(text, labels, place, "labels were numbers so far, this is text")
+    return labels.astype(np.str_ if numbers is False or text.any() else np.float64)
+
+
+def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
+    """Sample weights of a piece, finite and not negative."""
+    if values.dtype.kind not in NUMBER_KINDS:
+        bad = np.array([bool(feature_fault(value)) for value in values])
+        _refuse(bad, values, place, "sample weight is no number")
+    weights = values.astype(np.float64)
+    _refuse(~np.isfinite(weights), values, place, "sample weight is not finite")
+    _refuse(weights < 0, values, place, "sample weight is negative")
+    return weights
+
+
+def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
+    """Query ids of a piece: whole numbers, of whatever type."""
+    if values.dtype.kind not in "iu":
+        bad = np.array([not _is_whole(value) for value in values])
+        _refuse(bad, values, place, "query id is no whole number")
+    qid = values.astype(np.int64)
+    _refuse(qid != values, values, place, "query id is beyond 64 bits")
+    return qid
+
+
+def _is_whole(value: Any) -> bool:
+    is_number = issubclass(type(value), Real)  # a NumPy one is, too
+    return is_number and bool(-(2**63) <= value < 2**63 and value % 1 == 0)
+
+
+def _is_missing(value: object) -> bool:
+    if isinstance(value, str):
+        return not value
+    return value is None or str(value) in ("nan", "<NA>", "NaT")
+
+
+def _refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str) -> None:
+    if bad.any():
+        first = int(np.argmax(bad))
+        shown = str(values[first])
+        raise InputError(f"{place(first)}: {reason}" + (f": {shown}" if shown else ""))
