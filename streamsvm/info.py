@@ -13,8 +13,8 @@ from streamsvm.machine import format_bytes
 
 def describe(dataset: Dataset) -> dict[str, Any]:
     """Shape, classes, density, chunks, bytes and scaling of a dataset."""
-    cells = dataset.n_rows * dataset.n_features
-    items = dataset.layout.data.length if isinstance(dataset.layout, CsrLayout) else dataset.meta.get("n_items", cells)
+    sparse_items = dataset.layout.data.length if isinstance(dataset.layout, CsrLayout) else None
+    items = dataset.meta.get("n_items", sparse_items)  # None: not known without reading all
     classes = None
     if dataset.classes is not None and dataset.class_counts is not None:
         counts = zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True)
@@ -24,7 +24,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "n_rows": dataset.n_rows,
         "n_features": dataset.n_features,
         "sparse": dataset.is_sparse,
-        "density": items / cells,
+        "density": None if items is None else items / (dataset.n_rows * dataset.n_features),
         "classes": classes,
         "vectors": sorted(dataset.vectors),
         "n_chunks": dataset.n_chunks,
@@ -47,11 +47,15 @@ def verify(dataset: Dataset) -> dict[str, Any]:
 
 def format_description(about: dict[str, Any]) -> str:
     """Return lines for people."""
+    layout = "sparse" if about["sparse"] else "dense"
+    density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
+    codec = f", codec {about['codec']}" if about["codec"] else ""
+    size = f"{about['largest_chunk_rows']:,} rows each, {format_bytes(about['bytes'])} in all"
     lines = [
         f"{about['path']}",
         f"  rows      {about['n_rows']:,}",
-        f"  features  {about['n_features']:,}, {'sparse' if about['sparse'] else 'dense'}, {about['density']:.2%} not zero",
-        f"  chunks    {about['n_chunks']}, at most {about['largest_chunk_rows']:,} rows each, {format_bytes(about['bytes'])} in all, codec {about['codec']}",
+        f"  features  {about['n_features']:,}, {layout}{density}",
+        f"  chunks    {about['n_chunks']}, at most {size}{codec}",
         f"  scaling   {about['scaling']}",
     ]
     if about["classes"] is not None:
@@ -69,7 +73,8 @@ def format_description(about: dict[str, Any]) -> str:
 def format_evaluation(scores: dict[str, Any]) -> str:
     """Return lines for people."""
     area = scores["roc_area"]
-    lines = [f"accuracy {scores['accuracy']:.4f} on {scores['n_rows']:,} rows" + (f", ROC area {area:.4f}" if area is not None else "")]
+    shown = "" if area is None else f", ROC area {area:.4f}"
+    lines = [f"accuracy {scores['accuracy']:.4f} on {scores['n_rows']:,} rows{shown}"]
     for label, part in scores["classes"].items():
         recall, precision = ("-" if part[name] is None else f"{part[name]:.4f}" for name in ("recall", "precision"))
         lines.append(f"  class {label}: {part['rows']:,} rows, recall {recall}, precision {precision}")

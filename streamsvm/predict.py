@@ -1,141 +1,78 @@
-"""Prediction and evaluation: a model over the rows of a source, chunk by chunk, on all threads."""
+"""Prediction and evaluation: a model over rows, a piece at a time, in their order; files are streamed, not stored."""
 
 from __future__ import annotations
 
+import csv
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 
-from streamsvm.data.dataset import Dataset, RowSource, open_dataset
-from streamsvm.data.ingest import IngestOptions, join_names, write_dataset
-from streamsvm.data.sources import guess_bytes, open_files
+from streamsvm.data.dataset import open_dataset
+from streamsvm.data.source import RowSource
+from streamsvm.data.sources import open_files
+from streamsvm.data.spill import as_matrix
 from streamsvm.data.tables import Columns
 from streamsvm.data.writer import new_folder
-from streamsvm.machine import default_threads
 from streamsvm.errors import InputError
+from streamsvm.machine import default_threads
 from streamsvm.models import LinearModel
 from streamsvm.numeric.rows import F64, compute_scores
 
-Scored = tuple[int, F64, npt.NDArray[np.int32] | None]
+Codes = npt.NDArray[np.int8]
+ZARR_CHUNK_ROWS = 1 << 18
 
 
-def score_chunks(model: LinearModel, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
-    """(first row, f of the chunk's rows, their codes) for every chunk, in order; a few chunks in memory."""
-    w, b = model.scorer(source.n_features, source.scaling, source.is_sparse)
-    threads = threads or default_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Scored]] = deque()
-        for index in range(source.n_chunks):
-            waiting.append(pool.submit(_score_chunk, source, index, w, b))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+@dataclass(frozen=True)
+class Scored:
+    """Some consecutive rows: f(x) as (n,) float64; their codes in the model's classes (-1: unknown), or None."""
+
+    scores: F64
+    truth: Codes | None = None
 
 
-def _score_chunk(source: RowSource, index: int, w: F64, b: float) -> Scored:
-    scores, codes = [np.empty(0)], []
-    for rows in source.tiles(index):
-        scores.append(compute_scores(rows.X, w[None, :])[:, 0] + b)
-        codes.append(rows.y)
-    known = [part for part in codes if part is not None]
-    return int(source.chunk_starts[index]), np.concatenate(scores), np.concatenate(known) if known else None
+def predict(
+    model: LinearModel, data: str | Path | RowSource, out: str | Path, *, file_format: str | None = None,
+    label: str | None = None,
+) -> int:  # fmt: skip
+    """Write label and score of every row to a .csv, .npy (labels) or .zarr file, whole or not at all.
 
-
-@contextmanager
-def open_rows(
-    data: str | Path, model: LinearModel, need_labels: bool, format: str | None = None, label: str | None = None
-) -> Iterator[Dataset]:
-    """Open a dataset, or any file that ingest reads as a passing one, its rows in their order."""
-    if "://" in str(data) or Path(data).is_dir():
-        yield open_dataset(data, label)
-        return
-    columns = Columns(label=label, features=model.feature_names, require_label=need_labels)
-    options = IngestOptions(shuffle=None, needs_two_classes=False)
-    with TemporaryDirectory(prefix="streamsvm") as folder:
-        pieces = open_files([data], format, columns)
-        yield write_dataset(pieces, Path(folder) / "rows.zarr", join_names([data]), guess_bytes([data]), options)
-
-
-def predict(model: LinearModel, source: RowSource, out: str | Path) -> int:
-    """Write label and score of every row to a .csv, .npy (labels) or .zarr file; return the number of rows."""
+    data: a dataset, its path, or any file that ingest reads. Returns the number of rows. InputError for bad input.
+    """
     out = Path(out)
-    writers = {".csv": _write_csv, ".npy": _write_npy, ".zarr": _write_zarr}
-    if out.suffix not in writers:
-        raise InputError(f"{out}: write to a name that ends in .csv, .npy or .zarr")
-    if not out.parent.is_dir():
-        raise InputError(f"{out.parent}: no such folder")
-    writers[out.suffix](model, source, out)
-    return source.n_rows
+    write = _choose_writer(out)
+    return write(model, (part.scores for part in score(model, data, False, file_format, label)), out)
 
 
-def _write_csv(model: LinearModel, source: RowSource, out: Path) -> None:
-    partial = out.with_name(f".{out.name}.partial")
-    names = [str(label) for label in model.classes]
-    try:
-        with partial.open("w") as file:
-            file.write("label,score\n")
-            for _, scores, _ in score_chunks(model, source):
-                file.writelines(f"{names[int(score > 0)]},{score:.9g}\n" for score in scores.tolist())
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+def evaluate(
+    model: LinearModel, data: str | Path | RowSource, *, file_format: str | None = None, label: str | None = None
+) -> dict[str, Any]:
+    """Accuracy, recall and precision by class, area under the ROC curve of labelled rows; see predict for `data`.
 
-
-def _write_npy(model: LinearModel, source: RowSource, out: Path) -> None:
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        labels = np.lib.format.open_memmap(partial, mode="w+", dtype=model.classes.dtype, shape=(source.n_rows,))
-        for start, scores, _ in score_chunks(model, source):
-            labels[start : start + len(scores)] = model.classes[(scores > 0).astype(int)]
-        labels.flush()
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write_zarr(model: LinearModel, source: RowSource, out: Path) -> None:
-    with new_folder(out) as folder:
-        group = zarr.open_group(str(folder), mode="w", zarr_format=3)
-        group.attrs["classes"] = model.classes.tolist()
-        chunks = (min(source.n_rows, 1 << 20),)
-        label = group.create_array("label", shape=(source.n_rows,), chunks=chunks, dtype="int32")
-        score = group.create_array("score", shape=(source.n_rows,), chunks=chunks, dtype="float64")
-        for start, scores, _ in score_chunks(model, source):
-            label[start : start + len(scores)] = (scores > 0).astype(np.int32)
-            score[start : start + len(scores)] = scores
-
-
-def evaluate(model: LinearModel, source: RowSource) -> dict[str, Any]:
-    """Accuracy, recall and precision by class, area under the ROC curve (holds 9 bytes a row). InputError without labels."""
-    if source.classes is None:
-        raise InputError(f"{source.name}: no labels to compare with")
-    known = [str(label) for label in model.classes]
-    truth_of = np.array([_code_of(label, model) for label in source.classes.tolist()], np.int8)
-    scores, truth = np.empty(source.n_rows), np.empty(source.n_rows, np.int8)
-    for start, part, codes in score_chunks(model, source):
-        assert codes is not None
-        scores[start : start + len(part)], truth[start : start + len(part)] = part, truth_of[codes]
-    predicted = (scores > 0).astype(np.int8)
+    Holds 9 bytes a row, twice while they are joined. InputError without labels.
+    """
+    parts = list(score(model, data, True, file_format, label))
+    scores = np.concatenate([part.scores for part in parts])
+    truth = np.concatenate([part.truth for part in parts if part.truth is not None])
+    predicted, known = scores > 0, truth >= 0
     per_class = {}
-    for code, label in enumerate(known):
+    for code, name in enumerate(model.classes.tolist()):
         right = int(np.count_nonzero((truth == code) & (predicted == code)))
         rows, chosen = int(np.count_nonzero(truth == code)), int(np.count_nonzero(predicted == code))
-        per_class[label] = {"rows": rows, "recall": right / rows if rows else None, "precision": right / chosen if chosen else None}
+        recall, precision = right / rows if rows else None, right / chosen if chosen else None
+        per_class[str(name)] = {"rows": rows, "recall": recall, "precision": precision}
     return {
-        "n_rows": source.n_rows,
+        "n_rows": len(scores),
         "accuracy": float(np.mean(truth == predicted)),
-        "roc_area": roc_area(scores[truth >= 0], truth[truth >= 0] == 1),
+        "roc_area": roc_area(scores[known], truth[known] == 1),
         "classes": per_class,
-        "unknown_labels": int(np.count_nonzero(truth < 0)),
+        "unknown_labels": int(np.count_nonzero(~known)),
     }
 
 
@@ -150,9 +87,128 @@ def roc_area(scores: F64, positive: npt.NDArray[np.bool_]) -> float | None:
     return float((middle[rank][positive].sum() - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
 
 
-def _code_of(label: Any, model: LinearModel) -> int:
-    """Return the model's code of a label, equal as a number or as a text; -1 for a label it does not know."""
+def score(
+    model: LinearModel, data: str | Path | RowSource, need_labels: bool = False, file_format: str | None = None,
+    label: str | None = None,
+) -> Iterator[Scored]:  # fmt: skip
+    """Scores of all rows of a dataset or a file, in order; `truth` where there are labels."""
+    if isinstance(data, str | Path) and "://" not in str(data) and not Path(data).is_dir():
+        return _score_file(model, data, need_labels, file_format, label)
+    source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
+    if need_labels and source.classes is None:
+        raise InputError(f"{source.name}: no labels to compare with")
+    return score_chunks(model, source)
+
+
+def score_chunks(model: LinearModel, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
+    """Scores of every chunk, in order, on all threads; a few chunks in memory."""
+    if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
+        raise InputError(f"{source.name}: its features are not those that the model was trained on")
+    w, b = model.scorer(source.n_features, source.scaling, source.is_sparse)
+    table = None if source.classes is None else _code_labels(source.classes, model)
+    threads = threads or default_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Scored]] = deque()
+        for index in range(source.n_chunks):
+            waiting.append(pool.submit(_score_chunk, source, index, w, b, table))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _score_chunk(source: RowSource, index: int, w: F64, b: float, table: Codes | None) -> Scored:
+    scores, truth = [np.empty(0)], [np.empty(0, np.int8)]
+    for rows in source.tiles(index):
+        scores.append(compute_scores(rows.X, w[None, :])[:, 0] + b)
+        if table is not None and rows.y is not None:
+            truth.append(table[rows.y])
+    return Scored(np.concatenate(scores), None if table is None else np.concatenate(truth))
+
+
+def _score_file(
+    model: LinearModel, path: str | Path, need_labels: bool, file_format: str | None, label: str | None
+) -> Iterator[Scored]:
+    columns = Columns(label=label, features=model.feature_names, require_label=need_labels)
+    for rows in open_files([path], file_format, columns):
+        if need_labels and rows.labels is None:
+            raise InputError(f"{path}: no labels to compare with")
+        try:
+            scores = model.decide(as_matrix(rows.X))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        yield Scored(scores, None if rows.labels is None else _code_labels(rows.labels, model))
+
+
+def _code_labels(labels: npt.NDArray[Any], model: LinearModel) -> Codes:
+    """Return the model's codes of labels, equal as numbers or as texts; -1 for one it does not know."""
+    different, inverse = np.unique(labels, return_inverse=True)
+    codes = np.full(len(different), -1, np.int8)
     for code, known in enumerate(model.classes.tolist()):
-        if known == label or str(known) == str(label):
-            return code
-    return -1
+        codes[[label == known or _to_text(label) == _to_text(known) for label in different.tolist()]] = code
+    return codes[inverse]
+
+
+def _to_text(label: Any) -> str:
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+Writer = Callable[[LinearModel, Iterator[F64], Path], int]
+
+
+def _choose_writer(out: Path) -> Writer:
+    """Return what writes such a file; InputError, before anything is read, if it cannot be written."""
+    writers: dict[str, Writer] = {".csv": _write_csv, ".npy": _write_npy, ".zarr": _write_zarr}
+    if out.suffix not in writers:
+        raise InputError(f"{out}: write to a name that ends in .csv, .npy or .zarr")
+    if not out.parent.is_dir():
+        raise InputError(f"{out.parent}: no such folder")
+    if out.is_dir():
+        raise InputError(f"{out}: exists already, as a folder; remove it or choose another name")
+    return writers[out.suffix]
+
+
+def _write_csv(model: LinearModel, scored: Iterator[F64], out: Path) -> int:
+    partial, n_rows = out.with_name(f".{out.name}.partial"), 0
+    names = [str(label) for label in model.classes.tolist()]
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(("label", "score"))
+            for scores in scored:
+                writer.writerows((names[value > 0], f"{value:.9g}") for value in scores.tolist())
+                n_rows += len(scores)
+        partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
+    return n_rows
+
+
+def _write_npy(model: LinearModel, scored: Iterator[F64], out: Path) -> int:
+    partial, n_rows = out.with_name(f".{out.name}.partial"), 0
+    about = {"descr": np.lib.format.dtype_to_descr(model.classes.dtype), "fortran_order": False}
+    try:
+        with partial.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, {**about, "shape": (0,)})
+            for scores in scored:
+                file.write(model.classes[(scores > 0).astype(int)].tobytes())  # `tofile` misses a full disk
+                n_rows += len(scores)
+            file.seek(0)  # a header leaves room for the number of rows to grow
+            np.lib.format.write_array_header_1_0(file, {**about, "shape": (n_rows,)})
+        partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
+    return n_rows
+
+
+def _write_zarr(model: LinearModel, scored: Iterator[F64], out: Path) -> int:
+    with new_folder(out) as folder:
+        group = zarr.open_group(str(folder), mode="w", zarr_format=3)
+        group.attrs["classes"] = model.classes.tolist()
+        chunks = (ZARR_CHUNK_ROWS,)
+        label = group.create_array("label", shape=(0,), chunks=chunks, dtype="int32")
+        score = group.create_array("score", shape=(0,), chunks=chunks, dtype="float64")
+        for scores in scored:
+            label.append((scores > 0).astype(np.int32))
+            score.append(scores)
+        return int(score.shape[0])

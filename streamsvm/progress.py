@@ -3,56 +3,82 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from streamsvm.machine import format_bytes
-from streamsvm.train import Event
+
+if TYPE_CHECKING:
+    from streamsvm.train import Event
 
 PLAIN_SECONDS = 5.0
 LIVE_SECONDS = 0.1
 
 
-class Display:
-    """Shows passes, gap, speed, memory and the time that is left, by the gap's fall so far."""
+class Line:
+    """The last of many texts, shown now and then."""
 
-    def __init__(self, n_rows: int, data_bytes: int, tol: float, stream: TextIO | None = None) -> None:
-        self.n_rows, self.data_bytes, self.tol = n_rows, data_bytes, tol
+    def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
         self.live = self.stream.isatty()
-        self._shown, self._last = -math.inf, ""
-        self._earlier: list[tuple[float, float]] = []
+        self._shown_at, self._waiting = -math.inf, ""
 
-    def show(self, event: Event) -> None:
-        """Take note of a step; print it if it is time."""
-        self._last = self._format(event)
+    def show(self, text: str) -> None:
+        """Print a text if it is time; keep it for `close` otherwise."""
+        self._waiting = text
         now = time.monotonic()
-        if now - self._shown >= (LIVE_SECONDS if self.live else PLAIN_SECONDS):
-            self._shown = now
-            self._print(self._last)
-            self._last = ""
+        if now - self._shown_at >= (LIVE_SECONDS if self.live else PLAIN_SECONDS):
+            self._shown_at = now
+            self._print()
 
     def close(self) -> None:
-        """Print the last step, and leave the line."""
-        if self._last:
-            self._print(self._last)
-        if self.live:
+        """Print the last text if it was not, and leave the line."""
+        if self._waiting:
+            self._print()
+        if self.live and self._shown_at > -math.inf:
             self.stream.write("\n")
             self.stream.flush()
 
-    def _print(self, text: str) -> None:
-        self.stream.write(f"\r\x1b[K{text}" if self.live else f"{text}\n")
+    def _print(self) -> None:
+        if self.live:
+            columns = os.get_terminal_size(self.stream.fileno()).columns or 80
+            self.stream.write(f"\r\x1b[K{self._waiting[: columns - 1]}")  # a longer one could not be rewritten
+        else:
+            self.stream.write(f"{self._waiting}\n")
         self.stream.flush()
+        self._waiting = ""
 
-    def _format(self, event: Event) -> str:
-        line, seconds = event.line, max(event.line["seconds"], 1e-9)
-        rows_s = self.n_rows * line["passes"] / seconds
-        mb_s = self.data_bytes * line["passes"] / seconds / 1e6
-        gap = line["relative_gap"]
-        return (
-            f"pass {line['passes']}  gap {gap:.2e} (to {self.tol:.0e})  {rows_s:,.0f} rows/s  {mb_s:,.0f} MB/s  "
-            f"memory {format_bytes(line['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}  {self._left(gap, seconds)}"
+
+class RowCounter:
+    """Rows read so far and rows a second."""
+
+    def __init__(self, line: Line) -> None:
+        self.line, self.began = line, time.monotonic()
+
+    def show(self, n_rows: int) -> None:
+        """Take note of the rows so far."""
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        self.line.show(f"{n_rows:,} rows read, {n_rows / seconds:,.0f} rows/s")
+
+
+class Display:
+    """Passes, gap, time left by the gap's fall so far, speed and memory."""
+
+    def __init__(self, n_rows: int, data_bytes: int, tol: float, line: Line) -> None:
+        self.n_rows, self.data_bytes, self.tol, self.line = n_rows, data_bytes, tol, line
+        self._earlier: list[tuple[float, float]] = []
+
+    def show(self, event: Event) -> None:
+        """Take note of a step."""
+        step, seconds = event.line, max(event.line["seconds"], 1e-9)
+        rows_s = self.n_rows * step["passes"] / seconds
+        mb_s = self.data_bytes * step["passes"] / seconds / 1e6
+        self.line.show(
+            f"pass {step['passes']}  gap {step['relative_gap']:.2e} (to {self.tol:g})  "
+            f"{self._left(step['relative_gap'], seconds)}  {rows_s:,.0f} rows/s  {mb_s:,.0f} MB/s  "
+            f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
         )
 
     def _left(self, gap: float, seconds: float) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
-from streamsvm.data.dataset import RowSource
+from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
 from streamsvm.engines.memory import MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine, answer
@@ -25,7 +26,7 @@ from streamsvm.models import LinearModel
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.run import RunFolder
 from streamsvm.solvers import cutting_plane
-from streamsvm.solvers.cutting_plane import CuttingPlane
+from streamsvm.solvers.cutting_plane import CUTS_A_PASS, CuttingPlane
 from streamsvm.solvers.protocol import Solver, Step
 
 if TYPE_CHECKING:
@@ -125,34 +126,34 @@ class _Training:
         self.source, self.options, self.settings, self.engine = source, options, settings, engine
         self.plan, self.run, self.listener = plan, run, listener
         self.history: list[dict[str, Any]] = []
-        self.state, self.status, self.seconds_before = cutting_plane.start_state(source.n_features), "", 0.0
+        self.state, self.status = cutting_plane.start_state(source.n_features), ""
+        self.seconds_before, self.read_before = 0.0, 0
         self.began = time.monotonic()
 
     def carry_out(self) -> Result:
         """Go on from the checkpoint, if there is one, to the end."""
-        saved = self.run.load(cutting_plane.State) if self.run else None
-        if self.run:
-            self.history = self.run.history
+        saved = self.run.begin(cutting_plane.State) if self.run else None
         if saved is not None:
-            self.state, status, self.seconds_before = saved
-            self.status = status or ""
+            self.state, self.history = saved.state, saved.history
+            self.status, self.seconds_before = saved.status, saved.seconds
+            self.read_before = self.history[-1]["read_bytes"] if self.history else 0
         try:
             if self.status not in ("converged", "stalled"):
                 self.status = ""
                 self._drive(cutting_plane.solve(self.settings, self.source.n_features, self.state))
         except KeyboardInterrupt:
-            self.status = "interrupted"
             if self.run is None or not self.history:
                 raise
+            self.status = self.status or "interrupted"  # it may have come just after the last step
         if self.run:
-            self.run.save(self.state, self.status, self._seconds(), now=True)
+            self.run.save(self.state, len(self.history), self.status, self._seconds(), now=True)
         result = self._make_result()
         if self.run:
             self.run.finish(result.model.to_bytes(), result.as_json())
         return result
 
     def _drive(self, solver: Solver) -> None:
-        self.status = self._limit(self.state.passes)
+        self.status = self._limit(self.state.passes) if self.history else ""  # one pass at least: else no objective
         request = next(solver) if not self.status else None
         while request is not None:
             if isinstance(request, Step):
@@ -164,7 +165,7 @@ class _Training:
                 request = solver.send(answer(self.engine, request))
 
     def _note(self, step: Step) -> None:
-        self.state, progress = step.state, step.progress
+        progress = step.progress
         line = {
             "step": len(self.history) + 1,
             "passes": progress.passes,
@@ -172,16 +173,15 @@ class _Training:
             "lower_bound": progress.lower_bound,
             "relative_gap": progress.relative_gap,
             "seconds": round(self._seconds(), 4),
-            "read_bytes": self.engine.costs.read_bytes,
+            "read_bytes": self.read_before + self.engine.costs.read_bytes,
             "memory_bytes": resident_bytes(),
         }
         if self.run:
             self.run.record(line)
-        else:
-            self.history.append(line)
-        self.status = step.status or self._limit(progress.passes)
+        status = step.status or self._limit(progress.passes)
+        self.state, self.history, self.status = step.state, [*self.history, line], status  # no Ctrl-C comes between
         if self.run:
-            self.run.save(self.state, self.status, self._seconds())
+            self.run.save(self.state, len(self.history), self.status, self._seconds())
         self.listener(Event(line, self.plan))
 
     def _limit(self, passes: int) -> str:
@@ -198,7 +198,7 @@ class _Training:
         state = self.state
         gap = (state.objective - state.lower_bound) / state.objective if state.objective > 0 else 0.0
         certificate = {"status": self.status, "objective": state.objective, "lower_bound": state.lower_bound}
-        info = {"solver": self.options.solver, "C": self.options.C, "version": __version__, **certificate}
+        info = {"solver": self.options.solver, "C": float(self.options.C), "version": __version__, **certificate}
         model = LinearModel(
             coef=state.best_w[:-1],
             intercept=float(state.best_w[-1] * self.settings.bias_feature),
@@ -209,13 +209,15 @@ class _Training:
         )
         return Result(
             model=model,
-            **certificate,
+            status=self.status,
+            objective=state.objective,
+            lower_bound=state.lower_bound,
             solver=self.options.solver,
             relative_gap=gap,
             passes=state.passes,
             steps=len(self.history),
             seconds=self._seconds(),
-            read_bytes=self.engine.costs.read_bytes,
+            read_bytes=self.read_before + self.engine.costs.read_bytes,
             peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
             projected_memory_bytes=self.plan.projected_bytes,
             file_page_bytes=file_page_bytes(),
@@ -230,10 +232,9 @@ def make_solver(source: RowSource, options: TrainOptions) -> CuttingPlane:
     """Return the solver's settings; InputError for what cannot be trained."""
     if options.solver not in SOLVERS:
         raise InputError(f"solver {options.solver!r}: choose from {', '.join(SOLVERS)}")
-    if not (np.isfinite(options.C) and options.C > 0):
-        raise InputError(f"C is {options.C}; it must be positive and finite")
-    if not (np.isfinite(options.tol) and options.tol > 0):
-        raise InputError(f"tol is {options.tol}; it must be positive and finite")
+    for name, value in (("C", options.C), ("tol", options.tol)):
+        if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
+            raise InputError(f"{name} is {value!r}; it must be positive and finite")
     unknown = sorted(set(options.options) - set(OPTIONS))
     if unknown:
         raise InputError(f"option {unknown[0]!r} is unknown to {options.solver}; there are {', '.join(OPTIONS)}")
@@ -242,11 +243,11 @@ def make_solver(source: RowSource, options: TrainOptions) -> CuttingPlane:
         raise InputError(f"acceleration {acceleration!r}: choose from line-search, none")
     return CuttingPlane(
         class_costs=_class_costs(source, options),
-        tol=options.tol,
+        tol=float(options.tol),
         epsilon=_positive(options.options, "epsilon"),
         accelerated=acceleration == "line-search",
         bias_feature=_positive(options.options, "intercept_scaling") or 1.0,
-        max_cuts=int(_positive(options.options, "max_cuts") or 0) or None,
+        max_cuts=_max_cuts(options.options),
     )
 
 
@@ -262,6 +263,13 @@ def _positive(options: Mapping[str, str], name: str) -> float | None:
     return value
 
 
+def _max_cuts(options: Mapping[str, str]) -> int | None:
+    value = _positive(options, "max_cuts")
+    if value is not None and (value < CUTS_A_PASS or value != int(value)):
+        raise InputError(f"option max_cuts={options['max_cuts']}: a whole number of at least {CUTS_A_PASS} is expected")
+    return None if value is None else int(value)
+
+
 def _class_costs(source: RowSource, options: TrainOptions) -> tuple[float, float]:
     if source.classes is None or source.class_counts is None:
         raise InputError(f"{source.name}: no labels to learn from")
@@ -272,13 +280,15 @@ def _class_costs(source: RowSource, options: TrainOptions) -> tuple[float, float
     if weights == "balanced":
         costs = options.C * source.n_rows / (2.0 * source.class_counts)
     elif weights is None or isinstance(weights, Mapping):
-        known = {str(label): float(weight) for label, weight in (weights or {}).items()}
-        unknown = sorted(set(known) - {str(label) for label in classes})
-        if unknown:
-            raise InputError(f"class_weight names {unknown[0]!r}; the classes are {classes[0]} and {classes[1]}")
-        if any(not (np.isfinite(weight) and weight >= 0) for weight in known.values()):
-            raise InputError(f"class_weight must be finite and not negative: {known}")
-        costs = options.C * np.array([known.get(str(label), 1.0) for label in classes])
+        factors = np.ones(2)
+        for label, weight in (weights or {}).items():
+            codes = [code for code, known in enumerate(classes) if known == label or str(known) == str(label)]
+            if not codes:
+                raise InputError(f"class_weight names {label!r}; the classes are {classes[0]} and {classes[1]}")
+            if not (np.isfinite(weight) and weight >= 0):
+                raise InputError(f"class_weight of {label} is {weight}; it must be finite and not negative")
+            factors[codes] = weight
+        costs = options.C * factors
     else:
         raise InputError(f"class_weight {weights!r}: give weights by label, or 'balanced'")
     return float(costs[0]), float(costs[1])
@@ -321,6 +331,8 @@ def _open_engine(
         cluster = start_workers(options.workers or default_threads(), options.threads or 1, budget)
     with cluster as opened:
         ready = opened.run(prepare_worker)
+        if not ready:
+            raise InputError(f"scheduler {opened.scheduler.address}: no workers are connected to it; start some first")
         base = max(worker.resident_bytes for worker in ready.values())
         threads = max(worker.threads for worker in ready.values())
         limit = min([budget, *(w.limit_bytes for w in ready.values() if w.limit_bytes)])

@@ -36,8 +36,10 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
         layout, n_rows, starts = _open_csr(path, X)
     if not n_rows or not layout.n_features:
         raise InputError(f"{path}/X: no rows, or no features")
-    codes, classes = (None, None) if label is None else _read_labels(path, group, label, n_rows)
-    vectors = {} if codes is None else {"y": codes}
+    vectors, classes, counts = {}, None, None
+    if label is not None:
+        vectors["y"], classes = _read_labels(path, group, label, n_rows)
+        counts = np.bincount(vectors["y"].read(0, n_rows), minlength=len(classes))
     return Dataset(
         path=path,
         layout=layout,
@@ -45,7 +47,7 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
         n_rows=n_rows,
         chunk_starts=starts,
         classes=classes,
-        class_counts=None if codes is None else np.bincount(codes.read(0, n_rows), minlength=len(classes)),
+        class_counts=counts,
         fingerprint=hashlib.sha256(f"{path} {label} {n_rows} {layout.n_features}".encode()).hexdigest(),
         scaling=None,
         feature_names=None,

@@ -2,9 +2,9 @@
 
     y_i = sign(w.x_i - t), flipped with probability `noise`; w normal, t the middle score of the first block
 
-Dense rows are normal, on scales that differ tenfold from the first feature to the last. Sparse rows have the habits of text: a few features occur almost everywhere and most hardly
-ever, rows differ in length, and their norm is 1. Every block has a random generator of its own, (seed, block), so
-the values depend on the arguments alone.
+Dense rows are normal, on scales that differ tenfold from the first feature to the last. Sparse rows have the
+habits of text: a few features occur almost everywhere and most hardly ever, rows differ in length, and their norm
+is 1. Every block has a random generator of its own, (seed, block), so the values depend on the arguments alone.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class ChunkFile:
         """Fill the buffer with the next bytes."""
         done = 0
         while done < len(buffer):
-            n = os.preadv(self._file, [buffer[done:]], self.position)
+            n = os.preadv(self._file, [buffer.data[done:]], self.position)
             if n == 0:
                 raise IntegrityError(f"{self.path}: chunk was cut short while it was read")
             done, self.position = done + n, self.position + n
@@ -223,6 +223,6 @@ def _local_folder(array: zarr.Array[Any]) -> Path | None:
 def _has_raw_codecs(array: zarr.Array[Any]) -> bool:
     if array.metadata.zarr_format != 3:
         return False
-    codecs = [codec.to_dict() for codec in array.metadata.codecs]
+    codecs: list[dict[str, Any]] = [dict(codec.to_dict()) for codec in array.metadata.codecs]
     names = [codec["name"] for codec in codecs]
     return names == ["bytes", "crc32c"] and codecs[0].get("configuration", {}).get("endian") in (None, "little")

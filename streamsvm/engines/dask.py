@@ -12,12 +12,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import dask.config
 import dask.threaded
 
-from streamsvm.data.dataset import RowSource
+from streamsvm.data.source import RowSource
 from streamsvm.engines.group import (
     Partial,
     combine_partials,
+    limit_blas_threads,
     plan_groups,
     release_pins,
     run_group,
@@ -30,7 +32,7 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.protocol import Fold, Scan, Take
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 
 class ThreadedEngine:
@@ -79,6 +81,14 @@ class DistributedEngine:
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):  # vectors are meant to travel
+            total: Partial = self._submit(scan).result()
+        self.costs.read_bytes += total.read_bytes
+        for pid, peak in total.peaks.items():
+            self.costs.peaks[pid] = max(peak, self.costs.peaks.get(pid, 0))
+        return total.totals
+
+    def _submit(self, scan: Scan) -> Future:
         groups, workers = plan_groups(self.source), sorted(self.client.scheduler_info(n_workers=-1)["workers"])
         shared = self.client.submit(_hold, scan.shared, pure=False)
         bare = replace(scan, shared=(), by_row=())
@@ -91,13 +101,10 @@ class DistributedEngine:
             for k, group in enumerate(groups)
         ]  # fmt: skip
         for level in tree_levels(len(groups)):
-            for left, right in level:
-                futures[left] = self.client.submit(_combine, bare, futures[left], futures[right], pure=False)
-        total: Partial = futures[0].result()
-        self.costs.read_bytes += total.read_bytes
-        for pid, peak in total.peaks.items():
-            self.costs.peaks[pid] = max(peak, self.costs.peaks.get(pid, 0))
-        return total.totals
+            for left, right in level:  # before further groups, or a worker would hold the totals of all of its own
+                parts = (futures[left], futures[right])
+                futures[left] = self.client.submit(_combine, bare, *parts, pure=False, priority=1)
+        return futures[0]
 
     def take(self, take: Take) -> Rows:
         """See Engine."""
@@ -120,6 +127,7 @@ def _hold(shared: tuple[Any, ...]) -> tuple[Any, ...]:
 def _run_group(
     source: RowSource, group: range, scan: Scan, shared: tuple[Any, ...], by_row: tuple[Any, ...], pin_bytes: int
 ) -> Partial:
+    limit_blas_threads()
     return run_group(source, group, replace(scan, shared=shared, by_row=by_row), pin_bytes)
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import threadpool_limits
 
-from streamsvm.data.dataset import RowSource, split_rows
+from streamsvm.data.dataset import split_rows
+from streamsvm.data.source import RowSource
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.protocol import Scan
@@ -61,15 +63,12 @@ def run_group(source: RowSource, chunks: range, scan: Scan, pin_bytes: int) -> P
     shared = tuple(_writable(value) for value in scan.shared)
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
-    with _threadpools().limit(limits=1):
-        for index in chunks:
-            if index + 1 in chunks:
-                source.advise(index + 1)
-            tiles, partial.read_bytes = _open_chunk(source, index, pin_bytes, partial.read_bytes)
-            for rows in tiles:
-                at = rows.start - first
-                slices = [vector[at : at + rows.n_rows] for vector in scan.by_row]
-                scan.add(partial.totals, rows, *shared, *slices)
+    pins = _pins.setdefault(source.fingerprint, Pins(pin_bytes))
+    partial.read_bytes = sum(_chunk_bytes(source, index) for index in chunks if index not in pins.chunks)
+    for rows in _read_tiles(source, chunks, pins):
+        at = rows.start - first
+        slices = [vector[at : at + rows.n_rows] for vector in scan.by_row]
+        scan.add(partial.totals, rows, *shared, *slices)
     partial.peaks[os.getpid()] = peak_bytes()
     return partial
 
@@ -86,6 +85,12 @@ def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarr
     return tuple(vector[start:stop] for vector in scan.by_row)
 
 
+@lru_cache(maxsize=1)
+def limit_blas_threads() -> None:
+    """Leave BLAS one thread in this worker process from now on (sums in another order have other bits)."""
+    threadpool_limits(1)
+
+
 def release_pins(fingerprint: str) -> None:
     """Forget the chunks of a dataset that this process keeps."""
     _pins.pop(fingerprint, None)
@@ -99,27 +104,53 @@ def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
         gap *= 2
 
 
-def _open_chunk(source: RowSource, index: int, pin_bytes: int, read_bytes: int) -> tuple[Iterator[Rows], int]:
-    if not source.on_disk:
-        return source.tiles(index), read_bytes
-    chunk_bytes = source.nbytes * int(np.diff(source.chunk_starts[index : index + 2])[0]) // source.n_rows
-    pins = _pins.setdefault(source.fingerprint, Pins(pin_bytes))
+def _read_tiles(source: RowSource, chunks: range, pins: Pins) -> Iterator[Rows]:
+    """All rows of a group in tiles; the next chunk is read while one is computed on.
+
+    Chunks that are streamed: by the kernel, which is asked. Chunks that have to be decoded whole: by a thread.
+    """
+    if source.streams:
+        for index in chunks:
+            if index + 1 in chunks and index + 1 not in pins.chunks:
+                source.advise(index + 1)
+            loaded = _load_or_pin(source, index, pins)
+            yield from source.tiles(index) if loaded is None else split_rows(loaded)
+        return
+    with ThreadPoolExecutor(1) as reader:
+        following = reader.submit(_load_or_pin, source, chunks[0], pins)
+        for index in chunks:
+            rows = following.result()
+            assert rows is not None
+            if index + 1 in chunks:
+                following = reader.submit(_load_or_pin, source, index + 1, pins)
+            yield from split_rows(rows)
+
+
+def _load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
+    """Chunk `index` in memory, kept from now on if there is room; None if it is to be streamed."""
+    size = source.chunk_bytes(index) * 105 // 100
     with pins.lock:
-        pinned = pins.chunks.get(index)
-        room = pinned is None and pins.held_bytes + chunk_bytes * 1.05 <= pins.limit_bytes
-        if room:
-            pins.held_bytes += int(chunk_bytes * 1.05)
-    if pinned is not None:
-        return split_rows(pinned), read_bytes
-    if room:
-        pins.chunks[index] = pinned = source.read(index)
-        return split_rows(pinned), read_bytes + chunk_bytes
-    return source.tiles(index), read_bytes + chunk_bytes
+        if index in pins.chunks:
+            return pins.chunks[index]
+        room = source.on_disk and pins.held_bytes + size <= pins.limit_bytes
+        pins.held_bytes += size if room else 0
+    if source.streams and not room:
+        return None
+    unused = size if room else 0
+    try:
+        rows = source.read(index)
+        if room and pins.chunks.setdefault(index, rows) is rows:
+            unused -= rows.nbytes * 105 // 100
+        return rows
+    finally:  # all if the chunk is damaged, or was kept just now by a task of a pass that was given up
+        with pins.lock:
+            pins.held_bytes -= unused
 
 
-@lru_cache(maxsize=1)
-def _threadpools() -> ThreadpoolController:
-    return ThreadpoolController()
+def _chunk_bytes(source: RowSource, index: int) -> int:
+    """Bytes of a chunk that come from storage."""
+    n_rows = int(source.chunk_starts[index + 1] - source.chunk_starts[index])
+    return source.nbytes * n_rows // source.n_rows if source.on_disk else 0
 
 
 def _writable(value: Any) -> Any:

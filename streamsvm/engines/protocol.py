@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from streamsvm.data.dataset import RowSource
+from streamsvm.data.source import RowSource
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.protocol import Fold, Scan, Take
 

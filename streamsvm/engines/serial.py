@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from streamsvm.data.dataset import RowSource
+from streamsvm.data.source import RowSource
 from streamsvm.engines.group import combine_partials, plan_groups, release_pins, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
 from streamsvm.numeric.rows import Rows

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
 from streamsvm.errors import InputError
@@ -37,26 +40,44 @@ def start_workers(n_workers: int, threads: int, memory_bytes: int) -> Iterator[C
     import dask
     from distributed import Client, LocalCluster
 
+    # logs are silenced below: what fails in a worker is raised here
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
-    with (
-        dask.config.set({**no_spilling, "distributed.worker.memory.terminate": 0.99}),
-        LocalCluster(
-            n_workers=n_workers, threads_per_worker=threads, processes=True, memory_limit=memory_bytes,
-            host="127.0.0.1", dashboard_address=None, worker_dashboard_address=None, silence_logs="ERROR",
-        ) as cluster,
-        Client(cluster) as client,
-    ):  # fmt: skip
+    no_pages: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set({**no_spilling, **no_pages, "distributed.worker.memory.terminate": 0.99}))
+        with _interrupts_blocked():
+            cluster = LocalCluster(
+                n_workers=n_workers, threads_per_worker=threads, processes=True, memory_limit=memory_bytes,
+                host="127.0.0.1", worker_dashboard_address=None, silence_logs="CRITICAL",
+                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # its default is port 8787
+            )  # fmt: skip
+            stack.enter_context(cluster)
+            client = stack.enter_context(Client(cluster))
         yield client
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Hold Ctrl-C back. Processes started meanwhile never see it: a terminal sends it to all, the driver ends them."""
+    resource_tracker.ensure_running()  # starting it later would lift the block (until Python 3.12)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
 def connect(address: str) -> Iterator[Client]:
     """Connect to a scheduler; TLS is taken from Dask's configuration (`distributed.comm.tls`)."""
     from distributed import Client
+    from distributed.comm import get_address_host_port
 
     try:
+        if address.startswith(("tcp://", "tls://")):  # a Client would try for long what is refused at once
+            socket.create_connection(get_address_host_port(address), timeout=10).close()
         client = Client(address, timeout=10)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:  # TypeError: a tls:// address, and no TLS in Dask's configuration
         raise InputError(f"scheduler {address}: {error}") from error
     with client:
         yield client

@@ -74,6 +74,8 @@ class FeatureStatistics:
 
     def add_dense(self, X: F64) -> None:
         """Add dense rows."""
+        if not len(X):
+            return
         self.low = np.minimum(self.low, X.min(axis=0))
         self.high = np.maximum(self.high, X.max(axis=0))
         self.total += X.sum(axis=0)
@@ -94,7 +96,8 @@ class FeatureStatistics:
             spread = np.maximum(np.abs(low), np.abs(high))
         elif kind == "standard":
             offset = self.total / n_rows
-            spread = np.sqrt(np.maximum(self.squares / n_rows - offset**2, 0.0))
+            variance = np.where(high > low, self.squares / n_rows - offset**2, 0.0)  # else nothing but rounding
+            spread = np.sqrt(np.maximum(variance, 0.0))
         else:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
         negligible = spread <= 1e-12 * np.maximum(np.abs(low), np.abs(high))

@@ -24,6 +24,7 @@ from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
 
+CUTS_A_PASS = 4  # at most; see _search_line
 IDLE_STEPS = 40  # a cut that has been inactive for so many steps is dropped
 STUCK_STEPS = 30  # neither bound has moved for so many steps: rounding is the limit
 MASTER_SHARE = 0.05  # the master is solved to this share of the gap that is left or wanted
@@ -144,7 +145,7 @@ def _status(settings: CuttingPlane, state: State, progress: Progress, violation:
 def _choose_cut_steps(last_step: float, k: int) -> F64:
     """Return the steps at which cuts are on offer: geometric around the last step that was taken, and 1."""
     around = last_step * 2.0 ** ((np.arange(k - 1) - k // 2) / 1.5)
-    return np.append(np.unique(around[around < 1.0]), 1.0)
+    return np.append(np.unique(around[(around > 0.0) & (around < 1.0)]), 1.0)  # 0: where a tiny step underflows
 
 
 def _search_line(state: State, ends: F64, cut_steps: F64, totals: SegmentTotals) -> tuple[State, I64, float]:

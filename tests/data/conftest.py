@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -168,3 +169,14 @@ def paths(write: Write, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
         write(make_rows(0), number % 3, number / 7, np.arange(200) // 9, to=folder / kind, **options)
         made[kind] = folder / kind
     return made
+
+
+@contextmanager
+def small_files(n_bytes: int) -> Iterator[None]:
+    """Let files grow to n_bytes only. Nothing else may be written meanwhile, not even a test's report."""
+    kept = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, kept[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, kept)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from streamsvm.data import writer
 from streamsvm.data.ingest import IngestOptions, write_dataset
 from streamsvm.data.rows import SourceRows
 from streamsvm.errors import InputError
-from tests.data.conftest import RunPython, Write, file_hashes, numbered_rows
+from tests.data.conftest import RunPython, Write, file_hashes, numbered_rows, small_files
 
 
 def failing_source(error: BaseException) -> Iterator[SourceRows]:
@@ -45,20 +44,10 @@ def test_a_failure_while_writing_leaves_nothing_behind(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.fixture
-def small_files() -> Iterator[Callable[[int], None]]:
-    """Let files grow no further than so many bytes, as on a full disk."""
-    kept = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda n_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, kept[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, kept)
-
-
 @pytest.mark.parametrize(("limit_bytes", "n"), [(100, 300), (3000, 300), (3000, 600)])
-def test_a_disk_that_fills_up_is_an_error(
-    limit_bytes: int, n: int, write: Write, tmp_path: Path, small_files: Callable[[int], None]
-) -> None:
-    small_files(limit_bytes)  # in the spilled rows, in the chunks, in the metadata
-    with pytest.raises(InputError, match=r"d\.zarr: cannot be written: ") as caught:
+def test_a_disk_that_fills_up_is_an_error(limit_bytes: int, n: int, write: Write, tmp_path: Path) -> None:
+    refused = pytest.raises(InputError, match=r"d\.zarr: cannot be written: ")
+    with refused as caught, small_files(limit_bytes):  # in the spilled rows, in the chunks, in the metadata
         write(*numbered_rows(n), to=tmp_path / "d.zarr", chunk_bytes=8 * n if n == 600 else 80)
     assert "File too large" in str(caught.value)
     assert os.listdir(tmp_path) == []

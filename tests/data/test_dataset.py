@@ -289,5 +289,8 @@ def test_a_group_lets_go_of_a_chunk_before_it_reads_the_next(layout: str, codec:
 def test_nbytes_is_what_the_rows_take_in_memory(write: Write, sparse_rows: csr_array) -> None:
     for layout in ("dense", "sparse"):
         dataset = write(sparse_rows, np.arange(60.0), np.ones(60), layout=layout, chunk_bytes=64)
-        held = sum(dataset.read(k).nbytes for k in chunks(dataset))
-        assert dataset.nbytes <= held <= dataset.nbytes + 8 * dataset.n_chunks  # row limits overlap
+        held = [dataset.read(k).nbytes for k in chunks(dataset)]
+        assert dataset.nbytes <= sum(held) <= dataset.nbytes + 8 * dataset.n_chunks  # row limits overlap
+        assert all(n_bytes <= dataset.chunk_bytes(k) for k, n_bytes in enumerate(held))
+        longest_bytes = 8 * int(np.diff(sparse_rows.indptr).max())  # a row may end in the next chunk
+        assert all(dataset.chunk_bytes(k) <= n_bytes + 2 * longest_bytes for k, n_bytes in enumerate(held[:-1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from scipy.stats import chi2
+from sklearn.datasets import load_svmlight_file
 
 import streamsvm
 from streamsvm.data import ingest as ingest_module
@@ -212,12 +214,14 @@ def test_columns_seen_late_count_for_all_rows(write: Write, collect: Collect) ->
     early = csr_array(np.array([[1, 0], [0, 2]], np.float32))
     late = csr_array(np.array([[0, 0, 0, 5], [3, 0, 0, 0]], np.float32))
     for layout in ("dense", "sparse"):
-        pieces = iter([SourceRows(early, np.array([0.0, 1.0])), SourceRows(late, np.array([1.0, 0.0]))])
+        first, last = SourceRows(early, np.array([0.0, 1.0])), SourceRows(late, np.array([1.0, 0.0]))
+        pieces = iter([first, last, first])  # the third: a file of its own, which begins anew
         path = Path(write(early).path).with_name(f"late-{layout}.zarr")
         options = IngestOptions(layout=layout, shuffle=None, scale="maxabs")
         dataset = write_dataset(pieces, path, "rows", 0, options)
         assert dataset.n_features == 4
-        wanted = np.array([[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 0, 5], [3, 0, 0, 0]]) / [3, 2, 1, 5]
+        rows = [[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 0, 5], [3, 0, 0, 0], [1, 0, 0, 0], [0, 2, 0, 0]]
+        wanted = np.array(rows) / [3, 2, 1, 5]
         np.testing.assert_allclose(collect([dataset.read(0)])["X"], wanted, rtol=1e-6)
 
 
@@ -245,6 +249,18 @@ def test_ingest_takes_arrays_and_files_alike(tmp_path: Path, collect: Collect) -
         np.testing.assert_array_equal(found["X"], X)
         assert dataset.classes is not None
         np.testing.assert_array_equal(dataset.classes[found["y"]], y)
+
+
+@pytest.mark.data
+def test_real_data_come_back_as_they_were(data_folder: Path, a9a: Dataset, collect: Collect) -> None:
+    with lzma.open(data_folder / "adult" / "a9a.xz") as file:
+        X, y = load_svmlight_file(file)
+    found = collect(rows for k in range(a9a.n_chunks) for rows in a9a.tiles(k))
+    assert a9a.classes is not None
+    stored = np.column_stack((a9a.classes[found["y"]], found["X"]))
+    wanted = np.column_stack((y, X.toarray()))
+    assert stored.shape == (32_561, 124)
+    np.testing.assert_array_equal(stored[np.lexsort(stored.T)], wanted[np.lexsort(wanted.T)])
 
 
 def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:

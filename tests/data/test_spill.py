@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from scipy.stats import chi2
 from streamsvm.data import spill as spill_module
 from streamsvm.data.spill import Spill, as_matrix, to_dense, to_sparse
 from streamsvm.numeric.rows import CsrRows, Matrix, take_rows
+from tests.data.conftest import small_files
 
 
 def numbered(n: int, n_features: int = 1, sparse: bool = False) -> Matrix:
@@ -197,17 +196,8 @@ def test_dense_and_sparse_rows_are_the_same_rows(n: int, d: int, seed: int) -> N
     np.testing.assert_array_equal(to_dense(rows, d + 2)[:, d:], np.zeros((n, 2)))
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """Let no file grow beyond 1,000 bytes, as on a full disk."""
-    kept = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, kept[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, kept)
-
-
-def test_a_full_disk_is_noticed_at_once(tmp_path: Path, small_files: None) -> None:
+def test_a_full_disk_is_noticed_at_once(tmp_path: Path) -> None:
     spill = Spill(tmp_path, None, 0)
     spill.add(numbered(200), {})
-    with pytest.raises(OSError, match="File too large"):
+    with pytest.raises(OSError, match="File too large"), small_files(1000):
         spill.add(numbered(100), {})

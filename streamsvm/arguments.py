@@ -1,0 +1,147 @@
+"""The arguments of the `streamsvm` command, and what is written in them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import streamsvm
+from streamsvm.errors import InputError
+
+CHOICES = {  # of `train`; the first of each is built
+    "solver": ("cutting-plane", "smo", "irwls", "budgeted-sgd", "interior-point"),
+    "task": ("classify", "rank", "roc-area"),
+    "kernel": ("linear", "rbf", "poly", "sigmoid"),
+}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="streamsvm", description="Support-vector machines trained on data larger than memory, with a certificate."
+    )
+    parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_demo, _add_ingest, _add_info, _add_train, _add_predict, _add_evaluate):
+        add(commands)
+    return parser
+
+
+def _add_demo(commands: Any) -> None:
+    demo = commands.add_parser("demo", help="ingest, train and evaluate real and generated data; under a minute")
+    demo.add_argument("--out", metavar="DIR", type=Path, help="keep the files here (default: a passing folder)")
+
+
+def _add_ingest(commands: Any) -> None:
+    ingest = commands.add_parser("ingest", help="files -> a dataset on disk")
+    kinds = "svmlight text, CSV, TSV, Parquet, .npy, .npz; -: standard input"
+    ingest.add_argument("sources", nargs="+", metavar="SOURCE", help=kinds)
+    ingest.add_argument("destination", metavar="DEST.zarr", type=Path)
+    ingest.add_argument("--format", choices=("svmlight", "csv", "parquet", "npy"), help="(default: by the ending)")
+    ingest.add_argument("--label", metavar="COLUMN", help="column of a table with the labels (name, or number from 1)")
+    ingest.add_argument("--qid", metavar="COLUMN", help="column of a table that holds query ids")
+    ingest.add_argument("--sample-weight", metavar="COLUMN", help="column of a table that holds row weights")
+    layout = ingest.add_mutually_exclusive_group()
+    layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
+    layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
+    ingest.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
+    ingest.add_argument("--codec", choices=("crc32c", "lz4", "zstd"), default="crc32c")
+    scalings = ("none", "minmax", "maxabs", "standard")
+    ingest.add_argument("--scale", choices=scalings, default="none", help="recorded, and applied at predict")
+    ingest.add_argument("--shuffle", metavar="SEED|no", default="0")
+
+
+def _add_info(commands: Any) -> None:
+    info = commands.add_parser("info", help="shape, classes, chunks and bytes of a dataset")
+    info.add_argument("data", metavar="DATA.zarr")
+    info.add_argument("--verify", action="store_true", help="read every chunk and check it")
+    info.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
+    info.add_argument("--json", action="store_true")
+
+
+def _add_train(commands: Any) -> None:
+    train = commands.add_parser("train", help="a dataset -> a certified model")
+    train.add_argument("data", metavar="DATA.zarr")
+    contents = "folder of the run: settings, history, checkpoint, model"
+    train.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
+    for name, choices in CHOICES.items():
+        train.add_argument(f"--{name}", default=choices[0], choices=choices)
+    train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
+    train.add_argument("--class-weight", metavar="balanced|a=2,b=1")
+    train.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
+    train.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
+    train.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
+    train.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
+    train.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
+    train.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
+    train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--max-passes", type=_count)
+    train.add_argument("--max-seconds", type=float)
+    train.add_argument("--resume", action="store_true", help="go on from the run's checkpoint")
+    solver_options = "acceleration=line-search|none, epsilon, intercept_scaling, max_cuts"
+    train.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=solver_options)
+    train.add_argument("--json", action="store_true")
+
+
+def _add_predict(commands: Any) -> None:
+    predict = commands.add_parser("predict", help="a model and rows -> predictions")
+    predict.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
+    predict.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
+    predict.add_argument("--out", metavar="FILE", type=Path, required=True, help=".csv, .npy or .zarr")
+    _add_reading(predict)
+
+
+def _add_evaluate(commands: Any) -> None:
+    evaluate = commands.add_parser("evaluate", help="accuracy and ROC area of a model on labelled rows")
+    evaluate.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
+    evaluate.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
+    _add_reading(evaluate)
+    evaluate.add_argument("--json", action="store_true")
+
+
+def _add_reading(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--format", choices=("svmlight", "csv", "parquet", "npy"), help="(default: by the ending)")
+    command.add_argument("--label", metavar="COLUMN", help="column of the labels")
+
+
+def _count(text: str) -> int:
+    try:
+        return parse_count("the argument", text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_count(name: str, text: str | int) -> int:
+    """Return a whole number of at least 1."""
+    if not str(text).isdecimal() or int(text) < 1:
+        raise InputError(f"{name} is {text!r}; a whole number of at least 1 is expected")
+    return int(text)
+
+
+def parse_shuffle(text: str) -> int | None:
+    """Return a seed, None for "no"."""
+    if text == "no":
+        return None
+    if not text.isdecimal():
+        raise InputError(f"--shuffle {text!r}: give a seed (a whole number) or no")
+    return int(text)
+
+
+def parse_class_weight(text: str | None) -> dict[str, float] | str | None:
+    """Return weights by label, or "balanced"."""
+    if text is None or text == "balanced":
+        return text
+    try:
+        return {label: float(weight) for label, weight in (part.rsplit("=", 1) for part in text.split(","))}
+    except ValueError:
+        raise InputError(f"--class-weight {text!r}: write balanced, or label=weight,label=weight") from None
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, str]:
+    """Return the options of a solver by name."""
+    for text in texts:
+        if "=" not in text:
+            raise InputError(f"--option {text!r}: write name=value")
+    return dict(text.split("=", 1) for text in texts)

@@ -1,0 +1,154 @@
+"""`streamsvm demo`: the whole chain on real data, and on a generated set several times larger than its memory budget.
+
+Every step is the command that is shown, run as a process of its own: its memory is measured as a user's would be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import streamsvm
+from streamsvm.data.generated import Truth, write_generated
+from streamsvm.errors import InputError
+from streamsvm.machine import format_bytes
+
+BUDGET_BYTES = 350 * 10**6
+TIMES_THE_BUDGET = 4
+DISK_SHARE = 0.5  # of the free space, at most
+FEWEST_ROWS = 10_000
+MOST_SECONDS = 30  # for the larger training, so that a slow disk does not keep anybody waiting
+GOOD = ("converged", "time_limit")
+
+
+def run_demo(out: Path | None) -> int:
+    """Run the demo in the new folder `out` (None: a passing one); return the exit status, 0 if every claim held."""
+    with _open_folder(out) as name:
+        folder = Path(name)
+        print(f"In {folder} ({'removed at the end; --out DIR keeps it' if out is None else 'kept'}):\n", flush=True)
+        try:
+            held = show_real_data(folder)
+            held = show_larger_than_memory(folder) and held
+        except KeyboardInterrupt:
+            if out is None:
+                raise
+            print(f"\nstreamsvm demo: interrupted; {out} holds what was made so far", file=sys.stderr)
+            return 1
+    print(_suggest(out))
+    return 0 if held else 1
+
+
+def show_real_data(folder: Path) -> bool:
+    """Text -> dataset -> certified model -> accuracy on rows held out, on scikit-learn's breast cancer data."""
+    n_rows, n_features, n_held_out = write_breast_cancer(folder)
+    print(f"Real data: {n_rows} tumours, {n_features} measurements each, malignant or not; {n_held_out} held out.")
+    _run(folder, "ingest cancer.svm cancer.zarr --scale standard")
+    result = _run_for_json(folder, "train cancer.zarr --out cancer-run --C 0.1")
+    scores = _run_for_json(folder, "evaluate cancer-run cancer-test.svm")
+    print(
+        f"  {result['status']}: objective {result['objective']:.4f}, proved within {result['relative_gap']:.1e} of the "
+        f"optimum, {result['passes']} passes\n  accuracy {scores['accuracy']:.1%} on the rows held out\n"
+    )
+    return bool(result["status"] == "converged")
+
+
+def write_breast_cancer(folder: Path) -> tuple[int, int, int]:
+    """Write cancer.svm and, every fourth row, cancer-test.svm; return numbers of rows, features and rows held out."""
+    from sklearn.datasets import dump_svmlight_file, load_breast_cancer
+
+    X, y = load_breast_cancer(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    held_out, kept = order[::4], np.setdiff1d(order, order[::4])
+    for name, rows in (("cancer.svm", kept), ("cancer-test.svm", held_out)):
+        dump_svmlight_file(X[rows], y[rows], str(folder / name), zero_based=False)
+    return len(y), X.shape[1], len(held_out)
+
+
+def show_larger_than_memory(folder: Path) -> bool:
+    """Generate several times the budget, and train within it."""
+    truth = Truth(n_features=64)
+    n_rows = _fit_on_disk(TIMES_THE_BUDGET * BUDGET_BYTES // truth.row_bytes + 1, truth, folder)
+    began = time.monotonic()
+    data = write_generated(folder / "generated.zarr", n_rows, truth)
+    print(
+        f"Generated data: {n_rows:,} rows, {format_bytes(data.nbytes)}: {data.nbytes / BUDGET_BYTES:.1f} times the "
+        f"memory budget (written in {time.monotonic() - began:.0f} s)."
+    )
+    command = f"train generated.zarr --out generated-run --C 1e-5 --memory {BUDGET_BYTES // 10**6}MB"
+    result = _run_for_json(folder, f"{command} --max-seconds {MOST_SECONDS}")
+    peak, projected = result["peak_memory_bytes"], result["projected_memory_bytes"]
+    kept = bool(peak <= projected <= BUDGET_BYTES)
+    speed = result["read_bytes"] / 1e6 / max(result["seconds"], 1e-9)
+    print(
+        f"  {result['status']}: proved within {result['relative_gap']:.1e} of the optimum, {result['passes']} "
+        f"passes in {result['seconds']:.0f} s, {speed:,.0f} MB/s read (disk, or the system's file cache)\n"
+        f"  memory of the whole process: peak {format_bytes(peak)}, projected {format_bytes(projected)}, budget "
+        f"{format_bytes(BUDGET_BYTES)}: {'kept' if kept else 'NOT KEPT'}\n"
+    )
+    return kept and result["status"] in GOOD
+
+
+def _fit_on_disk(n_rows: int, truth: Truth, folder: Path) -> int:
+    """Return n_rows, or fewer where the disk has little room; then say so. InputError where it has next to none."""
+    free_bytes = shutil.disk_usage(folder).free
+    fitting = int(free_bytes * DISK_SHARE) // truth.row_bytes
+    if fitting < FEWEST_ROWS:
+        raise InputError(f"{folder}: {format_bytes(free_bytes)} free are too few; name a roomier folder by --out")
+    if fitting < n_rows:
+        print(f"Only {format_bytes(free_bytes)} are free here: the generated set is smaller than planned.")
+    return min(n_rows, fitting)
+
+
+def _run_for_json(folder: Path, command: str) -> dict[str, Any]:
+    lines = _run(folder, command, "--json").splitlines()
+    return json.loads(lines[-1])  # type: ignore[no-any-return]
+
+
+def _run(folder: Path, command: str, *unseen: str) -> str:
+    """Show a command and run it; its progress is shown on a terminal only. SystemExit if it fails."""
+    print(f"$ streamsvm {command}", flush=True)
+    here = str(Path(streamsvm.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "streamsvm", *command.split(), *unseen],
+        cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])},
+        stdout=subprocess.PIPE, stderr=None if sys.stderr.isatty() else subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode not in (0, 3):
+        print(done.stderr or "", end="", file=sys.stderr)
+        raise SystemExit(done.returncode)
+    return done.stdout
+
+
+def _open_folder(out: Path | None) -> AbstractContextManager[str]:
+    if out is None:
+        return TemporaryDirectory(prefix="streamsvm-demo-")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            raise InputError(f"{out}: is not empty; name a new folder")
+    except OSError as error:
+        raise InputError(f"{out}: cannot be used: {error.strerror}") from error
+    return nullcontext(str(out.resolve()))
+
+
+def _suggest(out: Path | None) -> str:
+    if out is None:
+        return (
+            "Next, with data of your own:  streamsvm ingest FILE data.zarr && streamsvm train data.zarr --out run\n"
+            "To keep and look at these files:  streamsvm demo --out demo"
+        )
+    return (
+        f"Next:  cd {out} && streamsvm info generated.zarr --verify\n"
+        f"       streamsvm train generated.zarr --out again --C 1e-5 --memory {BUDGET_BYTES // 10**6}MB --workers 2\n"
+        "       streamsvm predict cancer-run cancer-test.svm --out predictions.csv"
+    )

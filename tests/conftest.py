@@ -1,0 +1,123 @@
+"""Small problems, real data and a cluster, shared by many tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from distributed import Client
+from hypothesis import settings
+from scipy.sparse import csr_array
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.sources import ingest
+from streamsvm.engines import group
+from streamsvm.engines.workers import start_workers
+from streamsvm.models import LinearModel
+
+settings.register_profile("streamsvm", deadline=None, print_blob=True)
+settings.load_profile("streamsvm")
+
+F64 = npt.NDArray[np.float64]
+ROOT = Path(__file__).parents[1]
+WORKER_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows (float32, dense or CSR), labels -1 and +1, and perhaps weights."""
+
+    X: npt.NDArray[np.float32] | csr_array
+    y: npt.NDArray[np.int64]
+    weight: F64 | None = None
+
+    def dense(self) -> F64:
+        """X as plain float64."""
+        return np.asarray(self.X.toarray() if isinstance(self.X, csr_array) else self.X, np.float64)
+
+    def costs(self, C: float, negative: float = 1.0, positive: float = 1.0) -> F64:
+        """C_i = C * class_weight * sample_weight."""
+        by_class = C * np.where(self.y > 0, positive, negative)
+        return by_class if self.weight is None else by_class * self.weight
+
+    def store(self, path: Path, **options: Any) -> Dataset:
+        """Write the rows in their order as a dataset."""
+        return ingest(self.X, path, self.y, sample_weight=self.weight, shuffle=None, **options)
+
+    def in_memory(self) -> ArrayDataset:
+        """The rows as they are."""
+        codes = (self.y > 0).astype(np.int32)
+        return ArrayDataset(self.X, codes, np.array([-1, 1]), self.weight)
+
+
+def make_problem(seed: int, n: int = 300, d: int = 6, density: float = 1.0, weighted: bool = False) -> Problem:
+    """Two overlapping classes; sparse below density 1."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, d)) * (random.random((n, d)) < density)
+    w = random.normal(size=d)
+    noise = random.normal(size=n) * 0.5 * np.sqrt(d * density)
+    y = np.where(X @ w + noise > 0.2, 1, -1)
+    y[:2] = -1, 1
+    weight = random.choice([0.0, 0.5, 1.0, 3.0], size=n) if weighted else None
+    values = X.astype(np.float32)
+    return Problem(csr_array(values) if density < 1 else values, y, weight)
+
+
+def compute_objective(problem: Problem, model: LinearModel, costs: F64, intercept_scaling: float = 1.0) -> float:
+    """P(w, b) = 1/2 |w|^2 + 1/2 (b / intercept_scaling)^2 + sum C_i max(0, 1 - y_i (w.x_i + b)), written out."""
+    w, b = model.coef, model.intercept
+    hinge = np.maximum(0.0, 1.0 - problem.y * (problem.dense() @ w + b))
+    return float(0.5 * w @ w + 0.5 * (b / intercept_scaling) ** 2 + costs @ hinge)
+
+
+@pytest.fixture
+def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut small data, too, into groups of chunks: the driver alone plans them, for workers as well."""
+    monkeypatch.setattr(group, "SMALLEST_GROUP_BYTES", 1)
+    monkeypatch.setattr(group, "GROUPS", 5)
+
+
+@pytest.fixture(scope="session")
+def workers_import_tests() -> Iterator[None]:
+    """Worker processes take sys.path from this one, and import the functions of tests by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT)
+        yield
+
+
+@pytest.fixture(scope="session")
+def client(workers_import_tests: None) -> Iterator[Client]:
+    """Two worker processes of one thread each, for all tests that do no harm to them."""
+    with start_workers(2, 1, WORKER_BYTES) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Folder of the real data, or skip."""
+    if "STREAMSVM_DATA" not in os.environ:
+        pytest.skip("STREAMSVM_DATA, folder of data sets, not set")
+    return Path(os.environ["STREAMSVM_DATA"])
+
+
+@pytest.fixture(scope="session")
+def a9a(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Adult, 32,561 rows of 123 features, as `ingest` lays it out."""
+    return ingest(data_folder / "adult" / "a9a.xz", tmp_path_factory.mktemp("adult") / "a9a.zarr")
+
+
+def run_python(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter, at the repository's root."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip

@@ -1,0 +1,78 @@
+"""Passes that tell on an engine. Worker processes import these functions by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamsvm.engines.group import _pins
+from streamsvm.numeric.rows import CsrRows, Rows
+from streamsvm.solvers.protocol import Scan
+
+
+@dataclass
+class Trace:
+    """The rows that were added, and under them the tree of sums: combining is neither commutative nor associative."""
+
+    tree: list[Any] = field(default_factory=list)
+    frozen: bool = False
+
+
+def add_to_trace(trace: Trace, rows: Rows, *extra: Any) -> None:
+    assert not trace.frozen, "totals were added to after they were combined"
+    trace.tree.append((rows.start, rows.n_rows, describe_rows(rows), *(np.asarray(v).tobytes() for v in extra)))
+
+
+def combine_traces(left: Trace, right: Trace) -> Trace:
+    left.frozen = right.frozen = True
+    return Trace([left.tree, right.tree])
+
+
+def describe_rows(rows: Rows) -> bytes:
+    """Every bit of rows."""
+    X = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)
+    return b"".join(part.tobytes() for part in (*X, rows.y, rows.sample_weight) if part is not None)
+
+
+def trace_scan(shared: tuple[Any, ...] = (), by_row: tuple[Any, ...] = ()) -> Scan:
+    return Scan(Trace, add_to_trace, combine_traces, shared, by_row)
+
+
+def add_unless_unlucky(trace: Trace, rows: Rows, unlucky: int) -> None:
+    if rows.start <= unlucky < rows.start + rows.n_rows:
+        raise ArithmeticError(f"row {unlucky} is unlucky")
+    add_to_trace(trace, rows)
+
+
+def start_flags() -> list[bool]:
+    return []
+
+
+def add_writable_flags(flags: list[bool], rows: Rows, *arrays: Any) -> None:
+    flags.extend(array.flags.writeable for array in arrays)
+
+
+def join_lists(left: list[Any], right: list[Any]) -> list[Any]:
+    return [*left, *right]
+
+
+def note_rows(carry: list[Any], rows: Rows) -> list[Any]:
+    """A step of a sequential pass."""
+    return [*carry, (rows.start, describe_rows(rows))]
+
+
+def pinned_chunks(fingerprint: str) -> list[int]:
+    """Chunks of a dataset that this process keeps, in order."""
+    pins = _pins.get(fingerprint)
+    return [] if pins is None else sorted(pins.chunks)
+
+
+def neighbours_combined(parts: Sequence[Any]) -> Any:
+    """The fixed tree: neighbours are combined, level by level; one without a neighbour waits for the next level."""
+    level = list(parts)
+    while len(level) > 1:
+        level = [list(level[at : at + 2]) if at + 1 < len(level) else level[at] for at in range(0, len(level), 2)]
+    return level[0]

@@ -1,0 +1,263 @@
+"""What every engine promises: the same tests for all of them, against the serial one and against plain NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.source import RowSource
+from streamsvm.data.spill import to_dense
+from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.group import plan_groups
+from streamsvm.engines.protocol import Engine, answer
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.errors import IntegrityError
+from streamsvm.numeric.rows import CsrRows
+from streamsvm.solvers.cutting_plane import SegmentTotals, add_to_totals, combine_totals, start_totals
+from streamsvm.solvers.protocol import Fold, Scan, Take
+from tests.conftest import make_problem
+from tests.engines.conftest import PROBLEMS
+from tests.engines.scans import (
+    Trace,
+    add_unless_unlucky,
+    add_writable_flags,
+    combine_traces,
+    describe_rows,
+    join_lists,
+    neighbours_combined,
+    note_rows,
+    pinned_chunks,
+    start_flags,
+    trace_scan,
+)
+
+ON_DISK = ("dense", "sparse", "dense-lz4", "sparse-lz4", "dense-tiles", "sparse-tiles")
+EVERYWHERE = (*ON_DISK, "dense-memory", "sparse-memory")
+Opener = Callable[..., Engine]
+
+pytestmark = pytest.mark.usefixtures("many_groups")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each class the sources that its engine can read."""
+    if "source_name" in metafunc.fixturenames:
+        assert metafunc.cls is not None
+        metafunc.parametrize("source_name", metafunc.cls.source_names)
+
+
+def solver_scan(source: RowSource) -> Scan:
+    """The pass of cutting planes, at points of no significance."""
+    ends = np.random.default_rng(0).normal(size=(2, source.n_features + 1)) / 4
+    cut_steps = np.array([0.1, 0.3, 1.0])
+    start = partial(start_totals, 3, source.n_features + 1)
+    return Scan(start, add_to_totals, combine_totals, (ends, np.array([0.5, 2.0]), cut_steps, 1.0))
+
+
+def assert_same_bits(left: SegmentTotals, right: SegmentTotals) -> None:
+    for name in ("losses", "costs", "gradients"):
+        assert getattr(left, name).tobytes() == getattr(right, name).tobytes(), name
+
+
+def trace_of(engine: Engine, scan: Scan) -> object:
+    trace = engine.scan(scan)
+    assert isinstance(trace, Trace)
+    return trace.tree
+
+
+class Contract:
+    """Inherited by a class for each engine, which says how to open it and what it can read."""
+
+    source_names: tuple[str, ...] = EVERYWHERE
+
+    @pytest.fixture
+    def make_engine(self) -> Opener:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def open_engine(self, make_engine: Opener) -> Iterator[Opener]:
+        """Open an engine that is closed after the test."""
+        opened: list[Engine] = []
+
+        def open_it(source: RowSource, pin_bytes: int = 0) -> Engine:
+            opened.append(make_engine(source, pin_bytes=pin_bytes))
+            return opened[-1]
+
+        yield open_it
+        for engine in opened:
+            engine.close()
+
+    @pytest.fixture
+    def source(self, source_name: str, sources: dict[str, RowSource]) -> RowSource:
+        return sources[source_name]
+
+    def pinned(self, engine: Engine) -> list[int]:
+        """Chunks that are kept, by whatever process."""
+        return pinned_chunks(engine.source.fingerprint)
+
+    def test_totals_have_the_bits_of_the_serial_engine(self, open_engine: Opener, source: RowSource) -> None:
+        """Streamed, while chunks are pinned, and from pinned chunks; all of them or a part."""
+        scan = solver_scan(source)
+        serial = SerialEngine(source)
+        expected = serial.scan(scan)
+        for pin_bytes in (0, source.nbytes // 2, 2 * source.nbytes):
+            engine = open_engine(source, pin_bytes)
+            for _ in range(3):
+                assert_same_bits(engine.scan(scan), expected)
+            engine.close()
+
+    def test_totals_are_those_of_all_rows(self, open_engine: Opener, source: RowSource, source_name: str) -> None:
+        """Loss, cost and gradient at w0 by plain NumPy: no row is left out or counted twice."""
+        problem, scan = PROBLEMS[source_name], solver_scan(source)
+        ends, costs = scan.shared[0], problem.costs(1.0, 0.5, 2.0)
+        X = np.column_stack((problem.dense(), np.ones(len(problem.y))))
+        active = problem.y * (X @ ends[0]) < 1
+        totals = open_engine(source).scan(scan)
+        np.testing.assert_allclose(totals.losses[0, 0], costs @ np.maximum(0, 1 - problem.y * (X @ ends[0])))
+        np.testing.assert_allclose(totals.costs[0], costs @ active)
+        np.testing.assert_allclose(totals.gradients[0], (costs * active * problem.y) @ X, atol=1e-9)
+
+    def test_rows_order_and_tree_of_sums(self, open_engine: Opener, source: RowSource) -> None:
+        """Each group adds its rows in order, and neighbours are combined level by level, whoever was first."""
+        parts = [
+            [(r.start, r.n_rows, describe_rows(r)) for index in group for r in source.tiles(index)]
+            for group in plan_groups(source)
+        ]
+        assert len(parts) > 2
+        expected = neighbours_combined(parts)
+        engine = open_engine(source, source.nbytes // 2)
+        for _ in range(2):
+            assert trace_of(engine, trace_scan()) == expected
+
+    def test_by_row_arrays_arrive_with_their_rows(self, open_engine: Opener, source: RowSource) -> None:
+        """Beside the shared arrays, `add` gets the slices that belong to its rows."""
+        number, square = np.arange(source.n_rows), np.arange(source.n_rows, dtype=np.float64)[:, None] ** 2
+        shared = np.array([3.5])
+
+        def label(start: int, n: int) -> tuple[bytes, bytes, bytes]:
+            here = slice(start, start + n)
+            return shared.tobytes(), number[here].tobytes(), square[here].tobytes()
+
+        parts = [
+            [(r.start, r.n_rows, describe_rows(r), *label(r.start, r.n_rows)) for k in group for r in source.tiles(k)]
+            for group in plan_groups(source)
+        ]
+        found = trace_of(open_engine(source), trace_scan((shared,), (number, square)))
+        assert found == neighbours_combined(parts)
+
+    def test_arrays_arrive_writable(self, open_engine: Opener, source: RowSource) -> None:
+        """Compiled kernels are compiled for writable arrays, and would be compiled again for others."""
+        shared = np.ones((2, 3))
+        shared.flags.writeable = False
+        flags = Scan(start_flags, add_writable_flags, join_lists, (shared,), (np.ones(source.n_rows),))
+        assert all(open_engine(source).scan(flags))
+
+    def test_later_passes_read_less_by_what_is_pinned(self, open_engine: Opener, source: RowSource) -> None:
+        if not source.on_disk:
+            engine = open_engine(source, source.nbytes)
+            engine.scan(trace_scan())
+            assert engine.costs.read_bytes == 0
+            return
+        rows = np.diff(source.chunk_starts)
+        chunk_bytes = [source.nbytes * int(n) // source.n_rows for n in rows]
+        for pin_bytes in (0, source.nbytes // 2, 2 * source.nbytes):
+            engine = open_engine(source, pin_bytes)
+            engine.scan(trace_scan())
+            assert engine.costs.read_bytes == sum(chunk_bytes)
+            pinned = self.pinned(engine)
+            assert (len(pinned) == 0) == (pin_bytes == 0)
+            assert (len(pinned) == source.n_chunks) == (pin_bytes > source.nbytes)
+            before = engine.costs.read_bytes
+            engine.scan(trace_scan())
+            assert engine.costs.read_bytes - before == sum(chunk_bytes) - sum(chunk_bytes[k] for k in pinned)
+            assert engine.costs.peaks
+            engine.close()
+            assert self.pinned(engine) == []
+
+    def test_take_returns_rows_in_the_order_asked_for(
+        self, open_engine: Opener, source: RowSource, source_name: str
+    ) -> None:
+        problem = PROBLEMS[source_name]
+        wanted = np.array([5, 1, source.n_rows - 1, 5, source.n_rows // 2])
+        rows = answer(open_engine(source), Take(wanted))
+        X = to_dense(rows.X, source.n_features) if isinstance(rows.X, CsrRows) else rows.X
+        np.testing.assert_array_equal(X, problem.dense()[wanted])
+        np.testing.assert_array_equal(np.where(rows.y == 1, 1, -1), problem.y[wanted])
+
+    def test_fold_goes_through_chunks_in_the_given_order(self, open_engine: Opener, source: RowSource) -> None:
+        order = [2, 0, source.n_chunks - 1, 2]
+        expected = [(r.start, describe_rows(r)) for index in order for r in source.tiles(index)]
+        assert answer(open_engine(source), Fold(note_rows, ["carry"], order)) == ["carry", *expected]
+
+    def test_an_exception_reaches_the_caller_and_the_engine_works_on(
+        self, open_engine: Opener, source: RowSource
+    ) -> None:
+        engine = open_engine(source, source.nbytes)
+        expected = trace_of(engine, trace_scan())
+        for unlucky in (0, source.n_rows // 2, source.n_rows - 1):
+            bad = Scan(Trace, add_unless_unlucky, combine_traces, (unlucky,))
+            with pytest.raises(ArithmeticError, match=f"row {unlucky} is unlucky"):
+                engine.scan(bad)
+            assert trace_of(engine, trace_scan()) == expected
+
+    @pytest.mark.parametrize("codec", ["crc32c", "lz4"])
+    def test_a_damaged_chunk_is_named_and_the_engine_works_on(
+        self, open_engine: Opener, codec: str, tmp_path: Path
+    ) -> None:
+        """Once the chunk is whole again all of the data can be pinned: the failure has not used up room."""
+        dataset = make_problem(4).store(tmp_path / "rows", layout="dense", chunk_bytes=500, codec=codec)
+        engine = open_engine(dataset, int(1.06 * dataset.nbytes))
+        chunk = _chunk_file(dataset, 7)
+        whole = chunk.read_bytes()
+        for _ in range(3):
+            chunk.write_bytes(whole[:5] + bytes([whole[5] ^ 1]) + whole[6:])
+            with pytest.raises(IntegrityError, match=r"c/7"):
+                engine.scan(trace_scan())
+        chunk.write_bytes(whole)
+        expected = SerialEngine(dataset).scan(trace_scan()).tree
+        for _ in range(2):
+            assert trace_of(engine, trace_scan()) == expected
+        assert self.pinned(engine) == list(range(dataset.n_chunks))
+
+
+def _chunk_file(dataset: Dataset, index: int) -> Path:
+    return Path(dataset.path) / "X" / "c" / str(index) / "0"
+
+
+class TestSerial(Contract):
+    @pytest.fixture
+    def make_engine(self) -> Opener:
+        return SerialEngine
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+class TestThreaded(Contract):
+    @pytest.fixture
+    def make_engine(self, threads: int) -> Opener:
+        return partial(ThreadedEngine, threads=threads)
+
+
+class TestDistributed(Contract):
+    source_names = ON_DISK
+
+    @pytest.fixture
+    def make_engine(self, client: Client) -> Opener:
+        return partial(DistributedEngine, client=client)
+
+    def test_long_vectors_travel_without_a_warning(
+        self, client: Client, sources: dict[str, RowSource], recwarn: pytest.WarningsRecorder
+    ) -> None:
+        """Two of a million features are 16 MB; Dask would warn of a large graph on every pass."""
+        engine = DistributedEngine(sources["dense"], client)
+        assert all(engine.scan(Scan(start_flags, add_writable_flags, join_lists, (np.ones((2, 10**6)),))))
+        assert not recwarn
+
+    def pinned(self, engine: Engine) -> list[int]:
+        assert isinstance(engine, DistributedEngine)
+        held = engine.client.run(pinned_chunks, engine.source.fingerprint)
+        return sorted(index for chunks in held.values() for index in chunks)

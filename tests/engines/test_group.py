@@ -1,0 +1,147 @@
+"""How chunks are grouped, kept and summed: by the shape of the data alone, and never beyond the room there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.engines.group import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, _pins, plan_groups, tree_levels
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.cutting_plane import SegmentTotals, combine_totals
+from streamsvm.train import TrainOptions, train
+from tests.conftest import Problem, make_problem
+from tests.engines.scans import neighbours_combined, trace_scan
+
+MIB = 1 << 20
+
+
+def source_of(n_chunks: int, chunk_bytes: int) -> Any:
+    """All that a plan may look at."""
+    return SimpleNamespace(n_chunks=n_chunks, nbytes=n_chunks * chunk_bytes)
+
+
+@given(st.integers(1, 5000), st.integers(1, 600 * MIB))
+def test_groups_cover_all_chunks_once_in_order(n_chunks: int, chunk_bytes: int) -> None:
+    groups = plan_groups(source_of(n_chunks, chunk_bytes))
+    assert [index for group in groups for index in group] == list(range(n_chunks))
+    assert all(len(group) >= 1 for group in groups)
+
+
+@given(st.integers(1, 20000), st.integers(1, 100 * MIB))
+def test_groups_are_some_16_of_4_to_256_mib(n_chunks: int, chunk_bytes: int) -> None:
+    groups = plan_groups(source_of(n_chunks, chunk_bytes))
+    total = n_chunks * chunk_bytes
+    sizes = [len(group) * chunk_bytes for group in groups]
+    assert max(sizes) <= max(chunk_bytes, LARGEST_GROUP_BYTES)
+    assert all(size > SMALLEST_GROUP_BYTES / 2 or size > SMALLEST_GROUP_BYTES - chunk_bytes for size in sizes[:-1])
+    if 16 * max(chunk_bytes, SMALLEST_GROUP_BYTES) <= total <= 16 * LARGEST_GROUP_BYTES:
+        assert 16 <= len(groups) <= 32
+
+
+@given(st.integers(1, 200))
+def test_tree_is_fixed(n: int) -> None:
+    """Positions are combined as in a tree of neighbours, and the total ends up at position 0."""
+    parts: list[Any] = list(range(n))
+    for level in tree_levels(n):
+        touched = [at for pair in level for at in pair]
+        assert len(touched) == len(set(touched)), "a level can be summed in any order"
+        for left, right in level:
+            parts[left] = [parts[left], parts[right]]
+    assert parts[0] == neighbours_combined(range(n))
+
+
+def test_combining_leaves_the_parts_alone() -> None:
+    """A scheduler may use them again."""
+    parts = [SegmentTotals(*(np.full(2, float(k)) for _ in range(3))) for k in (1, 2)]
+    for part in parts:
+        for array in vars(part).values():
+            array.flags.writeable = False
+    total = combine_totals(*parts)
+    for array in vars(total).values():
+        assert array.tolist() == [3.0, 3.0]
+
+
+def skewed_rows() -> Problem:
+    """Sparse rows, the first of them a hundred times longer than the last."""
+    random = np.random.default_rng(1)
+    share = np.where(np.arange(2000) < 100, 1.0, 0.01)[:, None]
+    X = np.where(random.random((2000, 100)) < share, random.normal(size=(2000, 100)), 0.0)
+    return Problem(csr_array(X.astype(np.float32)), random.choice([-1, 1], size=2000))
+
+
+KEPT = {"dense": make_problem(1, n=2000, d=20, weighted=True), "sparse": skewed_rows()}
+
+
+@pytest.mark.usefixtures("many_groups")
+@pytest.mark.parametrize("codec", ["crc32c", "lz4"])
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_kept_chunks_never_exceed_the_room(share: float, layout: str, codec: str, tmp_path: Path) -> None:
+    dataset = KEPT[layout].store(tmp_path / "rows", layout=layout, chunk_bytes=4000, codec=codec)
+    room = int(share * dataset.nbytes)
+    engine = ThreadedEngine(dataset, 4, room)
+    for _ in range(3):
+        engine.scan(trace_scan())
+    pins = _pins[dataset.fingerprint]
+    held = sum(rows.nbytes for rows in pins.chunks.values())
+    assert held <= pins.held_bytes <= room
+    assert held > room / 1.1 - 2 * dataset.nbytes / dataset.n_chunks, "room is left unused"
+    engine.close()
+    assert dataset.fingerprint not in _pins
+
+
+def test_the_next_chunk_is_asked_for_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each chunk of a group but its first, before the one in front of it is computed on."""
+    dataset = make_problem(1).store(tmp_path / "rows", layout="dense", chunk_bytes=1000)
+    calls: list[tuple[str, int]] = []
+    tiles = Dataset.tiles
+
+    def stream(self: Dataset, index: int) -> Iterator[Rows]:
+        calls.append(("tiles", index))
+        return tiles(self, index)
+
+    monkeypatch.setattr(Dataset, "advise", lambda self, index: calls.append(("advise", index)))
+    monkeypatch.setattr(Dataset, "tiles", stream)
+    engine = SerialEngine(dataset)
+    engine.scan(trace_scan())
+    engine.close()
+    ahead = [call for k in range(dataset.n_chunks - 1) for call in (("advise", k + 1), ("tiles", k))]
+    assert calls == [*ahead, ("tiles", dataset.n_chunks - 1)]
+
+
+def test_pinned_chunks_are_not_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dataset = make_problem(1).store(tmp_path / "rows", layout="dense", chunk_bytes=1000)
+    engine = SerialEngine(dataset, 2 * dataset.nbytes)
+    expected = engine.scan(trace_scan()).tree
+    for name in ("tiles", "read", "advise"):
+        monkeypatch.setattr(Dataset, name, lambda self, index: pytest.fail("read again"))
+    assert engine.scan(trace_scan()).tree == expected
+    engine.close()
+
+
+def test_blas_has_one_thread_while_a_run_computes(tmp_path: Path) -> None:
+    """Two threads add in another order; afterwards the caller's own setting is back."""
+    dataset = make_problem(1).store(tmp_path / "rows")
+    seen: list[int] = []
+    with threadpool_limits(2):
+        before = _blas_threads()
+        train(dataset, TrainOptions(threads=2), listener=lambda _: seen.extend(_blas_threads()))
+        assert _blas_threads() == before
+    assert seen
+    assert set(seen) == {1}
+
+
+def _blas_threads() -> list[int]:
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]

@@ -1,0 +1,153 @@
+"""Worker processes of one's own, and schedulers of others: what listens where, what is refused, TLS."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from distributed import Client, LocalCluster
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.engines.workers import ReadyWorker, connect, prepare_worker, start_workers
+from streamsvm.errors import InputError
+from streamsvm.train import TrainOptions, train
+from tests.conftest import WORKER_BYTES, make_problem
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return make_problem(1).store(tmp_path / "rows", chunk_bytes=1000)
+
+
+@contextmanager
+def cluster_of_others(n_workers: int, **options: Any) -> Iterator[LocalCluster]:
+    """A cluster that is there already; in this process, to be quick."""
+    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, processes=False, host="127.0.0.1", scheduler_kwargs=quiet,
+        memory_limit=WORKER_BYTES, **{"protocol": "tcp", **options},
+    ) as cluster:  # fmt: skip
+        yield cluster
+
+
+def listening(process: psutil.Process) -> list[Any]:
+    return [c.laddr for c in process.net_connections(kind="inet") if c.status == psutil.CONN_LISTEN]
+
+
+def test_every_socket_is_on_loopback(client: Client) -> None:
+    """Those of this process, where the scheduler runs, and of all processes it has started."""
+    me = psutil.Process()
+    processes = [me, *me.children(recursive=True)]
+    addresses = [address for process in processes for address in listening(process)]
+    assert len(addresses) >= 3, "a scheduler and two workers listen"
+    assert all(ipaddress.ip_address(address.ip).is_loopback for address in addresses)
+
+
+def test_there_is_no_dashboard_and_no_fixed_port(client: Client) -> None:
+    """What Dask serves besides has no pages, and a second cluster finds its port free."""
+    ports = {address.port for address in listening(psutil.Process())}
+    assert 8787 not in ports
+    info = client.scheduler_info(n_workers=-1)
+    services = [info["services"], *(worker["services"] for worker in info["workers"].values())]
+    for port in {port for each in services for port in each.values()}:
+        for page in ("/", "/status", "/info/main/workers.html", "/metrics", "/health"):
+            assert http_status(port, page) == 404
+
+
+def http_status(port: int, page: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", page)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_workers_are_as_asked_for_and_end_with_the_block(workers_import_tests: None) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with start_workers(1, 2, WORKER_BYTES // 2) as client:
+        (ready,) = client.run(prepare_worker).values()
+        started = set(psutil.Process().children(recursive=True)) - before
+        assert ready == ReadyWorker(ready.resident_bytes, 2, WORKER_BYTES // 2)
+        assert 50_000_000 < ready.resident_bytes < 1_000_000_000
+        assert len(started) >= 1
+    gone, alive = psutil.wait_procs(started, timeout=10)
+    assert gone
+    assert not [process for process in alive if "spawn_main" in " ".join(process.cmdline())]
+
+
+def test_training_on_the_cluster_of_others_gives_the_same_bits(dataset: Dataset) -> None:
+    with cluster_of_others(2) as cluster:
+        there = train(dataset, TrainOptions(scheduler=cluster.scheduler_address))
+        assert len(cluster.scheduler_info["workers"]) == 2, "their workers go on"
+    assert there.model_sha256 == train(dataset, TrainOptions()).model_sha256
+
+
+def test_a_cluster_without_workers_is_refused(dataset: Dataset) -> None:
+    with (
+        cluster_of_others(0) as cluster,
+        pytest.raises(InputError, match=r"scheduler tcp://.*: no workers"),
+    ):
+        train(dataset, TrainOptions(scheduler=cluster.scheduler_address))
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "quic://a:1"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match=f"scheduler {address}: "), connect(address):
+        pass
+
+
+def test_a_scheduler_that_is_not_there_is_refused_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"scheduler {address}: .*refused"), connect(address):
+            pass
+
+
+def write_certificate(folder: Path) -> tuple[str, str]:
+    """A key and the certificate it signs for itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    key_file, certificate_file = folder / "key.pem", folder / "certificate.pem"
+    form = serialization.PrivateFormat.PKCS8
+    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    return str(key_file), str(certificate_file)
+
+
+def test_tls_is_taken_from_dasks_configuration(dataset: Dataset, tmp_path: Path) -> None:
+    """With it a run has its usual bits; without it, and in plain text, the scheduler cannot be reached."""
+    key, certificate = write_certificate(tmp_path)
+    tls = {"distributed.comm.require-encryption": True, "distributed.comm.tls.ca-file": certificate}
+    for role in ("scheduler", "worker", "client"):
+        tls |= {f"distributed.comm.tls.{role}.key": key, f"distributed.comm.tls.{role}.cert": certificate}
+    with dask.config.set(tls), cluster_of_others(1, protocol="tls") as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        secure = train(dataset, TrainOptions(scheduler=address))
+        without, refused = (
+            dask.config.set(dict.fromkeys(tls)),
+            pytest.raises(InputError, match=f"scheduler {address}: "),
+        )
+        with without, refused, connect(address):
+            pass
+    assert secure.model_sha256 == train(dataset, TrainOptions()).model_sha256

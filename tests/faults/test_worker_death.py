@@ -1,0 +1,101 @@
+"""Worker processes that die during a run: the pass is done again by whoever is left, and the bits are the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from distributed import Client
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.engines.dask import DistributedEngine
+from streamsvm.engines.workers import start_workers
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers import cutting_plane
+from streamsvm.solvers.cutting_plane import add_to_totals
+from streamsvm.train import Event, Result, TrainOptions, train
+from tests.conftest import WORKER_BYTES, make_problem
+from tests.engines.scans import trace_scan
+
+pytestmark = pytest.mark.usefixtures("many_groups")
+OPTIONS = TrainOptions(tol=1e-4, threads=2)
+
+
+@pytest.fixture(scope="module")
+def mortal(workers_import_tests: None) -> Iterator[Client]:
+    """Two workers that may be killed; each is started anew when it dies."""
+    with start_workers(2, 1, WORKER_BYTES) as client:
+        yield client
+
+
+@pytest.fixture
+def both_alive(mortal: Client) -> Client:
+    """Wait until the dead of the test before have been replaced."""
+    mortal.wait_for_workers(2, timeout=60)
+    return mortal
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    problem = make_problem(5, n=2000, d=8, weighted=True)
+    return problem.store(tmp_path_factory.mktemp("rows") / "rows", layout="dense", chunk_bytes=3000)
+
+
+@pytest.fixture
+def undisturbed(dataset: Dataset) -> Result:
+    return train(dataset, OPTIONS)
+
+
+def die_at_first(markers: list[str], totals: Any, rows: Rows, *shared: Any) -> None:
+    """Add rows; but for each marker file, the first process that comes to make it is killed as it does."""
+    for marker in markers:
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
+    add_to_totals(totals, rows, *shared)
+
+
+@pytest.mark.parametrize("n_deaths", [1, 2, 3])
+def test_workers_killed_during_a_pass(
+    n_deaths: int, both_alive: Client, dataset: Dataset, undisturbed: Result,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    """In the middle of a task, with totals half done; with two, nobody is left for a while."""
+    markers = [str(tmp_path / f"death-{k}") for k in range(n_deaths)]
+    monkeypatch.setattr(cutting_plane, "add_to_totals", partial(die_at_first, markers))
+    result = train(dataset, OPTIONS, client=both_alive)
+    assert all(Path(marker).exists() for marker in markers)
+    assert result.model_sha256 == undisturbed.model_sha256
+    assert result.passes == undisturbed.passes
+    assert result.status == "converged"
+
+
+def test_a_worker_killed_between_passes(both_alive: Client, dataset: Dataset, undisturbed: Result) -> None:
+    """The chunks that it kept are read again, by another."""
+
+    def kill_one(event: Event) -> None:
+        if event.line["step"] == 2:
+            victim = psutil.Process(next(iter(both_alive.run(os.getpid).values())))
+            victim.kill()
+            victim.wait(timeout=30)
+
+    result = train(dataset, OPTIONS, client=both_alive, listener=kill_one)
+    assert result.model_sha256 == undisturbed.model_sha256
+    assert dataset.nbytes * 0.9 < result.read_bytes < 2 * dataset.nbytes
+    assert undisturbed.read_bytes <= dataset.nbytes
+
+
+def test_an_engine_goes_on_after_every_worker_was_replaced(both_alive: Client, dataset: Dataset) -> None:
+    engine = DistributedEngine(dataset, both_alive)
+    expected = engine.scan(trace_scan()).tree
+    both_alive.restart(timeout=60)
+    assert engine.scan(trace_scan()).tree == expected
+    engine.close()

@@ -1,0 +1,240 @@
+"""LinearSVC on every kind of rows: one answer for all; Dask rows stay lazy and are never held whole."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+import streamsvm
+from streamsvm import LinearSVC
+from streamsvm.errors import InputError
+from tests.conftest import make_problem
+
+PROBLEM = make_problem(1, n=300, d=6, density=0.5)
+X = PROBLEM.dense().astype(np.float32)
+Y = PROBLEM.y
+NAMES = list("abcdef")
+
+
+@pytest.fixture(autouse=True)
+def in_this_thread() -> Iterator[None]:
+    """Compute Dask collections here, even if a client was opened by another test."""
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Datasets: the rows as they are, and scaled."""
+    path = tmp_path_factory.mktemp("datasets")
+    streamsvm.ingest(X, path / "rows.zarr", Y, chunk_bytes=1000)
+    streamsvm.ingest(X, path / "sparse.zarr", Y, layout="sparse", chunk_bytes=1000)
+    streamsvm.ingest(X, path / "scaled.zarr", Y, scale="standard")
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference() -> LinearSVC:
+    """The plainest case."""
+    return LinearSVC(tol=1e-7).fit(X, Y)
+
+
+def read_only(rows: Any) -> Any:
+    rows.flags.writeable = False
+    return rows
+
+
+def with_indices(matrix: Any, dtype: type) -> Any:
+    matrix.indices, matrix.indptr = matrix.indices.astype(dtype), matrix.indptr.astype(dtype)
+    return matrix
+
+
+def unsorted(matrix: Any) -> Any:
+    """Store the items of each row back to front."""
+    for a, b in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True):
+        matrix.indices[a:b], matrix.data[a:b] = matrix.indices[a:b][::-1].copy(), matrix.data[a:b][::-1].copy()
+    matrix.has_sorted_indices = False
+    return matrix
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(X, columns=NAMES)
+
+
+def sparse_kind(name: str) -> Callable[[], tuple[Any, Any]]:
+    return lambda: (getattr(sparse, name)(X), Y)
+
+
+KINDS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "float64": lambda: (X.astype(np.float64), Y),
+    "Fortran order": lambda: (np.asfortranarray(X), Y),
+    "every second row": lambda: (np.repeat(X, 2, axis=0)[::2], Y),
+    "read-only": lambda: (read_only(X.copy()), read_only(Y.copy())),
+    "memory map": lambda: (X.view(np.memmap), Y),
+    "lists": lambda: (X.tolist(), Y.tolist()),
+    **{name: sparse_kind(name) for name in (
+        "csr_array", "csr_matrix", "csc_array", "csc_matrix", "coo_array", "coo_matrix", "lil_array",
+    )},
+    "CSR, 64-bit": lambda: (with_indices(sparse.csr_array(X), np.int64), Y),
+    "CSC, 64-bit": lambda: (with_indices(sparse.csc_matrix(X), np.int64), Y),
+    "CSR, 32-bit, float64": lambda: (with_indices(sparse.csr_array(X.astype(float)), np.int32), Y),
+    "CSR, unsorted": lambda: (unsorted(sparse.csr_array(X)), Y),
+    "pandas": lambda: (frame(), pd.Series(Y)),
+    "pandas, column of labels": lambda: (frame(), pd.Series(Y, name="y", index=np.arange(300)[::-1])),
+    "Dask array": lambda: (da.from_array(X, chunks=(70, 6)), da.from_array(Y, chunks=110)),
+    "Dask array, cut by columns": lambda: (da.from_array(X, chunks=(70, 4)), Y),
+    "Dask array of CSR": lambda: (da.from_array(X, chunks=(70, 6)).map_blocks(sparse.csr_array), Y),
+    "Dask frame": lambda: (dd.from_pandas(frame(), npartitions=3), dd.from_pandas(pd.Series(Y), npartitions=3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_answer_for_every_kind_of_rows(reference: LinearSVC, kind: str) -> None:
+    rows, labels = KINDS[kind]()
+    model = LinearSVC(tol=1e-7).fit(rows, labels)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, reference.intercept_, atol=1e-6)
+    np.testing.assert_array_equal(model.classes_, [-1, 1])
+    scores = model.decision_function(rows)
+    assert isinstance(scores, da.Array) == kind.startswith("Dask")
+    np.testing.assert_allclose(np.asarray(scores), reference.decision_function(X), atol=1e-5)
+    np.testing.assert_array_equal(np.asarray(model.predict(rows)), reference.predict(X))
+    assert model.score(rows, labels) == reference.score(X, Y)
+    named = kind.startswith("pandas") or kind == "Dask frame"
+    assert (model.feature_names_in_.tolist() if named else hasattr(model, "feature_names_in_")) == (named and NAMES)
+
+
+@pytest.mark.parametrize("name", ["rows.zarr", "sparse.zarr"])
+@pytest.mark.parametrize("convert", [str, Path, streamsvm.open])
+def test_datasets_and_their_paths(reference: LinearSVC, folder: Path, name: str, convert: Callable[..., Any]) -> None:
+    data = convert(folder / name)
+    model = LinearSVC(tol=1e-7).fit(data)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-6)
+    stored = streamsvm.open(folder / name)
+    labels = np.asarray(stored.classes)[stored.vectors["y"].read(0, 300)]
+    assert model.score(data) == model.score(data, labels) == reference.score(X, Y)
+    np.testing.assert_array_equal(model.predict(data) == labels, model.decision_function(data) * labels > 0)
+    with pytest.raises(InputError, match="a dataset has its own labels and weights"):
+        model.score(data, sample_weight=np.ones(300))
+
+
+def test_a_scaled_dataset_gives_a_model_of_raw_rows(folder: Path, tmp_path: Path) -> None:
+    model = LinearSVC(tol=1e-7).fit(folder / "scaled.zarr")
+    standard = (X - X.mean(axis=0, dtype=float)) / X.std(axis=0, dtype=float)
+    expected = LinearSVC(tol=1e-7).fit(standard, Y)
+    np.testing.assert_allclose(model.coef_, expected.coef_, atol=1e-3)
+    for rows in (X, sparse.csr_array(X), da.from_array(X, chunks=(100, 6))):
+        np.testing.assert_allclose(
+            np.asarray(model.decision_function(rows)), standard @ model.coef_[0] + model.intercept_, atol=1e-4
+        )
+    assert model.score(folder / "scaled.zarr") == model.score(folder / "rows.zarr") == model.score(X, Y)
+    model.save(tmp_path / "model.npz")
+    np.testing.assert_array_equal(streamsvm.load(tmp_path / "model.npz").decide(X), model.decision_function(X))
+
+
+def test_weights_and_labels_of_dask(reference: LinearSVC) -> None:
+    weight = 1.0 + np.arange(300) % 3
+    rows = da.from_array(X, chunks=(70, 6))
+    lazy = LinearSVC(tol=1e-7).fit(rows, da.from_array(Y > 0, chunks=50), da.from_array(weight, chunks=90))
+    np.testing.assert_allclose(lazy.coef_, LinearSVC(tol=1e-7).fit(X, Y, weight).coef_, atol=1e-6)
+    assert np.abs(lazy.coef_ - reference.coef_).max() > 1e-3
+    assert (lazy.classes_.tolist(), lazy.predict(rows).dtype) == ([False, True], np.bool_)
+    named = LinearSVC().fit(rows, da.from_array(np.where(Y > 0, "yes", "no"), chunks=300))
+    assert set(named.predict(rows).compute()) == {"yes", "no"}
+
+
+class Watch:
+    """Counts the computed chunks, and those that are still alive."""
+
+    def __init__(self) -> None:
+        self.computed = self.alive = self.most = 0
+
+    def rows(self, n_chunks: int) -> da.Array:
+        """Rows whose chunks are made when they are needed."""
+        return da.from_array(np.arange(n_chunks), chunks=1).map_blocks(
+            self._make, new_axis=1, chunks=((len(X),) * n_chunks, (6,)), dtype=np.float32, meta=np.empty((0, 6), "f4")
+        )
+
+    def _make(self, _: Any) -> Any:
+        chunk = X.copy()
+        self.computed += 1
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        weakref.finalize(chunk, self._release)
+        return chunk
+
+    def _release(self) -> None:
+        self.alive -= 1
+
+
+def test_fit_never_holds_dask_rows_whole() -> None:
+    watch = Watch()
+    model = LinearSVC().fit(watch.rows(20), np.tile(Y, 20))
+    assert watch.computed == 20  # and each is computed once only
+    assert watch.most <= 2
+    assert (model.result_.n_rows, model.status_) == (6000, "converged")
+
+
+@pytest.mark.parametrize("method", ["predict", "decision_function"])
+def test_predictions_of_dask_rows_wait_until_they_are_asked_for(reference: LinearSVC, method: str) -> None:
+    watch = Watch()
+    lazy = getattr(reference, method)(watch.rows(4))
+    expected = getattr(reference, method)(X)
+    assert watch.computed == 0
+    assert (lazy.shape, lazy.dtype, lazy.chunks) == ((1200,), expected.dtype, ((300,) * 4,))
+    np.testing.assert_array_equal(lazy[300:600].compute(), expected)
+    assert watch.computed == 1
+
+
+def test_empty_chunks_and_unknown_ones(reference: LinearSVC) -> None:
+    rows = dd.from_pandas(frame(), npartitions=3)
+    some = rows[rows["a"] > X[:, 0].max() - 0.1]
+    assert len(some) < 100
+    expected = reference.predict(X[X[:, 0] > X[:, 0].max() - 0.1])
+    np.testing.assert_array_equal(reference.predict(some).compute(), expected)
+
+
+def test_dask_rows_that_do_not_fit_are_refused_at_once() -> None:
+    model = LinearSVC().fit(frame(), Y)
+    with pytest.raises(ValueError, match="X has 5 features, but LinearSVC is expecting 6 features"):
+        model.predict(da.from_array(X[:, :5]))
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(dd.from_pandas(frame()[NAMES[::-1]], npartitions=2))
+    rows = da.from_array(X, chunks=(100, 6))
+    with pytest.raises(InputError, match="requires y to be passed"):
+        LinearSVC().fit(rows)
+    with pytest.raises(InputError, match=r"multiclass: 3 classes"):
+        LinearSVC().fit(rows, np.arange(300) % 3)
+    with pytest.raises(InputError, match="one class only"):
+        LinearSVC().fit(rows, np.ones(300))
+    with pytest.raises(InputError, match=r"X: row 8, column 1 \(counted from 1\): nan"):
+        LinearSVC().fit(da.where(da.arange(300, chunks=100)[:, None] == 7, np.nan, rows), Y)
+
+
+def test_a_checkpoint_is_resumed_with_equal_dask_rows(tmp_path: Path) -> None:
+    def rows() -> da.Array:
+        return da.from_array(X.copy(), chunks=(100, 6))
+
+    stopped = LinearSVC(checkpoint=tmp_path / "run", max_passes=2).fit(rows(), Y)
+    resumed = LinearSVC(checkpoint=tmp_path / "run").fit(rows(), Y)
+    assert (stopped.status_, resumed.status_) == ("pass_limit", "converged")
+    assert resumed.history_[:2] == stopped.history_
+
+
+def test_names_are_those_of_the_last_fit(folder: Path) -> None:
+    model = LinearSVC().fit(frame(), Y)
+    model.fit(folder / "rows.zarr")
+    assert not hasattr(model, "feature_names_in_")
+    model.fit(streamsvm.ingest(frame(), folder / "named.zarr", Y))
+    assert model.feature_names_in_.tolist() == NAMES
+    np.testing.assert_array_equal(model.predict(frame()), model.predict(dd.from_pandas(frame(), npartitions=2)))

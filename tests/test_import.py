@@ -1,0 +1,74 @@
+"""Start-up: importing is fast and light, and what was compiled once is not compiled again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import make_problem
+
+HEAVY = ("dask", "distributed", "numba", "numpy", "pandas", "pyarrow", "scipy", "sklearn", "zarr")
+
+# Counts what numba compiles, as opposed to what it loads from its cache.
+TRAIN = """
+import sys
+from numba.core import event
+from streamsvm.cli import main
+with event.install_recorder("numba:compile") as compiled:
+    status = main(["train", sys.argv[1], "--out", sys.argv[2], "--json"])
+print(sum(one.is_start for _, one in compiled.buffer))
+sys.exit(status)
+"""
+
+
+def run_python(*arguments: object, **environment: str) -> str:
+    """Return the standard output of Python in a new process; it must succeed and warn of nothing."""
+    command = [sys.executable, "-W", "error", *map(str, arguments)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import streamsvm", "from streamsvm.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass"],
+)
+def test_nothing_heavy_is_imported(statement: str) -> None:
+    shown = run_python("-c", f"{statement}\nimport sys\nprint('\\n', *(n for n in {HEAVY} if n in sys.modules))")
+    assert shown.splitlines()[-1].split() == []
+
+
+def test_import_takes_less_than_a_second() -> None:
+    measure = "from time import perf_counter\nt = perf_counter()\nimport streamsvm\nprint(perf_counter() - t)"
+    assert min(float(run_python("-c", measure)) for _ in range(3)) < 1.0
+
+
+def test_public_names_are_there_and_no_others() -> None:
+    shown = run_python(
+        "-c",
+        "import streamsvm as s\nprint(*dir(s))\nprint(*(getattr(s, n) is not None for n in dir(s)))\n"
+        "try: s.nothing\nexcept AttributeError as error: print(error)",
+    )
+    assert shown.splitlines() == [
+        "LinearSVC __version__ ingest load open",
+        "True True True True True",
+        "module 'streamsvm' has no attribute 'nothing'",
+    ]
+
+
+def test_the_second_run_compiles_nothing(tmp_path: Path) -> None:
+    data = make_problem(4, density=0.5).store(tmp_path / "rows.zarr")
+    cache = tmp_path / "cache"
+
+    def train(out: str) -> tuple[int, dict[str, int]]:
+        shown = run_python("-c", TRAIN, data.path, tmp_path / out, NUMBA_CACHE_DIR=str(cache))
+        compiled = {path.name: path.stat().st_mtime_ns for path in cache.rglob("*.nbc")}
+        return int(shown.splitlines()[-1]), compiled
+
+    n_first, compiled_first = train("first")
+    assert n_first >= len(compiled_first) > 0
+    assert train("second") == (0, compiled_first)

@@ -1,0 +1,144 @@
+"""Imports go down the list of rooms only, and each large library is known to one room."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, run_python
+
+PACKAGE = ROOT / "streamsvm"
+
+# What a room may import of the package besides itself; from the ground up. A solver does not know the others.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "files": {"errors"},
+    "machine": {"errors"},
+    "numeric": {"errors"},
+    "models": {"errors", "files", "numeric"},
+    "solvers.protocol": {"numeric"},
+    "solvers": {"numeric", "solvers.protocol"},
+    "data": {"errors", "machine", "numeric"},
+    "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
+    "run": {"errors", "files"},
+    "predict": {"errors", "machine", "numeric", "models", "data"},
+}
+MAY_IMPORT["train"] = {*MAY_IMPORT, "version"} - {"predict"}
+BELOW_FACES = {*MAY_IMPORT, "version"}  # info, progress, estimators, cli, demo and the like may use all of it
+
+# Where a library may be imported: room or module, and whether within functions only.
+LIBRARIES = {
+    "zarr": {"data", "predict"},
+    "dask": {"engines"},
+    "distributed": {"engines", "machine.default_budget_bytes"},  # the latter asks it for the memory limit, no more
+    "numba": {"numeric"},
+    "sklearn": {"estimators", "demo"},
+    "pyarrow": {"data"},
+    "google_crc32c": {"data"},
+}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    """`streamsvm/data/store.py` is data.store; a package is named by its folder, the whole is the empty name."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room_of(module: str) -> str:
+    if module in ("", "version"):
+        return "version"
+    first = module.partition(".")[0]
+    return module if module in MAY_IMPORT else first if first in MAY_IMPORT else "faces"
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(place, module) of every import that is carried out; a place is the module, or module.function."""
+
+    def visit(node: ast.AST, place: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.Import):
+            yield from ((place, alias.name) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            base = str(node.module)
+            inside = [f"{base}.{alias.name}" for alias in node.names]
+            yield from ((place, name if is_module(name) else base) for name in inside)
+        if isinstance(node, ast.FunctionDef):
+            place = f"{place}.{node.name}"
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, place)
+
+    yield from visit(ast.parse(path.read_text()), name_of(path))
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def own_imports(path: Path) -> set[str]:
+    found = {name for _, name in imports(path) if name.partition(".")[0] == "streamsvm"}
+    return {name.removeprefix("streamsvm").removeprefix(".") for name in found}
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_go_down_only(path: Path) -> None:
+    """From a room to itself or to one that it may know; what is in no room is a face, which nothing below knows."""
+    module = name_of(path)
+    room = room_of(module)
+    for imported in own_imports(path):
+        target = room_of(imported)
+        if room == "faces":
+            continue
+        inside = target == room and (room != "solvers" or imported == module)
+        assert inside or (module == "" and target == "version") or target in MAY_IMPORT.get(room, BELOW_FACES), (
+            f"{module} ({room}) may not import {imported} ({target})"
+        )
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_each_library_has_its_room(path: Path) -> None:
+    for place, imported in imports(path):
+        allowed = LIBRARIES.get(imported.partition(".")[0])
+        if allowed is not None:
+            assert {room_of(name_of(path)), name_of(path), place} & allowed, f"{place} may not import {imported}"
+
+
+def test_the_rules_see_what_they_forbid(tmp_path: Path) -> None:
+    """Imports within functions count, those for type checkers alone do not."""
+    module = tmp_path / "module.py"
+    module.write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import distributed\n"
+        "def f():\n    from streamsvm.engines import dask\n    import zarr.codecs\n"
+        "class A:\n    def g(self):\n        from streamsvm.train import train\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "PACKAGE", tmp_path)
+        found = set(imports(module))
+    assert found == {
+        ("module", "typing"),
+        ("module.f", "streamsvm.engines.dask"),
+        ("module.f", "zarr.codecs"),
+        ("module.g", "streamsvm.train"),
+    }
+
+
+def test_the_rooms_exist() -> None:
+    names = {name_of(path) for path in modules()}
+    assert {*MAY_IMPORT} <= names
+
+
+def test_importing_the_package_imports_none_of_the_large_libraries() -> None:
+    code = "import json, sys, streamsvm; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    ended = run_python(code)
+    assert ended.returncode == 0, ended.stderr
+    assert not {*LIBRARIES, "numpy", "scipy", "pandas"} & set(json.loads(ended.stdout))

@@ -1,0 +1,150 @@
+"""Progress: one line that is rewritten on a terminal, plain lines now and then elsewhere, never on standard output."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.engines.memory import MemoryPlan
+from streamsvm.progress import Display, Line, RowCounter
+from streamsvm.train import Event
+from tests.conftest import make_problem
+
+COLUMNS = 50
+START = "\r\x1b[K"  # of a line that is written over
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set what the time is."""
+    now = [0.0]
+    monkeypatch.setattr("streamsvm.progress.time.monotonic", lambda: now[0])
+
+    def set_time(seconds: float) -> None:
+        now[0] = seconds
+
+    return set_time
+
+
+def make_event(passes: int, gap: float, seconds: float) -> Event:
+    line = {"passes": passes, "relative_gap": gap, "seconds": seconds, "memory_bytes": 3 * 10**8}
+    return Event(line, MemoryPlan(2 * 10**9, {}, 0))
+
+
+def show_all(events: list[Event], tol: float = 1e-3) -> list[str]:
+    """Texts of those events, each of them shown."""
+    texts: list[str] = []
+    line: Any = Line(io.StringIO())
+    line.show = texts.append
+    display = Display(1000, 4 * 10**6, tol, line)
+    for event in events:
+        display.show(event)
+    return texts
+
+
+def test_plain_lines_come_now_and_then_and_the_last_one_always(clock: Callable[[float], None]) -> None:
+    stream = io.StringIO()
+    line = Line(stream)
+    for second in range(12):
+        clock(second)
+        line.show(f"at {second}")
+    line.close()
+    assert stream.getvalue().splitlines() == ["at 0", "at 5", "at 10", "at 11"]
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_line_that_was_shown_is_not_shown_again(clock: Callable[[float], None]) -> None:
+    stream = io.StringIO()
+    line = Line(stream)
+    line.close()
+    assert stream.getvalue() == ""
+    line.show("once")
+    line.close()
+    assert stream.getvalue() == "once\n"
+
+
+def test_what_a_step_shows() -> None:
+    (text,) = show_all([make_event(passes=10, gap=0.25, seconds=4.0)])
+    for part in ("pass 10 ", "gap 2.50e-01 (to 0.001)", "2,500 rows/s", "10 MB/s", "memory 300.0 MB of 2.0 GB"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("gaps", "left"),
+    [
+        ([1e-1, 1e-2], "about 10 s left"),  # a factor of ten took 10 s, one more is needed
+        ([1e-1, 1e-1], "time left unknown"),
+        ([1e-1, 5e-4], "done"),
+        ([1e-1, 0.0], "done"),
+        ([1e-1, 9e-2], "about 7 min left"),  # 10 s * ln(90) / ln(10/9) = 427 s
+    ],
+)
+def test_time_left_goes_by_the_fall_of_the_gap(gaps: list[float], left: str) -> None:
+    texts = show_all([make_event(k + 1, gap, 10.0 * (k + 1)) for k, gap in enumerate(gaps)])
+    assert f"  {left}  " in texts[-1]
+
+
+def test_rows_read(clock: Callable[[float], None]) -> None:
+    stream = io.StringIO()
+    counter = RowCounter(Line(stream))
+    clock(2.0)
+    counter.show(3000)
+    assert stream.getvalue() == "3,000 rows read, 1,500 rows/s\n"
+
+
+def run_on_terminal(*arguments: object) -> tuple[int, str, str]:
+    """Run a command whose standard error is a terminal of COLUMNS -> exit status, standard output, what it shows."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+    command = [sys.executable, "-m", "streamsvm", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while part := _read(ours):
+            shown += part
+        os.close(ours)
+        assert process.stdout is not None
+        return process.wait(), process.stdout.read().decode(), shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # Linux's way to say that the other end is closed
+        return b""
+
+
+def test_one_line_is_rewritten_on_a_terminal(tmp_path: Path) -> None:
+    data = make_problem(3, n=2000, d=30).store(tmp_path / "rows.zarr")
+    code, out, shown = run_on_terminal(
+        "train", data.path, "--out", tmp_path / "run", "--C", "100", "--option", "acceleration=none",
+        "--max-seconds", "0.6", "--json",
+    )  # fmt: skip
+    assert (code, out.count("\n")) == (3, 1)
+    assert shown.endswith("\r\n")  # the terminal makes two of a newline
+    texts = shown.removesuffix("\r\n").split(START)
+    assert texts[0] == ""
+    assert len(texts) > 2
+    for text in texts[1:]:
+        assert re.match(r"pass \d+  gap \d\.\d\de[+-]\d\d \(to 0\.001\)  ", text)
+        assert len(text) < COLUMNS  # or it would wrap, and could not be rewritten
+        assert "\n" not in text
+
+
+def test_an_error_stands_alone_on_a_terminal(tmp_path: Path) -> None:
+    data = make_problem(3).store(tmp_path / "rows.zarr")
+    code, out, shown = run_on_terminal("train", data.path, "--out", tmp_path / "run", "--memory", "1KB")
+    assert (code, out) == (2, "")
+    assert shown.startswith("streamsvm train: ")
+    assert shown.count("\n") == 1

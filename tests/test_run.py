@@ -1,0 +1,296 @@
+"""A run's folder: what it keeps, what it refuses, and that no file in it can do harm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import streamsvm.run
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.errors import InputError
+from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
+from streamsvm.models import load
+from streamsvm.run import RunFolder
+from streamsvm.train import TrainOptions, train
+from tests.conftest import make_problem
+
+OPTIONS = TrainOptions(C=0.5, threads=1)
+
+
+@dataclass
+class Toy:
+    """A state of everything that states are made of."""
+
+    w: npt.NDArray[np.float64]
+    idle: npt.NDArray[np.int64]
+    objective: float
+    passes: int
+
+
+STATE = Toy(np.array([[1.5, -0.0], [np.inf, 5e-324]]), np.array([3, 4]), 0.1, 7)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return make_problem(1).store(tmp_path / "rows")
+
+
+@pytest.fixture
+def run(dataset: Dataset, tmp_path: Path) -> Path:
+    """The folder of a run that was stopped by a limit."""
+    train(dataset, replace(OPTIONS, max_passes=3), out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "new" / "run", {"C": 1.0}, resume=False)
+    assert not (tmp_path / "new").exists(), "nothing is written before the run begins"
+    assert folder.begin(Toy) is None
+    for step in (1, 2, 3):
+        folder.record({"step": step})
+    folder.save(STATE, 2, "", 1.25, now=True)
+    saved = RunFolder(tmp_path / "new" / "run", {"C": 1.0}, resume=True).begin(Toy)
+    assert saved is not None
+    assert (saved.status, saved.seconds, saved.history) == ("", 1.25, [{"step": 1}, {"step": 2}])
+    for name, value in vars(STATE).items():
+        again = getattr(saved.state, name)
+        assert type(again) is type(value)
+        assert np.asarray(again).tobytes() == np.asarray(value).tobytes()
+        assert np.asarray(again).dtype == np.asarray(value).dtype
+    lines = (tmp_path / "new" / "run" / "history.jsonl").read_text()
+    assert lines == '{"step": 1}\n{"step": 2}\n', "what came after the checkpoint is made again"
+
+
+def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every 10 seconds; where writing one takes 2 seconds, every 40."""
+    clock = SimpleNamespace(now=100.0, save_seconds=0.0)
+    monkeypatch.setattr(streamsvm.run, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    written: list[float] = []
+
+    def write(path: Path, content: bytes) -> None:
+        if path.name == "checkpoint.npz":
+            written.append(clock.now - 100.0)
+            clock.now += clock.save_seconds
+
+    monkeypatch.setattr(streamsvm.run, "write_atomically", write)
+    folder = RunFolder(tmp_path / "run", {}, resume=False)
+    folder.begin(Toy)
+    for after in (9.0, 11.0, 20.0, 22.0):
+        clock.now = 100.0 + after
+        folder.save(STATE, 1, "", 0.0)
+    assert written == [11.0, 22.0]
+    clock.save_seconds, written[:] = 2.0, []
+    for after in (33.0, 46.0, 74.0, 76.0):
+        clock.now = 100.0 + after
+        folder.save(STATE, 1, "", 0.0)
+    assert written == [33.0, 76.0]
+    folder.save(STATE, 1, "", 0.0, now=True)
+    assert len(written) == 3
+
+
+@pytest.mark.parametrize(("what", "reason"), [("file", "is a file"), ("rows", "is a dataset")])
+def test_places_that_are_no_folder_for_a_run(what: str, reason: str, dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(InputError, match=f"{what}: {reason}"):
+        train(dataset, OPTIONS, out=tmp_path / what)
+    assert (tmp_path / "file").read_text() == "precious"
+    assert not (tmp_path / "rows" / "settings.json").exists()
+
+
+def test_a_run_that_is_there_is_not_overwritten(run: Path, dataset: Dataset) -> None:
+    before = contents(run)
+    with pytest.raises(InputError, match=r"run: a run is there already; go on with --resume, or choose another --out"):
+        train(dataset, OPTIONS, out=run)
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"C": 0.6}, "class_costs"),
+        ({"class_weight": "balanced"}, "class_costs"),
+        ({"tol": 1e-4}, "tol"),
+        ({"seed": 1}, "seed"),
+        ({"options": {"acceleration": "none"}}, "accelerated"),
+        ({"options": {"epsilon": "0.1"}}, "epsilon"),
+        ({"options": {"intercept_scaling": "2"}}, "bias_feature"),
+        ({"options": {"max_cuts": "50"}}, "max_cuts"),
+    ],
+)
+def test_other_settings_are_refused_by_name(change: dict[str, Any], name: str, run: Path, dataset: Dataset) -> None:
+    before = contents(run)
+    with pytest.raises(InputError, match=f"run: cannot be resumed with other settings: {name} was .*, now "):
+        train(dataset, replace(OPTIONS, **change), out=run, resume=True)
+    assert contents(run) == before
+
+
+def test_other_data_are_refused(run: Path, tmp_path: Path) -> None:
+    """One value of one row differs."""
+    problem = make_problem(1)
+    assert isinstance(problem.X, np.ndarray)
+    problem.X[17, 3] += 1.0
+    with pytest.raises(InputError, match=r"run: cannot be resumed with other settings: fingerprint was .*, now "):
+        train(problem.store(tmp_path / "others"), OPTIONS, out=run, resume=True)
+
+
+def test_what_does_not_change_the_model_may_change(run: Path, tmp_path: Path) -> None:
+    """The place of the data, threads, memory and limits."""
+    shutil.move(tmp_path / "rows", tmp_path / "elsewhere")
+    moved = open_dataset(tmp_path / "elsewhere")
+    resumed = train(moved, replace(OPTIONS, threads=2, memory_bytes=1 << 30), out=run, resume=True)
+    assert resumed.model_sha256 == train(moved, OPTIONS).model_sha256
+
+
+def test_the_result_is_written_as_it_is_returned(dataset: Dataset, tmp_path: Path) -> None:
+    result = train(dataset, OPTIONS, out=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result.as_json()
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert history == result.history
+    model = (tmp_path / "run" / "model.npz").read_bytes()
+    assert hashlib.sha256(model).hexdigest() == result.model_sha256
+    assert load(tmp_path / "run").to_bytes() == model
+
+
+class Bomb:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.marker),)
+
+
+def pickled(path: Path) -> bytes:
+    """An .npz file of the same names, one of them pickled."""
+    arrays = unpack_arrays(path)
+    arrays[next(iter(arrays))] = np.array([Bomb(path.parent / "exploded")], dtype=object)
+    return pack_arrays(arrays)
+
+
+DAMAGES: dict[str, Callable[[Path], bytes]] = {
+    "empty": lambda path: b"",
+    "cut": lambda path: path.read_bytes()[:-30],
+    "text": lambda path: b"not a zip file\n" * 100,
+    "npy": lambda path: npy_bytes(np.arange(3.0)),
+    "pickled": pickled,
+    "other": lambda path: pack_arrays({"other": np.ones(2)}),
+}
+
+
+def npy_bytes(array: npt.NDArray[Any]) -> bytes:
+    import io
+
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_an_input_error(damage: str, run: Path, dataset: Dataset) -> None:
+    checkpoint = run / "checkpoint.npz"
+    checkpoint.write_bytes(DAMAGES[damage](checkpoint))
+    with pytest.raises(InputError, match=r"checkpoint\.npz: "):
+        train(dataset, OPTIONS, out=run, resume=True)
+    assert not (run / "exploded").exists()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model_is_an_input_error(damage: str, run: Path) -> None:
+    model = run / "model.npz"
+    model.write_bytes(DAMAGES[damage](model))
+    with pytest.raises(InputError, match=r"model\.npz: "):
+        load(run)
+    assert not (run / "exploded").exists()
+
+
+def test_a_checkpoint_is_no_model_nor_the_other_way_round(run: Path, dataset: Dataset) -> None:
+    with pytest.raises(InputError, match="not a model"):
+        load(run / "checkpoint.npz")
+    shutil.copy(run / "model.npz", run / "checkpoint.npz")
+    with pytest.raises(InputError, match=r"checkpoint\.npz: "):
+        train(dataset, OPTIONS, out=run, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("history.jsonl", '{"step": 1}\n'),
+        ("history.jsonl", '{"step": 1}\n{"st\n{"step": 3}\n'),
+        ("history.jsonl", "\xff\xff"),
+        ("history.jsonl", None),
+        ("settings.json", "{"),
+        ("settings.json", "[1, 2]"),
+        ("settings.json", None),
+    ],
+)
+def test_damaged_history_and_settings_are_input_errors(
+    name: str, content: str | None, run: Path, dataset: Dataset
+) -> None:
+    (run / name).unlink()
+    if content is not None:
+        (run / name).write_text(content, encoding="latin-1")
+    with pytest.raises(InputError, match=f"run/{name}: "):
+        train(dataset, OPTIONS, out=run, resume=True)
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
+    """Every one of a file of arrays: it is refused, or what is found is right. (Readers find out what is missing.)"""
+    arrays = {"w": np.arange(5.0), "n": np.array(3), "text": np.array("with status")}
+    content, file = pack_arrays(arrays), tmp_path / "arrays.npz"
+    harmless = 0
+    for at, bit in product(range(len(content)), range(8)):
+        file.write_bytes(content[:at] + bytes([content[at] ^ (1 << bit)]) + content[at + 1 :])
+        try:
+            found = unpack_arrays(file)
+        except InputError:
+            continue
+        harmless += 1
+        assert found.keys() <= arrays.keys(), at
+        for name, value in found.items():
+            assert value.tobytes() == arrays[name].tobytes(), (at, name)
+            assert (value.shape, value.dtype) == (arrays[name].shape, arrays[name].dtype), (at, name)
+    assert harmless < 8 * len(content) / 3
+
+
+def test_the_same_arrays_have_the_same_bytes_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive that recorded the time of writing would have others."""
+    arrays = {"w": np.arange(5.0), "about": json.dumps({"C": 1.0})}
+    before = pack_arrays(arrays)
+    monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
+    assert pack_arrays(arrays) == before
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_file_that_cannot_be_written_leaves_the_old_one(
+    failing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.npz"
+    write_atomically(file, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, fail)
+        with pytest.raises(OSError, match="No space left"):
+            write_atomically(file, b"new and longer")
+    assert file.read_bytes() == b"old"
+    write_atomically(file, b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"model.npz": b"new"}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
