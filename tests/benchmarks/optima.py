@@ -113,7 +113,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         print(
-            "| work | status | objective | against the optimum | gap | passes | test accuracy | s | peak MB | projected MB |"
+            "| work | status | objective | off the optimum | gap | passes | accuracy | s | peak MB | projected MB |"
         )
         print("|---|---|---|---|---|---|---|---|---|---|")
         adult = ingest_adult(folder)

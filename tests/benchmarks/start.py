@@ -36,9 +36,8 @@ def main() -> None:
         time_command(sys.executable, "-c", "from streamsvm import LinearSVC", rounds=7, environment=dict(os.environ))
     )
     print("| what | s |\n|---|---|")
-    print(
-        f"| python -c pass | {bare:.3f} |\n| import streamsvm | {imported:.3f} |\n| from streamsvm import LinearSVC | {used:.3f} |"
-    )
+    for what, seconds in (("pass", bare), ("import streamsvm", imported), ("from streamsvm import LinearSVC", used)):
+        print(f"| python -c {what!r} | {seconds:.3f} |")
     with tempfile.TemporaryDirectory() as name:
         rng = np.random.default_rng(0)
         X = rng.standard_normal((1000, 5), dtype=np.float32)

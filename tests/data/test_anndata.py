@@ -29,7 +29,8 @@ def add_array(group: zarr.Group, name: str, values: np.ndarray, encoding: str, c
     dtype: Any = values.dtype
     if values.dtype.kind == "U":
         dtype, values = str, np.asarray(values, np.dtypes.StringDType())
-    array = group.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks or tuple(max(1, n) for n in values.shape))
+    chunks = chunks or tuple(max(1, n) for n in values.shape)
+    array = group.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks)
     array[:] = values
     array.attrs.update({"encoding-type": encoding, "encoding-version": "0.2.0"})
 

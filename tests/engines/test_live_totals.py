@@ -1,57 +1,36 @@
-"""Workers hold the totals of few groups at a time, however many groups there are."""
+"""Workers combine totals before they begin with further groups: they hold those of few groups at a time."""
 
 from __future__ import annotations
 
-import gc
+from typing import Any
 
 import pytest
-from distributed import Client, Event
 
 from streamsvm.data.source import RowSource
+from streamsvm.engines import dask as engine
 from streamsvm.engines import group
-from streamsvm.engines.dask import DistributedEngine
-from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.protocol import Scan
+from tests.engines.scans import trace_scan
 
 
-class Counted:
-    """Totals that know how many of them a process holds, and held at most."""
+class Recorder:
+    """Stands in for a Client: takes note of what is submitted, and how urgent it is."""
 
-    alive = most = 0
+    def __init__(self) -> None:
+        self.urgency: dict[str, list[int]] = {}
 
-    def __new__(cls) -> Counted:
-        """Count, also what comes from another process."""
-        cls.alive += 1
-        cls.most = max(cls.most, cls.alive)
-        return super().__new__(cls)
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        return {"workers": {"one": {}, "two": {}}}
 
-    def __del__(self) -> None:
-        Counted.alive -= 1
-
-
-def add_when_allowed(totals: Counted, rows: Rows) -> None:
-    Event("all-is-submitted").wait()
+    def submit(self, function: Any, *arguments: Any, priority: int = 0, **options: Any) -> object:
+        self.urgency.setdefault(function.__name__, []).append(priority)
+        return object()
 
 
-def combine(left: Counted, right: Counted) -> Counted:
-    return Counted()
-
-
-def most_held() -> int:
-    return Counted.most
-
-
-def test_totals_are_combined_before_further_groups_begin(
-    client: Client, sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group, "SMALLEST_GROUP_BYTES", 1)
-    monkeypatch.setattr(group, "GROUPS", 32)
-    n_groups = len(group.plan_groups(sources["dense"]))
-    assert n_groups >= 24
-    engine, allowed = DistributedEngine(sources["dense"], client), Event("all-is-submitted", client)
-    total = engine._submit(Scan(Counted, add_when_allowed, combine))
-    allowed.set()
-    total.result()
-    held = client.run(most_held)
-    gc.collect()
-    assert max(held.values()) <= 9, f"{held} of {n_groups} groups on 2 workers"
+@pytest.mark.usefixtures("many_groups")
+def test_sums_are_more_urgent_than_groups(sources: dict[str, RowSource]) -> None:
+    """Dask begins with what was submitted first: all groups, whose totals would then be held at once."""
+    client = Recorder()
+    engine.DistributedEngine(sources["dense"], client)._submit(trace_scan())  # type: ignore[arg-type]
+    groups, sums = client.urgency[engine._run_group.__name__], client.urgency[engine._combine.__name__]
+    assert len(groups) == len(group.plan_groups(sources["dense"])) == len(sums) + 1
+    assert min(sums) > max(groups)
