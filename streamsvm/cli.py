@@ -14,21 +14,56 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from streamsvm.arguments import CHOICES, make_parser, parse_class_weight, parse_count, parse_options, parse_shuffle
 from streamsvm.errors import InputError
+
+T = TypeVar("T")
 
 PATIENCE_SECONDS = 10.0
 STATUS_CODES = {"converged": 0, "pass_limit": 3, "time_limit": 3, "stalled": 3, "interrupted": 1}
 
 
+class _Stop:
+    """Ctrl-C and SIGTERM end a command; more of them change nothing for a while, in which it saves and cleans up."""
+
+    asked_at = -math.inf
+
+    def watch(self) -> None:
+        """Wait for signals from now on."""
+        self.asked_at = -math.inf
+        signal.signal(signal.SIGINT, self._ask)
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def after(self, report: Callable[[T], None]) -> Callable[[T], None]:
+        """Report, and end if that was asked for: what is raised while Python destroys an object is lost."""
+
+        def report_or_end(what: T) -> None:
+            report(what)
+            if self.asked_at > -math.inf:
+                raise KeyboardInterrupt
+
+        return report_or_end
+
+    def _ask(self, _signal: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now - self.asked_at > PATIENCE_SECONDS:
+            self.asked_at = now
+            warnings.simplefilter("ignore")  # of coroutines that nobody waits for now
+            sys.unraisablehook = lambda _: None  # where this is lost
+            raise KeyboardInterrupt
+
+
+STOP = _Stop()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
-    _stop_on_signals()
+    STOP.watch()
     options = make_parser().parse_args(arguments)
     try:
         status = COMMANDS[options.command](options)
@@ -74,7 +109,7 @@ def _ingest(options: argparse.Namespace) -> int:
     try:
         dataset = ingest(
             options.sources, options.destination, file_format=options.format, columns=columns, options=how,
-            report=RowCounter(line).show,
+            report=STOP.after(RowCounter(line).show),
         )  # fmt: skip
     finally:
         line.close()
@@ -126,7 +161,7 @@ def _train(options: argparse.Namespace) -> int:
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
     try:
-        result = train(dataset, train_options, options.out, options.resume, listener=display.show)
+        result = train(dataset, train_options, options.out, options.resume, listener=STOP.after(display.show))
     finally:
         line.close()
     if result.status == "interrupted":
@@ -165,22 +200,6 @@ def _evaluate(options: argparse.Namespace) -> int:
     scores = evaluate(load(options.model), options.data, file_format=options.format, label=options.label)
     print(json.dumps(scores) if options.json else format_evaluation(scores))
     return 0
-
-
-def _stop_on_signals() -> None:
-    """Ctrl-C and SIGTERM stop the command; more of them change nothing for a while, in which it saves and cleans up."""
-    last = -math.inf
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last > PATIENCE_SECONDS:
-            last = now
-            warnings.simplefilter("ignore")  # of coroutines that nobody waits for now
-            raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
 
 
 COMMANDS = {

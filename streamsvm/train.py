@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm import __version__
 from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.group import plan_groups
 from streamsvm.engines.memory import MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine, answer
 from streamsvm.engines.workers import connect, prepare_worker, start_workers
@@ -314,9 +315,11 @@ def _open_engine(
     budget = default_budget_bytes() if options.memory_bytes is None else options.memory_bytes
     threads = options.threads or default_threads()
     totals, solver = settings.totals_bytes(source.n_features), settings.driver_bytes(source.n_features)
+    waiting = (len(plan_groups(source)) - 1).bit_length() * totals  # sums of the tree, for their other halves
     on_disk_bytes = source.nbytes if source.on_disk else 0
     if client is None and options.workers is None and options.scheduler is None:
-        plan = plan_memory(budget, resident_bytes(), threads, source.stream_bytes(), totals, solver, on_disk_bytes)
+        held = solver + waiting
+        plan = plan_memory(budget, resident_bytes(), threads, source.stream_bytes(), totals, held, on_disk_bytes)
         engine = ThreadedEngine(source, threads, plan.pin_bytes)
         try:
             yield engine, plan
@@ -336,7 +339,7 @@ def _open_engine(
         base = max(worker.resident_bytes for worker in ready.values())
         threads = max(worker.threads for worker in ready.values())
         limit = min([budget, *(w.limit_bytes for w in ready.values() if w.limit_bytes)])
-        plan = plan_memory(limit, base, threads, source.stream_bytes(), totals, 4 * totals, source.nbytes)
+        plan = plan_memory(limit, base, threads, source.stream_bytes(), totals, 4 * totals + waiting, source.nbytes)
         distributed = DistributedEngine(source, opened, plan.pin_bytes)
         try:
             yield distributed, max(plan, driver, key=lambda each: each.projected_bytes)

@@ -94,6 +94,28 @@ def test_more_ctrl_c_while_the_first_is_dealt_with(data: Dataset, tmp_path: Path
     assert load(tmp_path / "run").info["status"] == "interrupted"
 
 
+LOSING = """
+import os, signal, sys
+from streamsvm.cli import main
+from streamsvm.progress import Display
+
+class Unlucky:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)  # what is raised in here, Python drops
+
+Display.show = lambda *_: Unlucky() and None
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_that_python_loses_is_heeded_after_the_step(data: Dataset, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOSING, "train", data.path, "--out", str(tmp_path / "run"), *ENDLESS]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
+    assert ran.stderr.startswith("interrupted after pass 1;")
+    assert read_result(ran.stdout)["status"] == "interrupted"
+
+
 def test_workers_end_quietly_with_the_run(data: Dataset, tmp_path: Path) -> None:
     with started("train", data.path, "--out", tmp_path / "run", *ENDLESS, "--workers", "2") as process:
         assert process.stderr is not None

@@ -178,7 +178,10 @@ def _with_cuts(state: State, totals: SegmentTotals, chosen: I64, most_cuts: int)
     if (excess := int(keep.sum()) + len(cuts) - most_cuts) > 0:
         expendable = np.lexsort((state.z, -state.idle))
         keep[expendable[keep[expendable]][:excess]] = False
-    old, m = state.cuts[keep], int(keep.sum())
+    m = int(keep.sum())
+    both = np.empty((m + len(cuts), cuts.shape[1]))  # the cuts may be most of the driver's memory: copied once
+    old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
+    both[m:] = cuts
     gram = np.empty((m + len(cuts), m + len(cuts)))
     gram[:m, :m] = state.gram[np.ix_(keep, keep)]
     gram[m:, :m] = cuts @ old.T
@@ -187,7 +190,7 @@ def _with_cuts(state: State, totals: SegmentTotals, chosen: I64, most_cuts: int)
     none = np.zeros(len(cuts))
     return replace(
         state,
-        cuts=np.concatenate((old, cuts)),
+        cuts=both,
         offsets=np.concatenate((state.offsets[keep], offsets)),
         z=np.concatenate((state.z[keep], none)),
         idle=np.concatenate((state.idle[keep], none.astype(np.int64))),

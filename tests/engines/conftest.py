@@ -21,17 +21,17 @@ def open_in_memory(problem: Problem, chunk_bytes: int) -> RowSource:
 
 @pytest.fixture(scope="package")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowSource]:
-    """By name; some 20 to 40 chunks each. `tiles` has chunks of several tiles."""
+    """By name; some 16 chunks each. `tiles` has chunks of several tiles."""
     folder = tmp_path_factory.mktemp("sources")
     return {
-        "dense": DENSE.store(folder / "dense", layout="dense", chunk_bytes=1000),
-        "sparse": SPARSE.store(folder / "sparse", layout="sparse", chunk_bytes=2000),
-        "dense-lz4": DENSE.store(folder / "dense-lz4", layout="dense", chunk_bytes=1000, codec="lz4"),
-        "sparse-lz4": SPARSE.store(folder / "sparse-lz4", layout="sparse", chunk_bytes=2000, codec="lz4"),
+        "dense": DENSE.store(folder / "dense", layout="dense", chunk_bytes=2000),
+        "sparse": SPARSE.store(folder / "sparse", layout="sparse", chunk_bytes=5000),
+        "dense-lz4": DENSE.store(folder / "dense-lz4", layout="dense", chunk_bytes=2000, codec="lz4"),
+        "sparse-lz4": SPARSE.store(folder / "sparse-lz4", layout="sparse", chunk_bytes=5000, codec="lz4"),
         "dense-tiles": WIDE.store(folder / "dense-tiles", layout="dense", chunk_bytes=1_200_000),
         "sparse-tiles": WIDE.store(folder / "sparse-tiles", layout="sparse", chunk_bytes=1_200_000),
-        "dense-memory": open_in_memory(DENSE, 1000),
-        "sparse-memory": open_in_memory(SPARSE, 2000),
+        "dense-memory": open_in_memory(DENSE, 2000),
+        "sparse-memory": open_in_memory(SPARSE, 5000),
     }
 
 

@@ -37,8 +37,6 @@ from tests.engines.scans import (
     trace_scan,
 )
 
-ON_DISK = ("dense", "sparse", "dense-lz4", "sparse-lz4", "dense-tiles", "sparse-tiles")
-EVERYWHERE = (*ON_DISK, "dense-memory", "sparse-memory")
 Opener = Callable[..., Engine]
 
 pytestmark = pytest.mark.usefixtures("many_groups")
@@ -73,7 +71,7 @@ def trace_of(engine: Engine, scan: Scan) -> object:
 class Contract:
     """Inherited by a class for each engine, which says how to open it and what it can read."""
 
-    source_names: tuple[str, ...] = EVERYWHERE
+    source_names: tuple[str, ...] = tuple(PROBLEMS)
 
     @pytest.fixture
     def make_engine(self) -> Opener:
@@ -243,7 +241,7 @@ class TestThreaded(Contract):
 
 
 class TestDistributed(Contract):
-    source_names = ON_DISK
+    source_names = ("dense", "sparse", "sparse-lz4", "dense-tiles")
 
     @pytest.fixture
     def make_engine(self, client: Client) -> Opener:

@@ -1,7 +1,8 @@
-"""Workers combine totals before they begin with further groups: they hold those of few groups at a time."""
+"""Totals are combined as soon as they can be: those of few groups are held at a time, and memory is planned for them."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -9,7 +10,65 @@ import pytest
 from streamsvm.data.source import RowSource
 from streamsvm.engines import dask as engine
 from streamsvm.engines import group
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.protocol import Scan
+from streamsvm.train import Event, TrainOptions, make_solver, train
 from tests.engines.scans import trace_scan
+
+
+class Counted:
+    """Totals that know how many of them there are, and were at most."""
+
+    alive = most = 0
+    lock = threading.Lock()
+
+    def __init__(self) -> None:
+        with Counted.lock:
+            Counted.alive += 1
+            Counted.most = max(Counted.most, Counted.alive)
+
+    def __del__(self) -> None:
+        with Counted.lock:
+            Counted.alive -= 1
+
+
+def add_nothing(totals: Counted, rows: Rows) -> None:
+    pass
+
+
+def combine_counted(left: Counted, right: Counted) -> Counted:
+    return Counted()
+
+
+def cut_into(n_groups: int, monkeypatch: pytest.MonkeyPatch, source: RowSource) -> int:
+    """Let there be about so many groups; return how many."""
+    monkeypatch.setattr(group, "SMALLEST_GROUP_BYTES", 1)
+    monkeypatch.setattr(group, "GROUPS", n_groups)
+    return len(group.plan_groups(source))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_threads_hold_two_totals_each_and_one_a_level(
+    threads: int, sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_groups = cut_into(32, monkeypatch, sources["dense"])
+    assert n_groups > 16
+    monkeypatch.setattr(Counted, "most", 0)
+    threaded = engine.ThreadedEngine(sources["dense"], threads)
+    threaded.scan(Scan(Counted, add_nothing, combine_counted))
+    threaded.close()
+    assert 2 < Counted.most <= 2 * threads + (n_groups - 1).bit_length()
+
+
+def test_memory_is_planned_for_one_total_a_level(
+    sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, options, events = sources["dense"], TrainOptions(threads=1, max_passes=1), list[Event]()
+    settings = make_solver(source, options)
+    n_groups = cut_into(32, monkeypatch, source)
+    train(source, options, listener=events.append)
+    waiting = events[0].plan.parts["solver"] - settings.driver_bytes(source.n_features)
+    assert waiting >= (n_groups - 1).bit_length() * settings.totals_bytes(source.n_features)
 
 
 class Recorder:
@@ -26,11 +85,12 @@ class Recorder:
         return object()
 
 
-@pytest.mark.usefixtures("many_groups")
-def test_sums_are_more_urgent_than_groups(sources: dict[str, RowSource]) -> None:
+def test_for_workers_sums_are_more_urgent_than_groups(
+    sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Dask begins with what was submitted first: all groups, whose totals would then be held at once."""
-    client = Recorder()
-    engine.DistributedEngine(sources["dense"], client)._submit(trace_scan())  # type: ignore[arg-type]
+    n_groups, client = cut_into(5, monkeypatch, sources["dense"]), Recorder()
+    engine.DistributedEngine(sources["dense"], client)._submit(trace_scan())
     groups, sums = client.urgency[engine._run_group.__name__], client.urgency[engine._combine.__name__]
-    assert len(groups) == len(group.plan_groups(sources["dense"])) == len(sums) + 1
+    assert len(groups) == n_groups == len(sums) + 1
     assert min(sums) > max(groups)
