@@ -1,4 +1,4 @@
-"""Totals are combined as soon as they can be: those of few groups are held at a time, and memory is planned for them."""
+"""Totals are combined as soon as they can be: few are held at a time, and memory is planned for these."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_threads_hold_two_totals_each_and_one_a_level(
     threads: int, sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n_groups = cut_into(32, monkeypatch, sources["dense"])
-    assert n_groups > 16
+    assert n_groups >= 16
     monkeypatch.setattr(Counted, "most", 0)
     threaded = engine.ThreadedEngine(sources["dense"], threads)
     threaded.scan(Scan(Counted, add_nothing, combine_counted))
