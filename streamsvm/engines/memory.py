@@ -32,13 +32,13 @@ def plan_memory(
     budget_bytes: int, base_bytes: int, threads: int, stream_bytes: int, totals_bytes: int, solver_bytes: int,
     data_bytes: int,
 ) -> MemoryPlan:  # fmt: skip
-    """Project a process: base + threads * (stream + 2 totals) + solver + slack; what is left may hold chunks.
+    """Project a process: base + threads * (stream + 3 totals: two and their sum) + solver + slack; what is left may hold chunks.
 
     Raises MemoryBudgetError, naming the knob to turn, if that is over the budget without a single pinned chunk.
     """
     parts = {
         "interpreter and libraries": base_bytes,
-        f"streaming on {threads} thread{'s' * (threads > 1)}": threads * (stream_bytes + 2 * totals_bytes),
+        f"streaming on {threads} thread{'s' * (threads > 1)}": threads * (stream_bytes + 3 * totals_bytes),
         "solver": solver_bytes,
         "slack": SLACK_BYTES,
     }

@@ -34,8 +34,8 @@ BYTES = st.integers(0, 1 << 34)
 def test_a_plan_adds_up_or_is_refused(
     base: int, threads: int, stream: int, totals: int, solver: int, data: int, budget: int
 ) -> None:
-    """needed = base + threads (stream + 2 totals) + solver + slack; what is left holds chunks, but no more than all."""
-    needed = base + threads * (stream + 2 * totals) + solver + SLACK_BYTES
+    """needed = base + threads (stream + 3 totals) + solver + slack; what is left holds chunks, but no more than all."""
+    needed = base + threads * (stream + 3 * totals) + solver + SLACK_BYTES
     if needed > budget:
         with pytest.raises(MemoryBudgetError):
             plan_memory(budget, base, threads, stream, totals, solver, data)
