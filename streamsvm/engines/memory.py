@@ -32,7 +32,9 @@ def plan_memory(
     budget_bytes: int, base_bytes: int, threads: int, stream_bytes: int, totals_bytes: int, solver_bytes: int,
     data_bytes: int,
 ) -> MemoryPlan:  # fmt: skip
-    """Project a process: base + threads * (stream + 3 totals: two and their sum) + solver + slack; what is left may hold chunks.
+    """Project a process: base + threads * (stream + 3 totals) + solver + slack; what is left may hold chunks.
+
+    A task that combines holds three totals: two and their sum.
 
     Raises MemoryBudgetError, naming the knob to turn, if that is over the budget without a single pinned chunk.
     """
