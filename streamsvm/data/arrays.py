@@ -84,7 +84,7 @@ def comes_from(value: object, package: str) -> bool:
 
 
 def _is_sparse(value: object) -> bool:
-    return issparse(value)
+    return bool(issparse(value))
 
 
 def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) -> Stream:
