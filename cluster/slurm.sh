@@ -26,16 +26,16 @@ worker_mb=$((${SLURM_MEM_PER_CPU:-4096} * threads * 9 / 10)) # a tenth is left t
 export DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=False DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False
 export DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=False DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE=0.99
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
-export NUMBA_CACHE_DIR=${NUMBA_CACHE_DIR:-${TMPDIR:-/tmp}/streamsvm-kernels-$(id -u)} # of each node: processors differ
 
 encrypted='import dask, distributed; print(["tcp", "tls"][bool(dask.config.get("distributed.comm.require-encryption"))])'
 protocol=$(python -c "$encrypted")
 state=$(mktemp -d "$(dirname "$run")/.streamsvm-$SLURM_JOB_ID.XXXX")
+own_cache='export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR-$0/$(hostname)}"; exec "$@"' # of each node: processors differ
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$state"' EXIT
 
 # once a node, before several processes want to
 srun --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" \
-    python -c 'from streamsvm.numeric.warm_up import compile_kernels; compile_kernels()'
+    bash -c "$own_cache" "$state" python -c 'from streamsvm.numeric.warm_up import compile_kernels; compile_kernels()'
 
 listen=(--protocol "$protocol" --interface "$interface" --no-dashboard --dashboard-address 127.0.0.1:0)
 dask scheduler "${listen[@]}" --port 0 --scheduler-file "$state/scheduler.json" &
@@ -43,10 +43,10 @@ until [ -s "$state/scheduler.json" ]; do
     kill -0 $! 2>/dev/null || { echo "the scheduler did not start" >&2; exit 1; }
     sleep 0.2
 done
-srun dask worker "${listen[@]}" --scheduler-file "$state/scheduler.json" \
+srun bash -c "$own_cache" "$state" dask worker "${listen[@]}" --scheduler-file "$state/scheduler.json" \
     --nthreads "$threads" --memory-limit "${worker_mb}MB" --death-timeout 60 &
 
 address=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$state/scheduler.json")
 python -c 'import sys; from distributed import Client; Client(sys.argv[1]).wait_for_workers(int(sys.argv[2]), 120)' \
     "$address" "$SLURM_NTASKS"
-streamsvm train "$data" --out "$run" --scheduler "$address" --memory "${worker_mb}MB" "$@"
+bash -c "$own_cache" "$state" streamsvm train "$data" --out "$run" --scheduler "$address" --memory "${worker_mb}MB" "$@"

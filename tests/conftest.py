@@ -24,7 +24,8 @@ from streamsvm.engines import group
 from streamsvm.engines.workers import start_workers
 from streamsvm.models import LinearModel
 
-settings.register_profile("streamsvm", deadline=None, print_blob=True)
+settings.register_profile("streamsvm", deadline=None, derandomize=True)  # main does not turn red by chance
+settings.register_profile("explore", deadline=None, print_blob=True)  # --hypothesis-profile explore
 settings.load_profile("streamsvm")
 
 F64 = npt.NDArray[np.float64]

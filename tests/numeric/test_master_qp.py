@@ -114,7 +114,8 @@ def test_gap_closes_to_rounding_from_any_start_at_any_scale(problem: tuple[F64, 
     for start in starts(len(offsets)):
         solution = solve_master(gram, offsets, start, 0.0)
         assert_certified(gram, offsets, solution)
-        assert solution.gap <= 16 * rounding_of_gap(gram, offsets, solution.z)
+        no_multiplier = EPS**2 * (gram.max() + np.abs(offsets).max())  # of a multiplier that is nothing beside 1
+        assert solution.gap <= 16 * rounding_of_gap(gram, offsets, solution.z) + no_multiplier
 
 
 @settings(deadline=None, max_examples=150)
