@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.numeric.rows import F64, I32, I64, Rows, add_rows, compute_scores
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, scores_of, unpack
 
 NO_WEIGHTS = np.empty(0)
 FINE_STEPS = 64  # exact values of the loss in each interval between two cut steps
@@ -42,7 +42,7 @@ def _classify(
 ) -> tuple[int, int]:  # fmt: skip
     """List the rows that are active at s = 0 (bucket 0) and those that switch in interval k (bucket k).
 
-    The former are entries [:n], together, so that `add_rows` can take them four at a time; the latter are entries
+    The former are entries [:n], together, so that `add_rows_of` can take them four at a time; the latter are entries
     [end:], written backwards. Returns n and end. signs: (K+1,), sum of the coefficients by bucket.
     """
     n, end = 0, row.size
@@ -74,6 +74,21 @@ def _classify(
     return n, end
 
 
+@njit(cache=True, nogil=True)
+def _add_segment(
+    dense: F32, data: F32, indices: I32, indptr: I64, y: I32, weight: F64, ends: F64, bias: F64, class_costs: F64,
+    cut_steps: F64, losses: F64, costs: F64, signs: F64, gradients: F64,
+) -> None:  # fmt: skip
+    """Do all that a tile needs in one call: a call from Python costs as much as some twenty rows."""
+    scores = np.empty((y.size, 2))
+    row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
+    coef = np.empty(2 * y.size)
+    scores_of(dense, data, indices, indptr, ends, scores)
+    n, end = _classify(scores, bias, y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
+    add_rows_of(dense, data, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
+    add_rows_of(dense, data, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
+
+
 def add_segment_totals(
     rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float,
     losses: F64, costs: F64, gradients: F64,
@@ -87,14 +102,11 @@ def add_segment_totals(
     """
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
-    scores = compute_scores(rows.X, ends)
-    bias = ends[:, -1] * bias_feature
     signs = np.zeros(len(costs))
-    row, bucket = np.empty((2, 2 * rows.n_rows), np.int64)
-    coef = np.empty(2 * rows.n_rows)
-    n, end = _classify(scores, bias, rows.y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
-    for part in (slice(n), slice(end, None)):
-        add_rows(gradients, rows.X, row[part], bucket[part], coef[part])
+    _add_segment(
+        *unpack(rows.X), rows.y, weight, ends, ends[:, -1] * bias_feature, class_costs, cut_steps,
+        losses, costs, signs, gradients,
+    )  # fmt: skip
     gradients[:, -1] += bias_feature * signs
 
 

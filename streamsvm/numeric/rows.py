@@ -3,7 +3,8 @@
     scores = X W'                      (n, k)   how rows lie to k weight vectors
     total[bucket_e] += coef_e x_{row_e}         sums of rows, several at once
 
-Data are float32, sums float64. These two functions are the only place where dense and sparse rows differ.
+Data are float32, sums float64. These two functions are the only place where dense and sparse rows differ; compiled
+code calls `scores_of` and `add_rows_of` with what `unpack` makes of a matrix, of either kind.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class CsrRows:
 
 
 Matrix = F32 | CsrRows
+Unpacked = tuple[F32, F32, I32, I64]
+NO_ROWS, NO_DATA = np.empty((0, 0), np.float32), np.empty(0, np.float32)
+NO_INDICES, NO_INDPTR = np.empty(0, np.int32), np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +112,24 @@ def _csr_scores(data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> No
             scores[i, c] = total
 
 
+def unpack(X: Matrix) -> Unpacked:
+    """Return X as compiled code takes it: dense values, then data, indices and indptr; what X is not is empty."""
+    return (NO_ROWS, X.data, X.indices, X.indptr) if isinstance(X, CsrRows) else (X, NO_DATA, NO_INDICES, NO_INDPTR)
+
+
+@njit(cache=True, nogil=True)
+def scores_of(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+    """X W' into scores (n, k); the first four as `unpack` gives them."""
+    if indptr.size:
+        _csr_scores(data, indices, indptr, W, scores)
+    else:
+        _dense_scores(dense, W, scores)
+
+
 def compute_scores(X: Matrix, W: F64) -> F64:
     """X W' for W of shape (k, d), k small; returns (n, k) float64."""
     scores = np.empty((X.shape[0], len(W)))
-    if isinstance(X, CsrRows):
-        _csr_scores(X.data, X.indices, X.indptr, W, scores)
-    else:
-        _dense_scores(X, W, scores)
+    scores_of(*unpack(X), W, scores)
     return scores
 
 
@@ -145,12 +160,20 @@ def _add_csr(data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: 
             sums[indices[k]] += c * data[k]
 
 
+@njit(cache=True, nogil=True)
+def add_rows_of(
+    dense: F32, data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64
+) -> None:
+    """total[bucket_e] += coef_e x_{row_e}, in order; the first four as `unpack` gives them."""
+    if indptr.size:
+        _add_csr(data, indices, indptr, row, bucket, coef, total)
+    else:
+        _add_dense(dense, row, bucket, coef, total)
+
+
 def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
     """total[bucket_e] += coef_e x_{row_e} for every entry e, in order; total is (k, at least d) float64."""
-    if isinstance(X, CsrRows):
-        _add_csr(X.data, X.indices, X.indptr, row, bucket, coef, total)
-    else:
-        _add_dense(X, row, bucket, coef, total)
+    add_rows_of(*unpack(X), row, bucket, coef, total)
 
 
 @njit(cache=True, nogil=True)
