@@ -3,8 +3,8 @@
     python pipelines/adult.py [--data FOLDER] [--C 0.05] [--work DIR]
 
 FOLDER holds a9a and a9a.t, or a9a.xz and a9a.t.xz, or has them in a subfolder adult (default: $STREAMSVM_DATA).
-The bias is penalised, as a constant feature; both runs go to a certified relative gap of 1e-3. Exit status: 0, or 2
-without data.
+The bias is penalised, as a constant feature; both runs go to a certified relative gap of 1e-3. Exit status: 0 if they
+converged (at C = 0.05, to the published objective and accuracy), 1 if not, 2 without data.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import streamsvm
+from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError
 from streamsvm.estimators import LinearSVC
 
@@ -38,16 +39,24 @@ def main() -> int:
             print("| | status | passes | objective | certified gap | test accuracy |\n|---|---|---|---|---|---|")
             if options.C == PUBLISHED_C:
                 print(f"| published | | | {PUBLISHED_OPTIMUM:.3f} (optimum) | | {PUBLISHED_ACCURACY:.1f}% |")
-            for name, acceleration in RUNS.items():
-                model = LinearSVC(C=options.C, acceleration=acceleration, max_passes=MOST_PASSES).fit(data)
-                print(
-                    f"| {name} | {model.status_} | {model.n_passes_} | {model.objective_:.3f} | {model.gap_:.2e} | "
-                    f"{model.score(test):.2%} |"
-                )
+            held = [run(name, options.C, data, test) for name in RUNS]
+            return 0 if all(held) else 1
     except InputError as error:
         print(f"adult.py: {error}", file=sys.stderr)
         return 2
-    return 0
+
+
+def run(name: str, C: float, data: Dataset, test: Dataset) -> bool:
+    """Train, print a row of the table; return whether it is as published."""
+    model = LinearSVC(C=C, acceleration=RUNS[name], max_passes=MOST_PASSES).fit(data)
+    accuracy = 100 * model.score(test)
+    print(
+        f"| {name} | {model.status_} | {model.n_passes_} | {model.objective_:.3f} | {model.gap_:.2e} | "
+        f"{accuracy:.2f}% |",
+        flush=True,
+    )
+    near = abs(model.objective_ / PUBLISHED_OPTIMUM - 1) <= 1e-3 and abs(accuracy - PUBLISHED_ACCURACY) <= 0.1
+    return model.status_ == "converged" and (near or C != PUBLISHED_C)
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
     from streamsvm.data.sources import ingest
-    from streamsvm.estimators import LinearSVC
-    from streamsvm.models import load
+    from streamsvm.estimators import LinearSVC, load
 
 __version__ = "0.1.0"
 __all__ = ["LinearSVC", "__version__", "ingest", "load", "open"]
@@ -18,7 +17,7 @@ _PLACES = {
     "open": ("streamsvm.data.dataset", "open_dataset"),
     "ingest": ("streamsvm.data.sources", "ingest"),
     "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
-    "load": ("streamsvm.models", "load"),
+    "load": ("streamsvm.estimators", "load"),
 }
 
 

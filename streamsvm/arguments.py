@@ -15,6 +15,7 @@ CHOICES = {  # of `train`; the first of each is built
     "task": ("classify", "rank", "roc-area"),
     "kernel": ("linear", "rbf", "poly", "sigmoid"),
 }
+UNBUILT = ("resident_rows", "gamma", "degree", "coef0")  # of `train`: known by name, and refused
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -68,10 +69,14 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
     for name, choices in CHOICES.items():
         train.add_argument(f"--{name}", default=choices[0], choices=choices)
+    train.add_argument("--gamma", metavar="scale|auto|VALUE", help="of the kernels rbf, poly and sigmoid")
+    train.add_argument("--degree", type=_count, help="of the kernel poly")
+    train.add_argument("--coef0", type=float, help="of the kernels poly and sigmoid")
     train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
     train.add_argument("--class-weight", metavar="balanced|a=2,b=1")
     train.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
     train.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
+    train.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
     train.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
     train.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
     train.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")

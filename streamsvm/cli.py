@@ -19,7 +19,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from streamsvm.arguments import CHOICES, make_parser, parse_class_weight, parse_count, parse_options, parse_shuffle
+from streamsvm.arguments import (
+    CHOICES,
+    UNBUILT,
+    make_parser,
+    parse_class_weight,
+    parse_count,
+    parse_options,
+    parse_shuffle,
+)
 from streamsvm.errors import InputError
 
 T = TypeVar("T")
@@ -136,12 +144,16 @@ def _info(options: argparse.Namespace) -> int:
 def _train(options: argparse.Namespace) -> int:
     from streamsvm.data.dataset import open_dataset
     from streamsvm.machine import default_threads, parse_bytes
+    from streamsvm.options import TrainOptions
     from streamsvm.progress import Display, Line
-    from streamsvm.train import TrainOptions, train
+    from streamsvm.train import train
 
     for name, (built, *_) in CHOICES.items():
         if (value := getattr(options, name)) != built:
             raise InputError(f"--{name} {value} is not built yet; use {built}")
+    for name in UNBUILT:
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is not built yet; leave it out")
     workers = default_threads() if options.workers == "auto" else options.workers
     train_options = TrainOptions(
         C=options.C,
@@ -174,8 +186,10 @@ def _sum_up(result: Any, out: Path) -> str:
     from streamsvm.machine import format_bytes
 
     peak, projected = format_bytes(result.peak_memory_bytes), format_bytes(result.projected_memory_bytes)
+    gap = result.relative_gap
+    proved = "nothing proved" if gap is None else f"proved within {gap:.2e} of the optimum"
     return (
-        f"{result.status}: objective {result.objective:.6g}, proved within {result.relative_gap:.2e} of the optimum, "
+        f"{result.status}: objective {result.objective:.6g}, {proved}, "
         f"{result.passes} passes over {result.n_rows:,} rows, {result.seconds:.1f} s\n"
         f"memory: peak {peak}, projected {projected}\n"
         f"model: {out / 'model.npz'}"

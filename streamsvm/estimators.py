@@ -25,9 +25,12 @@ from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError
 from streamsvm.machine import parse_bytes
 from streamsvm.models import LinearModel
+from streamsvm.models import load as load_model
 from streamsvm.numeric.rows import F64, CsrRows
+from streamsvm.options import TrainOptions
 from streamsvm.predict import evaluate, score_chunks
-from streamsvm.train import Result, TrainOptions, train
+from streamsvm.solvers.protocol import Progress
+from streamsvm.train import train
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +47,10 @@ class LinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     relative duality gap over all rows is at most `tol`, and says "converged" in `status_` only then. On a dataset that
     is scaled, coef_ and intercept_ belong to scaled rows; predictions scale raw rows themselves.
 
-    Parameters: C, solver ("cutting-plane"), tol, class_weight (None, "balanced" or a dict), intercept_scaling, memory
-    ("2GB": the whole resident memory of a process; None: half of the machine's), n_jobs (threads; None: all cores),
-    client (a Dask Client), checkpoint (a folder: training goes on from what is there, Ctrl-C leaves it), max_passes,
+    Parameters: C, solver ("cutting-plane"), tol, class_weight (None, a dict, or "balanced": n / (2 n_k), where a row
+    counts as much as its sample weight, as in scikit-learn's LinearSVC since 1.7), intercept_scaling, memory ("2GB":
+    the whole resident memory of a process; None: half of the machine's), n_jobs (threads; None: all cores), client (a
+    Dask Client), checkpoint (a folder: training goes on from what is there, Ctrl-C leaves it), max_passes,
     resident_rows (not built yet: None), acceleration ("line-search", or "none": Algorithm 1 of Joachims 2006), epsilon
     (its stop), random_state (a seed).
 
@@ -84,7 +88,11 @@ class LinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             result = train(source, options, out=self.checkpoint, resume=resume, client=self.client)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: fit again to go on")
-        return self._take_over(result, getattr(y, "dtype", None))
+        assert isinstance(result.model, LinearModel)
+        self._take_model(result.model, getattr(y, "dtype", None))
+        self.result_, self.history_ = result, result.history
+        self.n_iter_, self.n_passes_ = result.steps, result.passes
+        return self
 
     def decision_function(self, X: Any) -> Any:
         """w.x + b for each row: (n,) float64; a Dask array for Dask rows."""
@@ -115,7 +123,7 @@ class LinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
 
     def save(self, path: str | Path) -> None:
-        """Write the model to a file that `streamsvm.load` reads; no pickle."""
+        """Write the model to a file from which `streamsvm.load` makes a fitted estimator; no pickle."""
         check_is_fitted(self)
         self.model_.save(path)
 
@@ -169,21 +177,19 @@ class LinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             source.fingerprint = _hash_rows(source)
         return source
 
-    def _take_over(self, result: Result, label_dtype: Any) -> Self:
-        self.model_: LinearModel = result.model
-        self.result_ = result
-        self.coef_ = result.model.coef[None, :]
-        self.intercept_ = np.array([result.model.intercept])
+    def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
+        """Set the attributes that a model file tells."""
+        self.model_ = model
+        self.coef_, self.intercept_ = model.coef[None, :], np.array([model.intercept])
         same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
-        self.classes_ = result.model.classes.astype(label_dtype) if same_kind else result.model.classes
-        self.n_features_in_ = result.n_features
+        self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
+        self.n_features_in_ = len(model.coef)
         self.__dict__.pop("feature_names_in_", None)
-        if result.model.feature_names is not None:
-            self.feature_names_in_ = np.array(result.model.feature_names, dtype=object)
-        self.n_iter_, self.n_passes_ = result.steps, result.passes
-        self.objective_, self.lower_bound_, self.gap_ = result.objective, result.lower_bound, result.relative_gap
-        self.status_, self.history_ = result.status, result.history
-        return self
+        if model.feature_names is not None:
+            self.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        self.status_, self.objective_ = model.info["status"], model.info["objective"]
+        self.lower_bound_ = model.info["lower_bound"]
+        self.gap_ = Progress(self.objective_, self.lower_bound_, 0).relative_gap
 
     def _check_columns(self, X: Any) -> None:
         """Check Dask rows before anything is computed, as scikit-learn does with rows in memory."""
@@ -208,6 +214,23 @@ class LinearSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
         return tags
+
+
+def load(path: str | Path) -> LinearSVC:
+    """Return the fitted estimator of a model's file or a run's folder, ready to predict; runs no code.
+
+    Its parameters are the defaults but for C and solver; n_iter_, n_passes_, history_ and result_, which tell of the
+    training and not of the model, are left out. InputError if there is no model.
+    """
+    model = load_model(path)
+    if not isinstance(model, LinearModel):
+        raise InputError(f"{path}: a kernel model, which no estimator holds yet; use the command `streamsvm predict`")
+    try:
+        estimator = LinearSVC(C=model.info["C"], solver=model.info["solver"])
+        estimator._take_model(model)
+    except KeyError as error:
+        raise InputError(f"{path}: not a model that streamsvm trained ({error} is missing)") from error
+    return estimator
 
 
 def _validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:

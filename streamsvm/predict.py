@@ -22,8 +22,8 @@ from streamsvm.data.tables import Columns
 from streamsvm.data.writer import new_folder
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
-from streamsvm.models import LinearModel
-from streamsvm.numeric.rows import F64, compute_scores
+from streamsvm.models import Model, Scorer
+from streamsvm.numeric.rows import F64
 
 Codes = npt.NDArray[np.int8]
 ZARR_CHUNK_ROWS = 1 << 18
@@ -38,7 +38,7 @@ class Scored:
 
 
 def predict(
-    model: LinearModel, data: str | Path | RowSource, out: str | Path, *, file_format: str | None = None,
+    model: Model, data: str | Path | RowSource, out: str | Path, *, file_format: str | None = None,
     label: str | None = None,
 ) -> int:  # fmt: skip
     """Write label and score of every row to a .csv, .npy (labels) or .zarr file, whole or not at all.
@@ -51,7 +51,7 @@ def predict(
 
 
 def evaluate(
-    model: LinearModel, data: str | Path | RowSource, *, file_format: str | None = None, label: str | None = None
+    model: Model, data: str | Path | RowSource, *, file_format: str | None = None, label: str | None = None
 ) -> dict[str, Any]:
     """Accuracy, recall and precision by class, area under the ROC curve of labelled rows; see predict for `data`.
 
@@ -88,7 +88,7 @@ def roc_area(scores: F64, positive: npt.NDArray[np.bool_]) -> float | None:
 
 
 def score(
-    model: LinearModel, data: str | Path | RowSource, need_labels: bool = False, file_format: str | None = None,
+    model: Model, data: str | Path | RowSource, need_labels: bool = False, file_format: str | None = None,
     label: str | None = None,
 ) -> Iterator[Scored]:  # fmt: skip
     """Scores of all rows of a dataset or a file, in order; `truth` where there are labels."""
@@ -100,34 +100,34 @@ def score(
     return score_chunks(model, source)
 
 
-def score_chunks(model: LinearModel, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
+def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
     """Scores of every chunk, in order, on all threads; a few chunks in memory."""
     if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
         raise InputError(f"{source.name}: its features are not those that the model was trained on")
-    w, b = model.scorer(source.n_features, source.scaling, source.is_sparse)
+    scorer = model.scorer(source.n_features, source.scaling, source.is_sparse)
     table = None if source.classes is None else _code_labels(source.classes, model)
     threads = threads or default_threads()
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[Scored]] = deque()
         for index in range(source.n_chunks):
-            waiting.append(pool.submit(_score_chunk, source, index, w, b, table))
+            waiting.append(pool.submit(_score_chunk, source, index, scorer, table))
             if len(waiting) > threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-def _score_chunk(source: RowSource, index: int, w: F64, b: float, table: Codes | None) -> Scored:
+def _score_chunk(source: RowSource, index: int, scorer: Scorer, table: Codes | None) -> Scored:
     scores, truth = [np.empty(0)], [np.empty(0, np.int8)]
     for rows in source.tiles(index):
-        scores.append(compute_scores(rows.X, w[None, :])[:, 0] + b)
+        scores.append(scorer(rows.X))
         if table is not None and rows.y is not None:
             truth.append(table[rows.y])
     return Scored(np.concatenate(scores), None if table is None else np.concatenate(truth))
 
 
 def _score_file(
-    model: LinearModel, path: str | Path, need_labels: bool, file_format: str | None, label: str | None
+    model: Model, path: str | Path, need_labels: bool, file_format: str | None, label: str | None
 ) -> Iterator[Scored]:
     columns = Columns(label=label, features=model.feature_names, require_label=need_labels)
     for rows in open_files([path], file_format, columns):
@@ -140,7 +140,7 @@ def _score_file(
         yield Scored(scores, None if rows.labels is None else _code_labels(rows.labels, model))
 
 
-def _code_labels(labels: npt.NDArray[Any], model: LinearModel) -> Codes:
+def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes:
     """Return the model's codes of labels, equal as numbers or as texts; -1 for one it does not know."""
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int8)
@@ -153,7 +153,7 @@ def _to_text(label: Any) -> str:
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
-Writer = Callable[[LinearModel, Iterator[F64], Path], int]
+Writer = Callable[[Model, Iterator[F64], Path], int]
 
 
 def _choose_writer(out: Path) -> Writer:
@@ -168,7 +168,7 @@ def _choose_writer(out: Path) -> Writer:
     return writers[out.suffix]
 
 
-def _write_csv(model: LinearModel, scored: Iterator[F64], out: Path) -> int:
+def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
     partial, n_rows = out.with_name(f".{out.name}.partial"), 0
     names = [str(label) for label in model.classes.tolist()]
     try:
@@ -184,7 +184,7 @@ def _write_csv(model: LinearModel, scored: Iterator[F64], out: Path) -> int:
     return n_rows
 
 
-def _write_npy(model: LinearModel, scored: Iterator[F64], out: Path) -> int:
+def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
     partial, n_rows = out.with_name(f".{out.name}.partial"), 0
     about = {"descr": np.lib.format.dtype_to_descr(model.classes.dtype), "fortran_order": False}
     try:
@@ -201,7 +201,7 @@ def _write_npy(model: LinearModel, scored: Iterator[F64], out: Path) -> int:
     return n_rows
 
 
-def _write_zarr(model: LinearModel, scored: Iterator[F64], out: Path) -> int:
+def _write_zarr(model: Model, scored: Iterator[F64], out: Path) -> int:
     with new_folder(out) as folder:
         group = zarr.open_group(str(folder), mode="w", zarr_format=3)
         group.attrs["classes"] = model.classes.tolist()

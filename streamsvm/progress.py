@@ -73,11 +73,12 @@ class Display:
     def show(self, event: Event) -> None:
         """Take note of a step."""
         step, seconds = event.line, max(event.line["seconds"], 1e-9)
+        gap = step["relative_gap"]
+        shown = "no bound yet" if gap is None else f"gap {gap:.2e} (to {self.tol:g})  {self._left(gap, seconds)}"
         rows_s = self.n_rows * step["passes"] / seconds
         mb_s = self.data_bytes * step["passes"] / seconds / 1e6
         self.line.show(
-            f"pass {step['passes']}  gap {step['relative_gap']:.2e} (to {self.tol:g})  "
-            f"{self._left(step['relative_gap'], seconds)}  {rows_s:,.0f} rows/s  {mb_s:,.0f} MB/s  "
+            f"pass {step['passes']}  {shown}  {rows_s:,.0f} rows/s  {mb_s:,.0f} MB/s  "
             f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
         )
 

@@ -139,7 +139,8 @@ def test_a_scaled_dataset_gives_a_model_of_raw_rows(folder: Path, tmp_path: Path
         )
     assert model.score(folder / "scaled.zarr") == model.score(folder / "rows.zarr") == model.score(X, Y)
     model.save(tmp_path / "model.npz")
-    np.testing.assert_array_equal(streamsvm.load(tmp_path / "model.npz").decide(X), model.decision_function(X))
+    loaded = streamsvm.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
 
 
 def test_weights_and_labels_of_dask(reference: LinearSVC) -> None:

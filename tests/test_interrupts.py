@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from streamsvm import load
 from streamsvm.data.dataset import Dataset
+from streamsvm.models import load
 from streamsvm.run import RunFolder
 from streamsvm.train import Event, TrainOptions, train
 from tests.conftest import make_problem

@@ -21,20 +21,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "numeric": {"errors"},
     "models": {"errors", "files", "numeric"},
     "solvers.protocol": {"numeric"},
-    "solvers": {"numeric", "solvers.protocol"},
+    "solvers.selection": {"numeric"},
+    "solvers.active_set": {"numeric", "solvers.selection"},
+    "solvers": {"numeric", "solvers.protocol", "solvers.selection", "solvers.active_set"},
     "data": {"errors", "machine", "numeric"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
     "run": {"errors", "files"},
     "predict": {"errors", "machine", "numeric", "models", "data"},
 }
-MAY_IMPORT["train"] = {*MAY_IMPORT, "version"} - {"predict"}
+MAY_IMPORT["options"] = {"errors", "numeric", "data"}
+MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict"}
+MAY_IMPORT["train"] = {*MAY_IMPORT, "version"} - {"predict", "solvers"}  # algorithms alone know each solver
 BELOW_FACES = {*MAY_IMPORT, "version"}  # info, progress, estimators, cli, demo and the like may use all of it
 
 # Where a library may be imported: room or module, and whether within functions only.
 LIBRARIES = {
     "zarr": {"data", "predict"},
     "dask": {"engines"},
-    "distributed": {"engines", "machine.default_budget_bytes"},  # the latter asks it for the memory limit, no more
+    "distributed": {"engines"},
     "numba": {"numeric"},
     "sklearn": {"estimators", "demo"},
     "pyarrow": {"data"},

@@ -77,6 +77,14 @@ def test_adult_takes_a_folder_plain_or_compressed(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "work").iterdir()) == ["a9a-test.zarr", "a9a.zarr"]
 
 
+def test_adult_on_other_data_is_not_as_published(tmp_path: Path) -> None:
+    for name in ("a9a", "a9a.t"):
+        (tmp_path / name).write_text("+1 1:1\n-1 2:1\n" * 5)
+    done = run("adult.py", "--data", str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert read_table(done.stdout)["streamsvm, default"][0] == "converged"
+
+
 @pytest.mark.parametrize("folder", [None, "empty"])
 def test_adult_without_data_says_where_they_are(folder: str | None, tmp_path: Path) -> None:
     done = run("adult.py", *(["--data", str(tmp_path)] if folder else []))

@@ -37,7 +37,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return set_time
 
 
-def make_event(passes: int, gap: float, seconds: float) -> Event:
+def make_event(passes: int, gap: float | None, seconds: float) -> Event:
     line = {"passes": passes, "relative_gap": gap, "seconds": seconds, "memory_bytes": 3 * 10**8}
     return Event(line, MemoryPlan(2 * 10**9, {}, 0))
 
@@ -78,6 +78,11 @@ def test_what_a_step_shows() -> None:
     (text,) = show_all([make_event(passes=10, gap=0.25, seconds=4.0)])
     for part in ("pass 10 ", "gap 2.50e-01 (to 0.001)", "2,500 rows/s", "10 MB/s", "memory 300.0 MB of 2.0 GB"):
         assert part in text
+
+
+def test_a_step_without_a_lower_bound() -> None:
+    (text,) = show_all([make_event(passes=10, gap=None, seconds=4.0)])
+    assert text.startswith("pass 10  no bound yet  2,500 rows/s")
 
 
 @pytest.mark.parametrize(

@@ -6,22 +6,17 @@ Python parses the same block again: it reads the same tables, and names the exac
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import io
-import lzma
 import re
-import sys
-import zlib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from streamsvm.data.files import OPENERS, READING_ERRORS, explain_reading, open_text
 from streamsvm.data.rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out, show_name
 from streamsvm.data.values import Place, Vector, feature_fault, has_number_labels, round_to_float32, to_source_rows
@@ -32,7 +27,6 @@ QUOTED_BYTES = 1 << 17  # as far as a quoted value may run on over lines; what P
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def read_csv(paths: Sequence[str | Path], columns: Columns, block_bytes: int = 8 << 20) -> Iterator[SourceRows]:
@@ -70,7 +64,7 @@ def _read_blocks(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Whole rows of a text, about `block_bytes` at a time, with the line the first of them begins at."""
     line, text = 1, b""
     try:
-        with _open(path) as file:
+        with open_text(path) as file:
             while read := file.read(block_bytes):
                 text = (text + read).removeprefix(BOM_UTF8 if line == 1 else b"")
                 end = _find_last_end(text)
@@ -82,15 +76,8 @@ def _read_blocks(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
                     raise InputError(f"{show_name(path)}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
         if text:
             yield line, text
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{show_name(path)}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _open(path: str) -> AbstractContextManager[IO[bytes]]:
-    if path == "-":
-        return nullcontext(sys.stdin.buffer)
-    opened: AbstractContextManager[IO[bytes]] = _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
-    return opened
+    except READING_ERRORS as error:
+        raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
 
 
 def _find_last_end(text: bytes) -> int:
@@ -113,7 +100,7 @@ def _read_header(text: bytes, path: str, columns: Columns, before: tuple[str, ..
     end = text.find(b"\n", start) + 1 or len(text)
     while text.count(b'"', start, end) % 2 and end < len(text):
         end = text.find(b"\n", end) + 1 or len(text)
-    stem = Path(path).stem if Path(path).suffix.lower() in _OPENERS else path
+    stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
     delimiters = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), ",\t;")
     try:
         first = text[start:end].decode()

@@ -17,7 +17,7 @@ import zarr
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.numeric.rows import I64, Matrix, Rows, stack_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, stack_rows, take_rows
 from streamsvm.numeric.scaling import Scaling
 
 FORMAT = 1
@@ -26,7 +26,7 @@ ATTRIBUTE = "streamsvm"
 
 @dataclass(frozen=True)
 class Dataset:
-    """n rows of d features on disk, in chunks; see ARCHITECTURE in the README for the layout.
+    """n rows of d features on disk, in chunks; the README's section on data describes the layout.
 
     y holds codes into `classes`; `chunk_starts` is (n_chunks + 1,): chunk k is rows chunk_starts[k]:chunk_starts[k+1].
     `fingerprint` changes when any stored value does (a manifest of checksums); for files without a manifest
@@ -79,6 +79,16 @@ class Dataset:
     def streams(self) -> bool:
         """Whether chunks are streamed in tiles (raw chunks on a local disk), not decoded whole."""
         return self.layout.streams
+
+    def sum_weights(self) -> F64 | None:
+        """Sum of the sample weights of each class, or its rows without weights; reads labels and weights only."""
+        if self.class_counts is None or "sample_weight" not in self.vectors:
+            return None if self.class_counts is None else self.class_counts.astype(np.float64)
+        sums = np.zeros(len(self.class_counts))
+        for index in range(self.n_chunks):
+            y, weight = (self.vectors[name].read(*self._limits(index)) for name in ("y", "sample_weight"))
+            sums += np.bincount(y, weight, len(sums))
+        return sums
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """Stream chunk `index`; a tile is valid until the next is asked for. IntegrityError if damaged."""

@@ -48,6 +48,12 @@ class ArrayDataset:
         """Whether rows are sparse."""
         return isinstance(self.X, csr_array)
 
+    def sum_weights(self) -> F64 | None:
+        """Sum of the sample weights of each class, or its rows without weights."""
+        if self.y is None or self.classes is None:
+            return None
+        return np.bincount(self.y, self.sample_weight, len(self.classes)).astype(np.float64)
+
     def read(self, index: int) -> Rows:
         """Chunk `index`, float32. InputError for values that are not finite."""
         start, stop = int(self.chunk_starts[index]), int(self.chunk_starts[index + 1])

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.rows import SourceRows
-from streamsvm.data.spill import Spill, SpilledRows, as_matrix, to_dense, to_sparse
+from streamsvm.data.spill import Spill, SpilledRows, as_matrix, to_sparse
 from streamsvm.data.writer import CODECS, DatasetWriter, Shape, new_folder
 from streamsvm.errors import InputError
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows, take_rows
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 
 DENSE_FROM = 1 / 3  # above this share of non-zeros, dense rows are smaller or as small, and faster
@@ -228,7 +228,7 @@ def _is_sparse(spill: Spill, survey: _Survey, options: IngestOptions) -> bool:
 
 def _lay_out(X: Matrix, n_features: int, sparse: bool) -> Matrix:
     if isinstance(X, CsrRows):
-        return CsrRows(X.data, X.indices, X.indptr, n_features) if sparse else to_dense(X, n_features)
+        return CsrRows(X.data, X.indices, X.indptr, n_features) if sparse else to_dense(keep_features(X, n_features))
     return to_sparse(X) if sparse else X
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from streamsvm.numeric.rows import I64, Rows
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.scaling import Scaling
 
 
@@ -33,6 +33,9 @@ class RowSource(Protocol):
     @property
     def class_counts(self) -> I64 | None:
         """Rows of each class."""
+
+    def sum_weights(self) -> F64 | None:
+        """Sum of the sample weights of each class, or its rows without weights; None without labels."""
 
     @property
     def fingerprint(self) -> str:

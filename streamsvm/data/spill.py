@@ -148,13 +148,6 @@ def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
     return X
 
 
-def to_dense(X: CsrRows, n_features: int) -> npt.NDArray[np.float32]:
-    """Sparse rows written out."""
-    dense = np.zeros((X.shape[0], n_features), np.float32)
-    dense[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
-    return dense
-
-
 def to_sparse(X: npt.NDArray[np.float32]) -> CsrRows:
     """Dense rows without their zeros."""
     rows, columns = np.nonzero(X)

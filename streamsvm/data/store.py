@@ -134,6 +134,11 @@ class StoredArray:
             raise IntegrityError(f"{self.describe(index)}: not the chunk that was written here (checksum differs)")
 
     def _stored_checksum(self, index: int) -> int:
+        """Read the last bytes of a chunk as they are stored, wherever that is.
+
+        Zarr's public functions decode, or are coroutines; the connections of a remote store live in Zarr's own event
+        loop, and `sync`, which is not public (Zarr 3.1), is what runs a coroutine there.
+        """
         if self.folder is not None:
             return read_checksum(self.path_of(index))
         chunk = self.array.store_path / self._key(index)

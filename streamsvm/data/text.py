@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import math
 import os
 import re
-import sys
-import zlib
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from streamsvm.data.files import READING_ERRORS, explain_reading, open_text
 from streamsvm.data.rows import SourceRows
 from streamsvm.errors import InputError
 from streamsvm.numeric import svmlight
@@ -118,7 +113,7 @@ def _require_existing(sources: Sequence[str | Path]) -> None:
             try:
                 os.stat(source)
             except OSError as error:
-                raise InputError(f"{source}: {_reading_fault(error)}") from error
+                raise InputError(f"{source}: {explain_reading(error)}") from error
 
 
 def _read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[_Block, None, None]:
@@ -127,24 +122,10 @@ def _read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[_
     for source in sources:
         name = "<stdin>" if str(source) == "-" else str(source)
         try:
-            with _open(source) as file:
+            with open_text(source) as file:
                 yield from _cut_blocks(name, file, block_bytes)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            yield _Block(name, nothing, failure=_reading_fault(error))
-
-
-def _open(source: str | Path) -> AbstractContextManager[io.BufferedIOBase]:
-    if str(source) == "-":
-        return nullcontext(cast(io.BufferedIOBase, sys.stdin.buffer))
-    match Path(source).suffix.lower():
-        case ".gz":
-            return gzip.open(source)
-        case ".bz2":
-            return bz2.open(source)
-        case ".xz":
-            return lzma.open(source)
-        case _:
-            return open(source, "rb")
+        except READING_ERRORS as error:
+            yield _Block(name, nothing, failure=explain_reading(error))
 
 
 def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterator[_Block]:
@@ -175,14 +156,6 @@ def _fill(file: io.BufferedIOBase, space: memoryview) -> int:
     while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
         filled += n_bytes
     return filled
-
-
-def _reading_fault(error: Exception) -> str:
-    if isinstance(error, EOFError):
-        return "the compressed data are truncated"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return f"the compressed data are corrupt ({error})"
 
 
 def _describe(block: _Block, parsed: ParsedLines, lines_before: int) -> str:

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm.data.dataset import split_rows
 from streamsvm.data.source import RowSource
 from streamsvm.machine import peak_bytes
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.solvers.protocol import Scan
 
 LARGEST_GROUP_BYTES = 256 << 20
@@ -155,6 +155,8 @@ def _chunk_bytes(source: RowSource, index: int) -> int:
 
 def _writable(value: Any) -> Any:
     """Copy what arrived read-only from another process: compiled kernels know only writable arrays."""
+    if isinstance(value, CsrRows):
+        return CsrRows(_writable(value.data), _writable(value.indices), _writable(value.indptr), value.n_features)
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return value.copy()
     return value

@@ -34,6 +34,24 @@ def prepare_worker(dask_worker: Worker) -> ReadyWorker:
     return ReadyWorker(resident_bytes(), dask_worker.state.nthreads, limit_bytes)
 
 
+def prepare_workers(client: Client) -> list[ReadyWorker]:
+    """Prepare one worker of each host, then the others, which find its kernels in the cache.
+
+    (Processes that compile the same cached function at once have crashed each other: numba#4807.) InputError if the
+    cluster has no workers.
+    """
+    hosts = {address: about["host"] for address, about in client.scheduler_info(n_workers=-1)["workers"].items()}
+    if not hosts:
+        raise InputError(f"scheduler {client.scheduler.address}: no workers are connected to it; start some first")
+    first_of_host = {host: address for address, host in hosts.items()}.values()
+    others = [address for address in hosts if address not in first_of_host]
+    ready: list[ReadyWorker] = []
+    for workers in (list(first_of_host), others):
+        if workers:
+            ready += client.run(prepare_worker, workers=workers).values()
+    return ready
+
+
 @contextmanager
 def start_workers(n_workers: int, threads: int, memory_bytes: int) -> Iterator[Client]:
     """Start worker processes on this machine; every socket is on loopback, and there is no dashboard."""

@@ -198,6 +198,15 @@ def take_rows(X: Matrix, order: I64) -> Matrix:
     return taken
 
 
+def slice_rows(X: Matrix, part: slice) -> Matrix:
+    """Rows part.start to part.stop of X, of which they stay a part."""
+    if not isinstance(X, CsrRows):
+        return X[part]
+    indptr = X.indptr[part.start : part.stop + 1]
+    items = slice(indptr[0], indptr[-1])
+    return CsrRows(X.data[items], X.indices[items], indptr - indptr[0], X.n_features)
+
+
 def stack_rows(parts: list[Matrix]) -> Matrix:
     """Rows of several matrices of one kind, one below the other."""
     sparse = [part for part in parts if isinstance(part, CsrRows)]
@@ -207,3 +216,19 @@ def stack_rows(parts: list[Matrix]) -> Matrix:
     indptr = [part.indptr[1:] + end for part, end in zip(sparse, ends[:-1], strict=True)]
     data, indices = (np.concatenate([getattr(part, name) for part in sparse]) for name in ("data", "indices"))
     return CsrRows(data, indices, np.concatenate([np.zeros(1, np.int64), *indptr]), sparse[0].n_features)
+
+
+def keep_features(X: CsrRows, n_features: int) -> CsrRows:
+    """Return X with the first n_features features: items of others are dropped, missing ones are zeros."""
+    if X.n_features <= n_features:
+        return CsrRows(X.data, X.indices, X.indptr, n_features)
+    kept = X.indices < n_features
+    indptr = np.concatenate(([0], np.cumsum(kept)))[X.indptr]
+    return CsrRows(X.data[kept], X.indices[kept], indptr, n_features)
+
+
+def to_dense(X: CsrRows) -> F32:
+    """Sparse rows written out, (n, d) float32."""
+    dense = np.zeros(X.shape, np.float32)
+    dense[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
+    return dense

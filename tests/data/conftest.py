@@ -25,6 +25,7 @@ from streamsvm.data.rows import SourceRows
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 
 Write = Callable[..., Dataset]
+WriteFile = Callable[..., Path]
 RunPython = Callable[..., "subprocess.Popen[str]"]
 Collect = Callable[[Iterable[Rows]], dict[str, Any]]
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,18 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
         return write_dataset(pieces, path, name, expected_bytes, chosen)
 
     return write_rows
+
+
+@pytest.fixture
+def write_file(tmp_path: Path) -> WriteFile:
+    """Write a text as a file."""
+
+    def write_text(text: str | bytes, name: str = "t.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write_text
 
 
 @pytest.fixture(scope="session")

@@ -170,7 +170,7 @@ def test_a_model_of_scaled_features_decides_alike_on_raw_rows(kind: str, write: 
     model = LinearModel(rng.standard_normal(5), 0.3, np.array([-1, 1]), scaled.scaling)
     wanted = read(scaled, collect).astype(np.float64) @ model.coef + model.intercept
     for dataset in (scaled, raw, write(X, scale="standard"), write(X, scale="minmax")):
-        w, b = model.scorer(5, dataset.scaling, sparse=False)
+        w, b = model.weights(5, dataset.scaling, sparse=False)
         found = np.concatenate(
             [compute_scores(dataset.read(k).X, w[None, :])[:, 0] + b for k in range(dataset.n_chunks)]
         )
@@ -178,6 +178,6 @@ def test_a_model_of_scaled_features_decides_alike_on_raw_rows(kind: str, write: 
     assert scaled.scaling is not None
     raw_w, raw_b = scaled.scaling.to_raw(model.coef, model.intercept)
     unscaled = LinearModel(raw_w, raw_b, model.classes)
-    w, b = unscaled.scorer(5, scaled.scaling, sparse=False)
+    w, b = unscaled.weights(5, scaled.scaling, sparse=False)
     np.testing.assert_allclose(w, model.coef, rtol=1e-9)
     assert b == pytest.approx(model.intercept, abs=1e-6)

@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 from scipy.stats import chi2
 
 from streamsvm.data import spill as spill_module
-from streamsvm.data.spill import Spill, as_matrix, to_dense, to_sparse
-from streamsvm.numeric.rows import CsrRows, Matrix, take_rows
+from streamsvm.data.spill import Spill, as_matrix, to_sparse
+from streamsvm.numeric.rows import CsrRows, Matrix, keep_features, take_rows, to_dense
 from tests.data.conftest import small_files
 
 
@@ -27,7 +27,7 @@ def numbered(n: int, n_features: int = 1, sparse: bool = False) -> Matrix:
 
 
 def numbers(X: Matrix) -> np.ndarray:
-    dense = to_dense(X, X.n_features) if isinstance(X, CsrRows) else X
+    dense = to_dense(X) if isinstance(X, CsrRows) else X
     return np.asarray(dense.sum(axis=1), int) - 1
 
 
@@ -178,7 +178,7 @@ def test_any_range_of_a_run_is_read(
         spill.add(part, {"qid": mine})
     start, stop = sorted(data.draw(st.tuples(st.integers(0, 20), st.integers(0, 20))))
     rows = spill.read(0, start, stop, int(np.count_nonzero(X[:start])))
-    found = to_dense(rows.X, 3) if isinstance(rows.X, CsrRows) else rows.X
+    found = to_dense(keep_features(rows.X, 3)) if isinstance(rows.X, CsrRows) else rows.X
     np.testing.assert_array_equal(found, X[start:stop])
     np.testing.assert_array_equal(rows.vectors["qid"], np.arange(start, stop))
 
@@ -194,8 +194,8 @@ def test_dense_and_sparse_rows_are_the_same_rows(n: int, d: int, seed: int) -> N
     np.testing.assert_array_equal(rows.indices, wanted.indices)
     np.testing.assert_array_equal(rows.indptr, wanted.indptr)
     assert [v.dtype for v in (rows.data, rows.indices, rows.indptr)] == [np.float32, np.int32, np.int64]
-    np.testing.assert_array_equal(to_dense(rows, d), X)
-    np.testing.assert_array_equal(to_dense(rows, d + 2)[:, d:], np.zeros((n, 2)))
+    np.testing.assert_array_equal(to_dense(keep_features(rows, d)), X)
+    np.testing.assert_array_equal(to_dense(keep_features(rows, d + 2))[:, d:], np.zeros((n, 2)))
 
 
 def test_a_full_disk_is_noticed_at_once(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from distributed import Client
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.source import RowSource
-from streamsvm.data.spill import to_dense
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
 from streamsvm.engines.group import plan_groups
 from streamsvm.engines.protocol import Engine, answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError
-from streamsvm.numeric.rows import CsrRows
+from streamsvm.numeric.rows import CsrRows, to_dense
 from streamsvm.solvers.cutting_plane import SegmentTotals, add_to_totals, combine_totals, start_totals
 from streamsvm.solvers.protocol import Fold, Scan, Take
 from tests.conftest import make_problem
@@ -183,7 +182,7 @@ class Contract:
         problem = PROBLEMS[source_name]
         wanted = np.array([5, 1, source.n_rows - 1, 5, source.n_rows // 2])
         rows = answer(open_engine(source), Take(wanted))
-        X = to_dense(rows.X, source.n_features) if isinstance(rows.X, CsrRows) else rows.X
+        X = to_dense(rows.X) if isinstance(rows.X, CsrRows) else rows.X
         np.testing.assert_array_equal(X, problem.dense()[wanted])
         np.testing.assert_array_equal(np.where(rows.y == 1, 1, -1), problem.y[wanted])
 

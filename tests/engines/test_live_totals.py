@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from streamsvm.algorithms import make_algorithm
 from streamsvm.data.source import RowSource
 from streamsvm.engines import dask as engine
 from streamsvm.engines import group
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.protocol import Scan
-from streamsvm.train import Event, TrainOptions, make_solver, train
+from streamsvm.train import Event, TrainOptions, train
 from tests.engines.scans import trace_scan
 
 
@@ -64,11 +65,11 @@ def test_memory_is_planned_for_one_total_a_level(
     sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, options, events = sources["dense"], TrainOptions(threads=1, max_passes=1), list[Event]()
-    settings = make_solver(source, options)
+    algorithm = make_algorithm(source, options)
     n_groups = cut_into(32, monkeypatch, source)
     train(source, options, listener=events.append)
-    waiting = events[0].plan.parts["solver"] - settings.driver_bytes(source.n_features)
-    assert waiting >= (n_groups - 1).bit_length() * settings.totals_bytes(source.n_features)
+    waiting = events[0].plan.parts["solver"] - algorithm.driver_bytes(source)
+    assert waiting >= (n_groups - 1).bit_length() * algorithm.totals_bytes(source)
 
 
 class Recorder:

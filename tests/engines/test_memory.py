@@ -137,7 +137,7 @@ ROOM = 8_000_000
 LARGER_THAN_MEMORY = """
 import json, re, sys
 from contextlib import nullcontext
-import streamsvm.train
+import streamsvm.engines.opening, streamsvm.train
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.errors import MemoryBudgetError
@@ -160,7 +160,7 @@ def train_within_least(path, client, room):
 if __name__ == "__main__":
     where, room, *paths = sys.argv[1:]
     if where == "workers":
-        streamsvm.train.resident_bytes = lambda: 0  # the budget shall be the workers' concern alone
+        streamsvm.engines.opening.resident_bytes = lambda: 0  # the budget shall be the workers' concern alone
     with start_workers(2, 1, 1 << 30) if where == "workers" else nullcontext() as client:
         print(json.dumps([train_within_least(path, client, int(room)) for path in paths]))
 """

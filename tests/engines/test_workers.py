@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from distributed import Client, LocalCluster
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.engines.workers import ReadyWorker, connect, prepare_worker, start_workers
+from streamsvm.engines.workers import ReadyWorker, connect, prepare_worker, prepare_workers, start_workers
 from streamsvm.errors import InputError
 from streamsvm.train import TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem
@@ -85,6 +85,48 @@ def test_workers_are_as_asked_for_and_end_with_the_block(workers_import_tests: N
     gone, alive = psutil.wait_procs(started, timeout=10)
     assert gone
     assert not [process for process in alive if "spawn_main" in " ".join(process.cmdline())]
+
+
+def test_one_worker_of_each_host_compiles_before_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that compile the same function at once may crash: the second finds it in the cache."""
+    calls: list[list[str]] = []
+    run = client.run
+
+    def record(function: Any, workers: list[str]) -> Any:
+        calls.append(workers)
+        return run(function, workers=workers)
+
+    monkeypatch.setattr(client, "run", record)
+    ready = prepare_workers(client)
+    assert [worker.threads for worker in ready] == [1, 1]
+    assert [len(workers) for workers in calls] == [1, 1]
+    assert {address for workers in calls for address in workers} == set(client.scheduler_info(-1)["workers"])
+
+
+class TwoHosts:
+    """Stands in for a Client of three workers on one host and one on another."""
+
+    def __init__(self) -> None:
+        self.hosts = {"tcp://a:1": "a", "tcp://b:1": "b", "tcp://a:2": "a", "tcp://a:3": "a"}
+        self.calls: list[set[str]] = []
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        assert n_workers == -1, "all of them"
+        return {"workers": {address: {"host": host} for address, host in self.hosts.items()}}
+
+    def run(self, function: Any, workers: list[str]) -> dict[str, int]:
+        assert function is prepare_worker
+        self.calls.append(set(workers))
+        return dict.fromkeys(workers, len(workers))
+
+
+def test_hosts_compile_side_by_side() -> None:
+    client = TwoHosts()
+    assert len(prepare_workers(client)) == 4
+    first, then = client.calls
+    assert sorted(client.hosts[address] for address in first) == ["a", "b"]
+    assert first | then == set(client.hosts)
+    assert not first & then
 
 
 def test_training_on_the_cluster_of_others_gives_the_same_bits(dataset: Dataset) -> None:

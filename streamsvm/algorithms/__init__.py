@@ -1,0 +1,28 @@
+"""Solvers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streamsvm.algorithms.cutting_planes import make_cutting_planes
+from streamsvm.algorithms.decompositions import make_decomposition
+from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows
+from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
+from streamsvm.options import TrainOptions, check_numbers
+
+__all__ = ["FACTORIES", "Algorithm", "Report", "TakeRows", "make_algorithm"]
+
+FACTORIES: dict[str, Callable[[RowSource, TrainOptions], Algorithm]] = {
+    "cutting-plane": make_cutting_planes,
+    "smo": make_decomposition,
+    "irwls": make_decomposition,
+}
+
+
+def make_algorithm(source: RowSource, options: TrainOptions) -> Algorithm:
+    """Return the solver that was asked for, with its settings; InputError for what cannot be trained."""
+    if options.solver not in FACTORIES:
+        raise InputError(f"solver {options.solver!r}: choose from {', '.join(FACTORIES)}")
+    check_numbers(options)
+    return FACTORIES[options.solver](source, options)

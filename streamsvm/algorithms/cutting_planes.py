@@ -1,0 +1,85 @@
+"""Linear SVM by cutting planes, as `train` drives it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.algorithms.protocol import Report, TakeRows
+from streamsvm.data.source import RowSource
+from streamsvm.models import LinearModel
+from streamsvm.options import (
+    TrainOptions,
+    check_names,
+    compute_class_costs,
+    read_choice,
+    read_count,
+    read_positive,
+)
+from streamsvm.solvers import cutting_plane
+from streamsvm.solvers.cutting_plane import CUTS_A_PASS, CuttingPlane
+from streamsvm.solvers.protocol import Solver
+
+
+@dataclass(frozen=True)
+class CuttingPlanes:
+    """See Algorithm; solvers.cutting_plane."""
+
+    settings: CuttingPlane
+    name: ClassVar[str] = "cutting-plane"
+    state_type: ClassVar[type[cutting_plane.State]] = cutting_plane.State
+
+    def describe(self) -> dict[str, Any]:
+        """See Algorithm."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self.settings).items()}
+
+    def driver_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        return self.settings.driver_bytes(source.n_features)
+
+    def totals_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        return self.settings.totals_bytes(source.n_features)
+
+    def shared_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        return 16 * (source.n_features + 1)
+
+    def start_state(self, source: RowSource) -> cutting_plane.State:
+        """See Algorithm."""
+        return cutting_plane.start_state(source.n_features)
+
+    def solve(self, source: RowSource, state: cutting_plane.State) -> Solver:
+        """See Algorithm."""
+        return cutting_plane.solve(self.settings, source.n_features, state)
+
+    def make_model(self, source: RowSource, state: cutting_plane.State, take: TakeRows) -> LinearModel:  # noqa: ARG002
+        """See Algorithm."""
+        return LinearModel(
+            coef=state.best_w[:-1],
+            intercept=float(state.best_w[-1] * self.settings.bias_feature),
+            classes=np.asarray(source.classes),
+            scaling=source.scaling,
+            feature_names=source.feature_names,
+        )
+
+    def report(self, state: cutting_plane.State) -> Report:
+        """See Algorithm."""
+        return Report(state.objective, state.lower_bound, state.passes)
+
+
+def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlanes:
+    """Options: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts."""
+    check_names(options, ("acceleration", "epsilon", "intercept_scaling", "max_cuts"))
+    given = options.options
+    settings = CuttingPlane(
+        accelerated=read_choice(given, "acceleration", ("line-search", "none")) == "line-search",
+        class_costs=compute_class_costs(source, options),
+        tol=float(options.tol),
+        epsilon=read_positive(given, "epsilon"),
+        bias_feature=read_positive(given, "intercept_scaling") or 1.0,
+        max_cuts=read_count(given, "max_cuts", CUTS_A_PASS),
+    )
+    return CuttingPlanes(settings)

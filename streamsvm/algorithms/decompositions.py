@@ -1,0 +1,132 @@
+"""Kernel SVM by decomposition, SMO or IRWLS, as `train` drives it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from streamsvm.algorithms.protocol import Report, TakeRows
+from streamsvm.data.source import RowSource
+from streamsvm.engines.group import plan_groups
+from streamsvm.errors import InputError
+from streamsvm.machine import default_budget_bytes, default_threads
+from streamsvm.models import KernelModel
+from streamsvm.numeric.kernels import COLUMNS, TILE_ROWS, TILE_VALUES
+from streamsvm.options import TrainOptions, check_names, compute_class_costs, make_kernel, read_choice, read_count
+from streamsvm.solvers import decomposition
+from streamsvm.solvers.active_set import INNER_SOLVERS
+from streamsvm.solvers.decomposition import Decomposition
+from streamsvm.solvers.protocol import Solver
+from streamsvm.solvers.selection import RULES
+
+ROW_VECTORS = 24  # of 8 bytes a row at once: the state, the next one, and what chooses the active set
+ACTIVE_VECTORS = 16  # the same of an active row
+ACTIVE_COPIES = 3  # of the active rows, while they are taken
+LEAST_ACTIVE_ROWS = 2048
+ACTIVE_SHARE = 5  # one row in so many is active, where memory allows: measured on Adult, Web and ijcnn1
+BUDGET_SHARE = 4  # one part in so many of the budget for active rows, and one for their kernel columns
+
+
+@dataclass(frozen=True)
+class Decompositions:
+    """See Algorithm; solvers.decomposition."""
+
+    name: str
+    settings: Decomposition
+    state_type = decomposition.State
+
+    def describe(self) -> dict[str, Any]:
+        """See Algorithm."""
+        settings = asdict(self.settings)
+        settings["class_costs"] = list(self.settings.class_costs)
+        return {name: value for name, value in settings.items() if name not in ("threads", "pass_threads", "seed")}
+
+    def driver_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        settings = self.settings
+        active = min(source.n_rows, settings.resident_rows)
+        vectors = 8 * (ROW_VECTORS * source.n_rows + ACTIVE_VECTORS * active)
+        kernel_bytes = 8 * 4 * min(active, settings.working_rows) ** 2 + settings.threads * _tile_bytes(source)
+        return vectors + ACTIVE_COPIES * self.shared_bytes(source) + settings.cache_bytes + kernel_bytes
+
+    def totals_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        n_groups = len(plan_groups(source))
+        return 24 * source.n_rows // n_groups + self.settings.pass_threads * _tile_bytes(source)
+
+    def shared_bytes(self, source: RowSource) -> int:
+        """See Algorithm: as many rows as may be active."""
+        return int(min(source.n_rows, self.settings.resident_rows) * _row_bytes(source))
+
+    def start_state(self, source: RowSource) -> decomposition.State:
+        """See Algorithm."""
+        return decomposition.start_state(source.n_rows)
+
+    def solve(self, source: RowSource, state: decomposition.State) -> Solver:  # noqa: ARG002
+        """See Algorithm."""
+        return decomposition.solve(self.settings, state)
+
+    def make_model(self, source: RowSource, state: decomposition.State, take: TakeRows) -> KernelModel:
+        """See Algorithm."""
+        chosen = np.flatnonzero(state.alpha)
+        return KernelModel(
+            kernel=self.settings.kernel,
+            support_vectors=take(chosen).X,
+            dual_coef=state.alpha[chosen] * state.y[chosen],
+            intercept=state.bias,
+            classes=np.asarray(source.classes),
+            scaling=source.scaling,
+            feature_names=source.feature_names,
+        )
+
+    def report(self, state: decomposition.State) -> Report:
+        """See Algorithm."""
+        return Report(state.objective, state.lower_bound, state.passes, int(np.count_nonzero(state.alpha)))
+
+
+def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositions:
+    """Options: selection, inner (of irwls and smo alike: qp), working_rows, cache_bytes."""
+    check_names(options, ("selection", "inner", "working_rows", "cache_bytes"))
+    given, budget = options.options, options.memory_bytes or default_budget_bytes()
+    threads = options.threads or default_threads()
+    inner = read_choice(given, "inner", (options.solver, *(name for name in INNER_SOLVERS if name != options.solver)))
+    resident_rows = _count_active(source, options.resident_rows, budget)
+    settings = Decomposition(
+        class_costs=compute_class_costs(source, options),
+        kernel=make_kernel(source, options),
+        inner=inner,
+        selection=read_choice(given, "selection", RULES),
+        tol=float(options.tol),
+        working_rows=read_count(given, "working_rows", 2) or 1024,
+        resident_rows=resident_rows,
+        cache_bytes=read_count(given, "cache_bytes", 0) or min(budget // BUDGET_SHARE, 4 * resident_rows**2),
+        threads=threads,
+        pass_threads=max(1, threads // len(plan_groups(source))) if options.workers is None else 1,
+        seed=options.seed,
+    )
+    return Decompositions(options.solver, settings)
+
+
+def _count_active(source: RowSource, wanted: int | str | None, budget_bytes: int) -> int:
+    """Return how many rows may be active: as many as were asked for, or a fifth, or as many as fit."""
+    if wanted is None:
+        fit = budget_bytes // BUDGET_SHARE // int(ACTIVE_COPIES * _row_bytes(source) + 8 * ACTIVE_VECTORS)
+        return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
+    text = str(wanted)
+    number = text.removesuffix("%")
+    if not number.replace(".", "", 1).isdecimal():
+        raise InputError(f"resident rows {text!r}: a number of rows, or a share like 10%, is expected")
+    n_rows = round(source.n_rows * float(number) / 100) if text.endswith("%") else int(float(number))
+    if n_rows < 2:
+        raise InputError(f"resident rows {text!r}: at least two are needed")
+    return min(n_rows, source.n_rows)
+
+
+def _row_bytes(source: RowSource) -> float:
+    return max(1.0, source.nbytes / source.n_rows)
+
+
+def _tile_bytes(source: RowSource) -> int:
+    return 4 * (COLUMNS * TILE_ROWS + TILE_VALUES + source.n_features)

@@ -1,0 +1,61 @@
+"""What `train` needs of a solver: one adapter each, which knows the solver's settings, state and model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamsvm.data.source import RowSource
+from streamsvm.models import Model
+from streamsvm.numeric.rows import I64, Rows
+from streamsvm.solvers.protocol import Progress, Solver
+
+TakeRows = Callable[[I64], Rows]
+
+
+@dataclass(frozen=True)
+class Report(Progress):
+    """Where a state stands; n_support_vectors is None for solvers that have none."""
+
+    n_support_vectors: int | None = None
+
+
+class Algorithm(Protocol):
+    """A solver with its settings. A state is a dataclass of arrays and scalars: it is saved as it is.
+
+    `driver_bytes`, `totals_bytes` and `shared_bytes` are what engines.memory projects: memory of the solver itself, of
+    the totals of one task, and of what every task of a pass is sent.
+    """
+
+    @property
+    def name(self) -> str:
+        """What a user calls it."""
+
+    @property
+    def state_type(self) -> type[Any]:
+        """Class of its states."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return its settings, as JSON: those that a resumed run must share with the run before."""
+
+    def driver_bytes(self, source: RowSource) -> int:
+        """Memory that the solver needs where it runs."""
+
+    def totals_bytes(self, source: RowSource) -> int:
+        """Memory of one task's totals."""
+
+    def shared_bytes(self, source: RowSource) -> int:
+        """Memory of what all tasks of a pass are sent."""
+
+    def start_state(self, source: RowSource) -> Any:
+        """Return the state before the first pass."""
+
+    def solve(self, source: RowSource, state: Any) -> Solver:
+        """Go on from a state."""
+
+    def make_model(self, source: RowSource, state: Any, take: TakeRows) -> Model:
+        """Return the best model so far, its `info` empty; `take` gives rows of the source (support vectors)."""
+
+    def report(self, state: Any) -> Report:
+        """Return what is known of the best model so far, after one pass at least."""

@@ -1,0 +1,168 @@
+"""What a user may ask of a training, and the checks of it that do not depend on the solver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
+from streamsvm.numeric.kernels import KERNELS, Kernel, compute_squares
+from streamsvm.numeric.rows import F64, CsrRows
+
+ClassWeight = Mapping[Any, float] | str | None
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What to train and within which limits.
+
+    C: cost a row, as in LIBSVM and scikit-learn; tol: relative duality gap. class_weight: factors by label, or
+    "balanced" (see `compute_class_costs`). memory_bytes: for the whole resident memory of one process (None: half of
+    the machine's); threads: in this process, or per worker; workers: processes on this machine; scheduler: address of
+    a Dask cluster. kernel, gamma ("scale": 1 / (features * variance of all values), "auto": 1 / features, or a number),
+    degree, coef0: see numeric.kernels. resident_rows: rows in memory, or their share ("10%"). options: the solver's
+    own, by name (see `streamsvm.algorithms`).
+    """
+
+    C: float = 1.0
+    solver: str = "cutting-plane"
+    class_weight: ClassWeight = None
+    tol: float = 1e-3
+    memory_bytes: int | None = None
+    threads: int | None = None
+    workers: int | None = None
+    scheduler: str | None = None
+    max_passes: int | None = None
+    max_seconds: float | None = None
+    seed: int = 0
+    kernel: str = "linear"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+    resident_rows: int | str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_numbers(options: TrainOptions) -> None:
+    """InputError unless C and tol are positive and finite."""
+    for name, value in (("C", options.C), ("tol", options.tol)):
+        if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
+            raise InputError(f"{name} is {value!r}; it must be positive and finite")
+
+
+def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float, float]:
+    """Return C_i = C * class_weight of the two classes, before sample weights; InputError unless there are two.
+
+    "balanced" is n / (2 n_k): the classes weigh the same. n counts rows by their sample weights, so that a row of
+    weight 2 is worth two rows; so does scikit-learn's LinearSVC since 1.7, while its SVC counts the rows alone.
+    """
+    if source.classes is None:
+        raise InputError(f"{source.name}: no labels to learn from")
+    classes, weights = source.classes.tolist(), options.class_weight
+    if len(classes) != 2:
+        listed = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+        raise InputError(f"{source.name}: {len(classes)} class{'es' * (len(classes) != 1)} ({listed}); two are needed")
+    if weights == "balanced":
+        costs = options.C * _balance(source, classes)
+    elif weights is None or isinstance(weights, Mapping):
+        costs = options.C * _read_factors(weights or {}, classes)
+    else:
+        raise InputError(f"class_weight {weights!r}: give weights by label, or 'balanced'")
+    return float(costs[0]), float(costs[1])
+
+
+def _balance(source: RowSource, classes: list[Any]) -> F64:
+    """Return n / (2 n_k), n being sums of sample weights."""
+    sums = source.sum_weights()
+    assert sums is not None
+    if not sums.all():
+        label = classes[int(np.argmin(sums))]
+        raise InputError(f"class_weight 'balanced': the sample weights of class {label} are all zero")
+    factors: F64 = sums.sum() / (2.0 * sums)
+    return factors
+
+
+def _read_factors(weights: Mapping[Any, float], classes: list[Any]) -> F64:
+    """Return the factor of each class; labels are told apart as values or as texts."""
+    factors = np.ones(len(classes))
+    for label, weight in weights.items():
+        codes = [code for code, known in enumerate(classes) if known == label or str(known) == str(label)]
+        if not codes:
+            raise InputError(f"class_weight names {label!r}; the classes are {classes[0]} and {classes[1]}")
+        if not (np.isfinite(weight) and weight >= 0):
+            raise InputError(f"class_weight of {label} is {weight}; it must be finite and not negative")
+        factors[codes] = weight
+    return factors
+
+
+def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
+    """Return the kernel that was asked for; gamma "scale" reads the rows once. InputError for bad parameters."""
+    if options.kernel not in KERNELS:
+        raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(KERNELS)}")
+    gamma = options.gamma
+    if options.kernel == "linear":
+        gamma = 1.0
+    elif gamma == "auto":
+        gamma = 1.0 / source.n_features
+    elif gamma == "scale":
+        variance = _measure_variance(source)
+        gamma = 1.0 / (source.n_features * variance) if variance > 0 else 1.0
+    if not (isinstance(gamma, Real) and np.isfinite(gamma) and gamma > 0):
+        raise InputError(f"gamma is {options.gamma!r}; it must be positive and finite, or scale, or auto")
+    if not (isinstance(options.degree, Integral) and options.degree >= 1):
+        raise InputError(f"degree is {options.degree!r}; a whole number of at least 1 is expected")
+    if not (isinstance(options.coef0, Real) and np.isfinite(options.coef0)):
+        raise InputError(f"coef0 is {options.coef0!r}; it must be finite")
+    return Kernel(options.kernel, float(gamma), int(options.degree), float(options.coef0))
+
+
+def _measure_variance(source: RowSource) -> float:
+    """Return the variance of all values, zeros of sparse rows included."""
+    total, squares, count = 0.0, 0.0, source.n_rows * source.n_features
+    for index in range(source.n_chunks):
+        for rows in source.tiles(index):
+            values = rows.X.data if isinstance(rows.X, CsrRows) else rows.X
+            total += float(np.sum(values, dtype=np.float64))
+            squares += float(np.sum(compute_squares(rows.X), dtype=np.float64))
+    return squares / count - (total / count) ** 2
+
+
+def check_names(options: TrainOptions, known: tuple[str, ...]) -> None:
+    """InputError for an option that the solver does not have."""
+    unknown = sorted(set(options.options) - set(known))
+    if unknown:
+        raise InputError(f"option {unknown[0]!r} is unknown to {options.solver}; there are {', '.join(known)}")
+
+
+def read_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """Return one of the choices, the first where nothing is said."""
+    value = options.get(name, choices[0])
+    if value not in choices:
+        raise InputError(f"{name} {value!r}: choose from {', '.join(choices)}")
+    return value
+
+
+def read_positive(options: Mapping[str, str], name: str) -> float | None:
+    """Return a positive, finite number; None where nothing is said."""
+    if name not in options:
+        return None
+    try:
+        value = float(options[name])
+    except ValueError:
+        value = float("nan")
+    if not (np.isfinite(value) and value > 0):
+        raise InputError(f"option {name}={options[name]}: a positive number is expected")
+    return value
+
+
+def read_count(options: Mapping[str, str], name: str, least: int) -> int | None:
+    """Return a whole number of at least `least`; None where nothing is said."""
+    value = read_positive(options, name)
+    if value is not None and (value < least or value != int(value)):
+        raise InputError(f"option {name}={options[name]}: a whole number of at least {least} is expected")
+    return None if value is None else int(value)

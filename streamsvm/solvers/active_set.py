@@ -1,0 +1,115 @@
+"""The active set: rows held in memory, whose multipliers are improved by one working set after another.
+
+    repeat: choose a working set W by a rule from the rows' errors
+            improve a_W by an inner solver, K_WW by matrix product, the other multipliers fixed
+            f_i += sum over changed rows of (change of a_j y_j) k(x_i, x_j)      for the rows of the active set
+    until no pair of rows violates the KKT conditions by more than tol
+
+(Osuna's and Joachims' decomposition; Pérez-Cruz et al. 2000, section 2.) The linear kernel is folded into
+w = sum a_j y_j x_j: f = X w, no kernel values but K_WW. Columns of other kernels are kept in a cache of bounded size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel
+from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.rows import F32, F64, I64, Matrix, take_rows
+from streamsvm.numeric.working_set import WorkingSet
+from streamsvm.solvers.selection import choose_working_set, find_conditions
+
+INNER_SHARE = 0.1  # a working set is solved to this share of the violation it was chosen at
+InnerSolver = Callable[[WorkingSet, float], F64]
+INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_pairs}
+
+
+@dataclass
+class ActiveSet:
+    """Rows in memory. X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows: (m,) numbers in the dataset."""
+
+    X: Matrix
+    y: F64
+    costs: F64
+    alpha: F64
+    f: F64
+    rows: I64
+
+
+@dataclass
+class ColumnCache:
+    """Kernel columns of rows of the active set, (slots, m) float32; the oldest is given up first."""
+
+    columns: F32
+    slot: I64
+    owner: I64
+    next: int = 0
+
+    @classmethod
+    def of_size(cls, n_rows: int, limit_bytes: int) -> ColumnCache:
+        """Make room for as many columns of n_rows as fit."""
+        n_slots = min(n_rows, limit_bytes // max(1, 4 * n_rows))
+        return cls(np.empty((n_slots, n_rows), np.float32), np.full(n_rows, -1), np.full(n_slots, -1))
+
+    def assign(self, rows: I64) -> I64:
+        """Give slots to rows that have none, no more rows than there are slots; return the slots."""
+        slots = (self.next + np.arange(len(rows))) % len(self.owner)
+        self.next = int(slots[-1] + 1)
+        gone = self.owner[slots]
+        self.slot[gone[gone >= 0]] = -1
+        self.owner[slots], self.slot[rows] = rows, slots
+        return slots
+
+
+@dataclass
+class Rounds:
+    """How an active set is improved, and what it needs on the way."""
+
+    kernel: Kernel
+    inner: str
+    rule: str
+    size: int
+    threads: int
+    rng: np.random.Generator
+    before: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> None:
+    """Carry out rounds, `limit` at most, until the violation is at most tol; alpha and f change in place."""
+    solve = INNER_SOLVERS[rounds.inner]
+    for _ in range(limit):
+        conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
+        if conditions.violation <= tol:
+            return
+        chosen = choose_working_set(
+            rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol, rounds.rng
+        )
+        rounds.before = chosen
+        X = take_rows(active.X, chosen)
+        problem = WorkingSet(
+            compute_kernel(rounds.kernel, X, rounds.threads), active.y[chosen], active.alpha[chosen],
+            active.f[chosen], active.costs[chosen],
+        )  # fmt: skip
+        moved = solve(problem, max(tol / 2, INNER_SHARE * conditions.violation))
+        changed = np.flatnonzero(moved != problem.alpha)
+        coef = (moved - problem.alpha)[changed] * problem.y[changed]
+        active.alpha[chosen] = moved
+        _update_sums(active, rounds, cache, chosen[changed], coef)
+
+
+def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:
+    """f_i += sum_c coef_c k(x_i, x_c), from the cache where a column is there."""
+    slots = cache.slot[changed]
+    known = slots >= 0
+    add_chosen_columns(cache.columns, slots[known], coef[known], active.f, rounds.threads)
+    new, new_coef = changed[~known], coef[~known]
+    kept = len(new) if rounds.kernel.name != "linear" else 0
+    kept = min(kept, len(cache.owner))
+    for part in (slice(kept, None), slice(kept)):  # those that find no room, then those that are kept
+        if len(new[part]):
+            into = (cache.columns, cache.assign(new[part])) if part.start is None else None
+            X = take_rows(active.X, new[part])
+            add_kernel_sums(rounds.kernel, active.X, X, new_coef[part], active.f, rounds.threads, into)

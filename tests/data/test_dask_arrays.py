@@ -1,0 +1,90 @@
+"""Dask arrays and frames as sources."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from streamsvm.data.arrays import read_arrays
+from tests.data.pieces import fault, together
+
+
+def test_dask_forms() -> None:
+    """Unknown, empty and sparse chunks, chunks of columns; vectors in other chunks, or in memory."""
+    X = np.arange(60.0).reshape(20, 3)
+    y = np.where(X[:, 0] > 20, "u", "v")
+    keep = X[:, 0] % 2 == 0
+    chunked, flags = da.from_array(X, chunks=(3, 2)), da.from_array(keep, chunks=20)
+    unknown = chunked[flags]
+    assert np.isnan(unknown.shape[0])
+    frame = dd.from_pandas(pd.DataFrame(X, columns=["a", "b", "c"]), npartitions=4)
+    forms = [
+        (unknown, y[keep]),
+        (unknown, da.from_array(y, chunks=7)[flags]),
+        (X[keep], da.from_array(y, chunks=7)[flags]),
+        (unknown.rechunk({1: -1}).map_blocks(sp.csr_matrix), y[keep]),
+        (unknown.rechunk({1: -1}).map_blocks(sp.csc_array), pd.Series(y[keep])),
+        (frame[frame["a"] % 2 == 0], y[keep]),
+        (da.concatenate([chunked[:0], chunked[flags]], allow_unknown_chunksizes=True), y[keep].tolist()),
+    ]
+    for form, labels in forms:
+        read = together(read_arrays(form, labels, piece_bytes=48))
+        assert np.array_equal(read["X"], X[keep])
+        assert np.array_equal(read["labels"], y[keep])
+    for n, message in ((9, "y: has fewer rows than X"), (11, "y: has more rows than X")):
+        assert fault(read_arrays(unknown, y[:n])) == message
+    known = (da.from_array(y[:19], chunks=7), "y: 19 rows, but X has 20")
+    assert fault(read_arrays(chunked, known[0])) == known[1]
+    kinds = da.from_array(np.array([1, 2, 3, "u"], object), chunks=2)
+    message = "y: row 4 (counted from 1): labels were numbers so far, this is text: u"
+    assert fault(read_arrays(da.ones((4, 1), chunks=2), kinds)) == message
+    assert together(read_arrays(da.ones((4, 1), chunks=2), kinds[::-1]))["labels"].tolist() == [
+        "u",
+        "3",
+        "2",
+        "1",
+    ]
+
+
+@pytest.mark.parametrize("form", ["array", "frame", "sparse"])
+def test_dask_is_never_computed_whole(form: str) -> None:
+    """Every chunk is made once, one at a time, and let go before the next is made."""
+    alive: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+    made: list[int] = []
+
+    class Chunk(np.ndarray[Any, Any]):
+        """An array whose life is watched."""
+
+    def make(i: int) -> Any:
+        assert not alive, "the chunk before is still there"
+        assert threading.current_thread() is threading.main_thread()
+        made.append(i)
+        X = Chunk((100, 4))
+        X[:] = i + 1
+        chunk = sp.csr_array(X) if form == "sparse" else X
+        alive[i] = chunk
+        return pd.DataFrame(X, copy=False) if form == "frame" else chunk
+
+    delayed: Any = dask.delayed(make, pure=True)
+    tasks = [delayed(i) for i in range(8)]
+    meta = {"array": np.ones((0, 4)), "sparse": sp.csr_array((0, 4))}.get(form)
+    if form == "frame":
+        X = dd.from_delayed(tasks, meta=pd.DataFrame(np.ones((0, 4))), verify_meta=False)
+    else:
+        X = da.concatenate([da.from_delayed(task, (100, 4), meta=meta) for task in tasks])
+    pieces = 0
+    for rows in read_arrays(X, np.repeat(np.arange(8) + 1, 100), piece_bytes=40 * 4 * 8):
+        assert rows.labels is not None
+        assert set(np.asarray(rows.X.sum(axis=1)).tolist()) == {4 * float(rows.labels[0])}
+        pieces += 1
+    assert made == list(range(8))
+    assert pieces == 8 * 3

@@ -1,0 +1,83 @@
+"""The QP library on a working set, and the working set's own arithmetic."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamsvm.errors import InputError
+from streamsvm.numeric import working_set_qp
+from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.working_set_qp import solve_by_qp
+from tests.numeric.working_sets import Drawn, assert_solved, make_problem, measure, working_sets
+
+
+@settings(deadline=None, max_examples=150)
+@given(working_sets())
+def test_answer_is_feasible_no_worse_and_within_tol(drawn: Drawn) -> None:
+    assert_solved(drawn.problem, solve_by_qp(drawn.problem, 1e-3), 1e-3)
+
+
+@settings(deadline=None, max_examples=80)
+@given(working_sets(spread=False).filter(lambda drawn: drawn.definite))
+def test_objective_is_that_of_pair_steps(drawn: Drawn) -> None:
+    value, other = (drawn.problem.objective(solve(drawn.problem, 1e-6)) for solve in (solve_by_qp, solve_by_pairs))
+    assert value == pytest.approx(other, rel=1e-6, abs=1e-7 * drawn.problem.costs.sum())
+
+
+@pytest.mark.parametrize("C", [1e-2, 1.0, 1e2, 1e4])
+def test_the_library_alone_reaches_the_optimum(C: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem(5, 150, C)
+    best = problem.objective(solve_by_pairs(problem, 1e-6))
+    monkeypatch.setattr(working_set_qp, "solve_by_pairs", lambda problem, _tol: problem.alpha)
+    alpha = solve_by_qp(problem, 1e-3)
+    assert_solved(problem, alpha, 1e-3)
+    assert problem.objective(alpha) == pytest.approx(best, rel=1e-6)
+
+
+def test_indefinite_kernel_falls_from_any_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem(6, 60, 10.0, "sigmoid")
+    begun = problem.moved_to(solve_by_pairs(problem, 1e-3, max_steps=20))
+    monkeypatch.setattr(working_set_qp, "solve_by_pairs", lambda problem, _tol: problem.alpha)
+    assert measure(begun, solve_by_qp(begun, 1e-3))[0] < 0
+
+
+def test_missing_library_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "piqp", None)
+    with pytest.raises(InputError, match=r"install streamsvm\[qp\]"):
+        solve_by_qp(make_problem(7, 10, 1.0), 1e-3)
+
+
+@settings(deadline=None, max_examples=40)
+@given(working_sets())
+def test_equal_input_gives_equal_bits(drawn: Drawn) -> None:
+    one, other = (solve_by_qp(drawn.problem, 1e-4) for _ in range(2))
+    assert one.tobytes() == other.tobytes()
+
+
+@settings(deadline=None, max_examples=100)
+@given(working_sets(), st.integers(0, 2**32))
+def test_violation_and_objective_are_those_of_the_definitions(drawn: Drawn, seed: int) -> None:
+    problem = drawn.problem
+    alpha = problem.costs * np.clip(1.5 * np.random.default_rng(seed).random(len(problem.y)) - 0.25, 0, 1)
+    value, violation = measure(problem, alpha)
+    size = problem.costs.sum() * (1 + np.abs(problem.f).max() + np.abs(problem.K).max() * problem.costs.sum())
+    assert problem.objective(alpha) == pytest.approx(value, abs=1e-12 * size)
+    assert problem.moved_to(alpha).violation() == pytest.approx(violation, rel=1e-9, abs=1e-12 * size)
+
+
+@settings(deadline=None, max_examples=100)
+@given(working_sets(), st.integers(0, 2**32), st.floats(1e-12, 2.0))
+def test_repair_is_feasible_and_keeps_rows_on_bounds(drawn: Drawn, seed: int, size: float) -> None:
+    problem = drawn.problem
+    noise = size * np.random.default_rng(seed).normal(size=len(problem.y))
+    target = problem.alpha + noise * problem.costs * (problem.alpha > 0) * (problem.alpha < problem.costs)
+    repaired = problem.repair(target)
+    assert np.all((repaired >= 0) & (repaired <= problem.costs))
+    assert abs(np.sum(problem.y * (repaired - problem.alpha))) <= 1e-13 * problem.costs.sum()
+    if size < 1e-9:
+        np.testing.assert_array_equal(repaired[problem.alpha == 0], 0.0)

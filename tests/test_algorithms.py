@@ -1,0 +1,137 @@
+"""Algorithms: what each solver owes to `train`, and that `train` knows no more of a solver than that."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import algorithms
+from streamsvm.algorithms import FACTORIES, Report, TakeRows, make_algorithm
+from streamsvm.data.source import RowSource
+from streamsvm.engines.protocol import answer
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.models import LinearModel
+from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.run import RunFolder
+from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
+from streamsvm.train import Event, Result, TrainOptions, train
+from tests.conftest import make_problem
+
+
+def drive(name: str, source: RowSource, state: Any, n_steps: int) -> Any:
+    """The state after so many steps."""
+    solver, engine = make_algorithm(source, TrainOptions(solver=name)).solve(source, state), SerialEngine(source)
+    request = next(solver)
+    for _ in range(n_steps):
+        while not isinstance(request, Step):
+            request = solver.send(answer(engine, request))
+        state, request = request.state, solver.send(None)
+    return state
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_what_a_solver_owes(name: str, tmp_path: Path) -> None:
+    """A state that is saved as it is, gone on from to the same bits; a report; a model; bytes; settings as JSON."""
+    source = make_problem(1).in_memory()
+    algorithm = make_algorithm(source, TrainOptions(solver=name))
+    assert algorithm.name == name
+    assert json.loads(json.dumps(algorithm.describe())) == algorithm.describe() != {}
+    assert algorithm.totals_bytes(source) > 0
+    assert algorithm.driver_bytes(source) > 0
+    state = drive(name, source, algorithm.start_state(source), 3)
+    assert type(state) is algorithm.state_type
+    settings = {"solver": name}
+    run = RunFolder(tmp_path / "run", settings, resume=False)
+    run.begin(algorithm.state_type)
+    run.save(state, 0, "", 0.0, now=True)
+    saved = RunFolder(tmp_path / "run", settings, resume=True).begin(algorithm.state_type)
+    assert saved is not None
+    ends = [drive(name, source, start, 2) for start in (state, saved.state)]
+    models = [algorithm.make_model(source, end, source.take) for end in ends]
+    assert models[0].to_bytes() == models[1].to_bytes()
+    reports = [algorithm.report(each) for each in (state, *ends)]
+    assert reports[1] == reports[2] != reports[0]
+    assert 0 < reports[1].objective <= reports[0].objective < np.inf
+    assert reports[1].passes > reports[0].passes > 0
+
+
+@dataclass
+class Averages:
+    """State of the toy below."""
+
+    passes: int = 0
+    sums: F64 = field(default_factory=lambda: np.zeros(0))
+    chosen: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+class ToySolver:
+    """Stands in for kernel solvers: proves nothing, and its model is made of rows of the data. (Two rows, in fact.)"""
+
+    name, state_type = "toy", Averages
+
+    def describe(self) -> dict[str, Any]:
+        return {"toys": 2}
+
+    def driver_bytes(self, source: RowSource) -> int:
+        return 3_000_000
+
+    def totals_bytes(self, source: RowSource) -> int:
+        return 8 * source.n_features
+
+    def start_state(self, source: RowSource) -> Averages:
+        return Averages()
+
+    def solve(self, source: RowSource, state: Averages) -> Solver:
+        while True:
+            totals = yield Scan(FewSums, add_rows, combine_sums)
+            state = Averages(state.passes + 1, totals.sums, np.array([1, 0]))
+            yield Step(state, Progress(7.5, None, state.passes), "converged" if state.passes == 4 else None)
+
+    def make_model(self, source: RowSource, state: Averages, take: TakeRows) -> LinearModel:
+        rows = take(state.chosen)
+        return LinearModel(np.asarray(rows.X, np.float64)[0] + state.sums, 0.0, np.asarray(source.classes))
+
+    def report(self, state: Averages) -> Report:
+        return Report(7.5, None, state.passes, len(state.chosen))
+
+
+class FewSums:
+    def __init__(self) -> None:
+        self.sums: F64 = np.zeros(6)
+
+
+def add_rows(totals: FewSums, rows: Rows) -> None:
+    totals.sums += np.asarray(rows.X).sum(axis=0, dtype=np.float64)
+
+
+def combine_sums(left: FewSums, right: FewSums) -> FewSums:
+    both = FewSums()
+    both.sums = left.sums + right.sums
+    return both
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> TrainOptions:
+    monkeypatch.setitem(algorithms.FACTORIES, "toy", lambda source, options: ToySolver())
+    return TrainOptions(solver="toy", threads=2)
+
+
+def test_train_drives_whatever_solver_there_is(toy: TrainOptions, tmp_path: Path) -> None:
+    """Without a lower bound, with support vectors, stopped and resumed; its memory is planned for."""
+    problem, events = make_problem(1), list[Event]()
+    dataset = problem.store(tmp_path / "rows", chunk_bytes=700)
+    stopped = train(dataset, TrainOptions(solver="toy", max_passes=3), tmp_path / "run", listener=events.append)
+    assert (stopped.status, stopped.passes) == ("pass_limit", 3)
+    assert events[0].plan.parts["solver"] >= 3_000_000
+    result: Result = train(dataset, toy, tmp_path / "run", resume=True)
+    assert (result.status, result.solver, result.passes, result.steps) == ("converged", "toy", 4, 4)
+    assert (result.objective, result.lower_bound, result.relative_gap) == (7.5, None, None)
+    assert json.loads(json.dumps(result.as_json()))["n_support_vectors"] == 2
+    np.testing.assert_allclose(result.model.coef, problem.X[1] + problem.X.sum(axis=0, dtype=float), rtol=1e-6)
+    assert {"solver": "toy", "status": "converged", "lower_bound": None}.items() <= result.model.info.items()
+    assert json.loads((tmp_path / "run" / "settings.json").read_text())["toys"] == 2
