@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ ROW_VECTORS = 24  # of 8 bytes a row at once: the state, the next one, and what 
 ACTIVE_VECTORS = 16  # the same of an active row
 ACTIVE_COPIES = 3  # of the active rows, while they are taken
 LEAST_ACTIVE_ROWS = 2048
+INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # an entry of K_WW, and of its copies
+WORKING_ROWS = {"smo": 1024, "irwls": 128, "qp": 128}  # IRWLS and QP factor matrices of that size
 ACTIVE_SHARE = 5  # one row in so many is active, where memory allows: measured on Adult, Web and ijcnn1
 BUDGET_SHARE = 4  # one part in so many of the budget for active rows, and one for their kernel columns
 
@@ -48,7 +51,8 @@ class Decompositions:
         settings = self.settings
         active = min(source.n_rows, settings.resident_rows)
         vectors = 8 * (ROW_VECTORS * source.n_rows + ACTIVE_VECTORS * active)
-        kernel_bytes = 8 * 4 * min(active, settings.working_rows) ** 2 + settings.threads * _tile_bytes(source)
+        working = active if settings.selection == "chunking" else min(active, settings.working_rows)
+        kernel_bytes = INNER_BYTES[settings.inner] * working**2 + settings.threads * _tile_bytes(source)
         return vectors + ACTIVE_COPIES * self.shared_bytes(source) + settings.cache_bytes + kernel_bytes
 
     def totals_bytes(self, source: RowSource) -> int:
@@ -92,14 +96,18 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
     given, budget = options.options, options.memory_bytes or default_budget_bytes()
     threads = options.threads or default_threads()
     inner = read_choice(given, "inner", (options.solver, *(name for name in INNER_SOLVERS if name != options.solver)))
-    resident_rows = _count_active(source, options.resident_rows, budget)
+    selection = read_choice(given, "selection", RULES)
+    wanted = source.n_rows if selection == "platt" else options.resident_rows  # he has all rows in memory
+    resident_rows = _count_active(source, wanted, budget)
+    if selection == "chunking":  # its working set may be the whole active set
+        resident_rows = min(resident_rows, math.isqrt(budget // BUDGET_SHARE // INNER_BYTES[inner]))
     settings = Decomposition(
         class_costs=compute_class_costs(source, options),
         kernel=make_kernel(source, options),
         inner=inner,
-        selection=read_choice(given, "selection", RULES),
+        selection=selection,
         tol=float(options.tol),
-        working_rows=read_count(given, "working_rows", 2) or 1024,
+        working_rows=read_count(given, "working_rows", 2) or WORKING_ROWS[inner],
         resident_rows=resident_rows,
         cache_bytes=read_count(given, "cache_bytes", 0) or min(budget // BUDGET_SHARE, 4 * resident_rows**2),
         threads=threads,

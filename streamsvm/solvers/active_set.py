@@ -18,13 +18,16 @@ import numpy as np
 
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel
 from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.platt import solve_by_platt
+from streamsvm.numeric.reweighting import solve_by_reweighting
 from streamsvm.numeric.rows import F32, F64, I64, Matrix, take_rows
 from streamsvm.numeric.working_set import WorkingSet
+from streamsvm.numeric.working_set_qp import solve_by_qp
 from streamsvm.solvers.selection import choose_working_set, find_conditions
 
 INNER_SHARE = 0.1  # a working set is solved to this share of the violation it was chosen at
 InnerSolver = Callable[[WorkingSet, float], F64]
-INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_pairs}
+INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
 
 
 @dataclass
@@ -79,6 +82,9 @@ class Rounds:
 
 def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> None:
     """Carry out rounds, `limit` at most, until the violation is at most tol; alpha and f change in place."""
+    if rounds.rule == "platt":
+        _improve_by_platt(active, rounds, cache, tol)
+        return
     solve = INNER_SOLVERS[rounds.inner]
     for _ in range(limit):
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
@@ -98,6 +104,16 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
         coef = (moved - problem.alpha)[changed] * problem.y[changed]
         active.alpha[chosen] = moved
         _update_sums(active, rounds, cache, chosen[changed], coef)
+
+
+def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> None:
+    """Platt's two loops over the whole active set, which holds all rows: no other multiplier has a share in f."""
+    seed, cache_bytes = int(rounds.rng.integers(1 << 31)), cache.columns.nbytes
+    found = solve_by_platt(active.X, active.y, active.costs, rounds.kernel, active.alpha, tol, cache_bytes, seed)
+    changed = np.flatnonzero(found.alpha != active.alpha)
+    coef = (found.alpha - active.alpha)[changed] * active.y[changed]
+    active.alpha[:] = found.alpha
+    add_kernel_sums(rounds.kernel, active.X, take_rows(active.X, changed), coef, active.f, rounds.threads)
 
 
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:

@@ -54,9 +54,10 @@ def choose_working_set(
     rule: str, conditions: Conditions, alpha: F64, costs: F64, before: I64, size: int, tol: float,
     rng: np.random.Generator,
 ) -> I64:  # fmt: skip
-    """Choose rows by a rule of RULES but "platt"; ascending row numbers, no more than `size`.
+    """Choose rows by a rule of RULES but "platt", which needs no working set; each row once.
 
-    before: the working set of the last round, the rows that joined it first in front.
+    No more than `size`, except by "chunking" (Vapnik): all free multipliers, and the `size` worst violators; those at
+    their bounds can do without. before: the working set of the last round, the rows that joined it first in front.
     """
     match rule:
         case "second-order":
@@ -64,9 +65,8 @@ def choose_working_set(
         case "largest":
             return _pick_sides(conditions, size)
         case "chunking":
-            support = np.flatnonzero((alpha > 0) & (alpha < costs))[:size]
-            worst = _pick_sides(conditions, size)
-            return _fill(support, worst, size)
+            free = np.flatnonzero((alpha > 0) & (alpha < costs))
+            return _fill(free, _pick_sides(conditions, size), len(alpha))
     return choose_candidates(rule, conditions, alpha, costs, size, tol, rng)
 
 
@@ -87,7 +87,7 @@ def _pick_sides(conditions: Conditions, size: int) -> I64:
     for side, rows in enumerate(sides):
         turns[: len(rows), side] = rows
     picked = turns.ravel()
-    return picked[picked >= 0]
+    return _fill(picked[picked >= 0], picked[:0], size)
 
 
 def _largest(values: F64, k: int) -> I64:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.errors import InputError
-from streamsvm.numeric import working_set_qp
+from streamsvm.numeric import reweighting, working_set_qp
 from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.reweighting import solve_by_reweighting
+from streamsvm.numeric.working_set import WorkingSet
 from streamsvm.numeric.working_set_qp import solve_by_qp
-from tests.numeric.working_sets import Drawn, assert_solved, make_problem, measure, working_sets
+from tests.numeric.working_sets import Drawn, assert_solved, make_problem, measure, rounding_of_errors, working_sets
+
+Solve = Callable[[WorkingSet, float], npt.NDArray[np.float64]]
 
 
 @settings(deadline=None, max_examples=150)
@@ -44,6 +51,31 @@ def test_indefinite_kernel_falls_from_any_start(monkeypatch: pytest.MonkeyPatch)
     begun = problem.moved_to(solve_by_pairs(problem, 1e-3, max_steps=20))
     monkeypatch.setattr(working_set_qp, "solve_by_pairs", lambda problem, _tol: problem.alpha)
     assert measure(begun, solve_by_qp(begun, 1e-3))[0] < 0
+
+
+@pytest.mark.parametrize(
+    ("module", "solve", "inner"),
+    [(reweighting, solve_by_reweighting, "_reweight"), (working_set_qp, solve_by_qp, "_solve_with_piqp")],
+)
+def test_inner_answer_that_is_worse_than_the_start_is_not_taken(
+    module: ModuleType, solve: Solve, inner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = make_problem(8, 60, 10.0)
+    begun = begun.moved_to(solve_by_pairs(begun, 1e-3, max_steps=60))
+    monkeypatch.setattr(module, "solve_by_pairs", lambda problem, _tol: problem.alpha)
+    monkeypatch.setattr(module, inner, lambda problem, _tol: problem.costs)
+    assert measure(begun, begun.repair(begun.costs))[0] > 0
+    assert measure(begun, solve(begun, 1e-6))[0] <= 1e-9
+
+
+@settings(deadline=None, max_examples=100)
+@given(working_sets(), st.integers(0, 2**32))
+def test_no_point_of_the_segment_is_better_than_the_best(drawn: Drawn, seed: int) -> None:
+    problem = drawn.problem
+    target = problem.repair(problem.costs * np.random.default_rng(seed).random(len(problem.y)))
+    grid = [measure(problem, problem.alpha + share * (target - problem.alpha))[0] for share in np.linspace(0, 1, 21)]
+    best = measure(problem, problem.best_towards(target))[0]
+    assert best <= min(grid) + 1e-6 * np.abs(grid).max() + rounding_of_errors(problem) * problem.costs.sum()
 
 
 def test_missing_library_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
