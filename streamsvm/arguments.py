@@ -10,12 +10,12 @@ from typing import Any
 import streamsvm
 from streamsvm.errors import InputError
 
-CHOICES = {  # of `train`; the first of each is built
+CHOICES = {  # of `train`
     "solver": ("cutting-plane", "smo", "irwls", "budgeted-sgd", "interior-point"),
     "task": ("classify", "rank", "roc-area"),
     "kernel": ("linear", "rbf", "poly", "sigmoid"),
 }
-UNBUILT = ("resident_rows", "gamma", "degree", "coef0")  # of `train`: known by name, and refused
+UNBUILT = {"solver": ("budgeted-sgd", "interior-point"), "task": ("rank", "roc-area")}  # known by name, and refused
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -69,9 +69,15 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
     for name, choices in CHOICES.items():
         train.add_argument(f"--{name}", default=choices[0], choices=choices)
-    train.add_argument("--gamma", metavar="scale|auto|VALUE", help="of the kernels rbf, poly and sigmoid")
-    train.add_argument("--degree", type=_count, help="of the kernel poly")
-    train.add_argument("--coef0", type=float, help="of the kernels poly and sigmoid")
+    train.add_argument(
+        "--gamma",
+        metavar="scale|auto|VALUE",
+        type=parse_gamma,
+        default="scale",
+        help="of the kernels rbf, poly and sigmoid",
+    )
+    train.add_argument("--degree", type=_count, default=3, help="of the kernel poly")
+    train.add_argument("--coef0", type=float, default=0.0, help="of the kernels poly and sigmoid")
     train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
     train.add_argument("--class-weight", metavar="balanced|a=2,b=1")
     train.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
@@ -85,7 +91,10 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--max-passes", type=_count)
     train.add_argument("--max-seconds", type=float)
     train.add_argument("--resume", action="store_true", help="go on from the run's checkpoint")
-    solver_options = "acceleration=line-search|none, epsilon, intercept_scaling, max_cuts"
+    solver_options = (
+        "of cutting-plane: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts; of smo and irwls: "
+        "selection=second-order|largest|smallest|random|chunking|platt, inner=smo|irwls|qp, working_rows, cache_bytes"
+    )
     train.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=solver_options)
     train.add_argument("--json", action="store_true")
 
@@ -123,6 +132,11 @@ def parse_count(name: str, text: str | int) -> int:
     if not str(text).isdecimal() or int(text) < 1:
         raise InputError(f"{name} is {text!r}; a whole number of at least 1 is expected")
     return int(text)
+
+
+def parse_gamma(text: str) -> float | str:
+    """Return a number, "scale" or "auto"."""
+    return text if text in ("scale", "auto") else float(text)
 
 
 def parse_shuffle(text: str) -> int | None:

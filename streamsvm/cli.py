@@ -148,12 +148,9 @@ def _train(options: argparse.Namespace) -> int:
     from streamsvm.progress import Display, Line
     from streamsvm.train import train
 
-    for name, (built, *_) in CHOICES.items():
-        if (value := getattr(options, name)) != built:
-            raise InputError(f"--{name} {value} is not built yet; use {built}")
-    for name in UNBUILT:
-        if getattr(options, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} is not built yet; leave it out")
+    for name, unbuilt in UNBUILT.items():
+        if (value := getattr(options, name)) in unbuilt:
+            raise InputError(f"--{name} {value} is not built yet; use {CHOICES[name][0]}")
     workers = default_threads() if options.workers == "auto" else options.workers
     train_options = TrainOptions(
         C=options.C,
@@ -167,6 +164,11 @@ def _train(options: argparse.Namespace) -> int:
         max_passes=options.max_passes,
         max_seconds=options.max_seconds,
         seed=options.seed,
+        kernel=options.kernel,
+        gamma=options.gamma,
+        degree=options.degree,
+        coef0=options.coef0,
+        resident_rows=options.resident_rows,
         options=parse_options(options.option),
     )
     dataset = open_dataset(options.data, options.label)

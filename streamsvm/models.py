@@ -63,6 +63,11 @@ class LinearModel(_SavedModel):
     feature_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def n_features(self) -> int:
+        """Features of the training rows."""
+        return len(self.coef)
+
     def scorer(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
         """Return what computes f for rows of so many features that were scaled like that (None: raw)."""
         w, b = self.weights(n_features, scaling, sparse)
@@ -110,6 +115,11 @@ class KernelModel(_SavedModel):
     scaling: Scaling | None = None
     feature_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_features(self) -> int:
+        """Features of the training rows."""
+        return int(self.support_vectors.shape[1])
 
     def scorer(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
         """See LinearModel; the scores are sums over the support vectors."""

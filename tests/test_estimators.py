@@ -21,7 +21,7 @@ from sklearn.svm import LinearSVC as Liblinear
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 import streamsvm
-from streamsvm import LinearSVC
+from streamsvm import SVC, LinearSVC
 from streamsvm.engines.protocol import answer
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.models import LinearModel
@@ -32,8 +32,8 @@ X, Y = PROBLEM.dense().astype(np.float32), PROBLEM.y
 SKIPPED_CHECKS = {"check_array_api_input"}  # it asks for an environment variable; we take NumPy's arrays only
 
 
-@parametrize_with_checks([LinearSVC()])  # type: ignore[untyped-decorator]
-def test_scikit_learn_checks(estimator: LinearSVC, check: Any) -> None:
+@parametrize_with_checks([LinearSVC(), SVC()])  # type: ignore[untyped-decorator]
+def test_scikit_learn_checks(estimator: LinearSVC | SVC, check: Any) -> None:
     try:
         check(estimator)
     except unittest.SkipTest:
@@ -42,7 +42,8 @@ def test_scikit_learn_checks(estimator: LinearSVC, check: Any) -> None:
 
 
 def test_scikit_learn_checks_are_many() -> None:
-    assert len(list(estimator_checks_generator(LinearSVC()))) >= 60
+    for estimator in (LinearSVC(), SVC()):
+        assert len(list(estimator_checks_generator(estimator))) >= 60
 
 
 def solve_by_liblinear(problem: Problem, costs: Any) -> float:
@@ -287,7 +288,7 @@ def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
         ({"n_jobs": -2}, "n_jobs is -2"),
         ({"acceleration": "warp"}, "choose from line-search, none"),
         ({"epsilon": -1}, "option epsilon=-1"),
-        ({"resident_rows": 10}, "resident_rows is not built yet"),
+        ({"resident_rows": 10}, "resident rows are not built yet"),
     ],
 )
 def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
@@ -299,5 +300,5 @@ def test_rows_in_memory_are_not_copied_whole(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*_: Any, **__: Any) -> NoReturn:
         pytest.fail("rows were written to disk")
 
-    monkeypatch.setattr("streamsvm.estimators.ingest", refuse)
+    monkeypatch.setattr("streamsvm.estimators.inputs.ingest", refuse)
     LinearSVC().fit(X, Y)

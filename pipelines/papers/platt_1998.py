@@ -256,10 +256,12 @@ def draw(measured: dict[str, Measured], file: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
+    colors: dict[str, str] = {}
     for name, one in measured.items():
         exponent = one.fit_exponent()
         label = name if exponent is None else f"{name}: {exponent:.1f}"
-        axes.loglog(one.sizes, one.seconds, "o--" if name.endswith("D") else "o-", label=label)
+        color = colors.setdefault(name.removesuffix("D"), f"C{len(colors)}")  # dense and sparse alike, but for the line
+        axes.loglog(one.sizes, one.seconds, "o--" if name.endswith("D") else "o-", color=color, label=label)
     axes.set(xlabel="rows", ylabel="CPU seconds", title="Platt's SMO: time against rows, and exponents")
     axes.legend()
     figure.savefig(file, dpi=120)

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
 from streamsvm.models import LinearModel
 from streamsvm.options import (
     TrainOptions,
@@ -73,6 +74,10 @@ class CuttingPlanes:
 def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlanes:
     """Options: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts."""
     check_names(options, ("acceleration", "epsilon", "intercept_scaling", "max_cuts"))
+    if options.kernel != "linear":
+        raise InputError(f"kernel {options.kernel}: cutting planes are for the linear one; use the solver smo")
+    if options.resident_rows is not None:
+        raise InputError("resident rows are not built yet for cutting planes; leave them out")
     given = options.options
     settings = CuttingPlane(
         accelerated=read_choice(given, "acceleration", ("line-search", "none")) == "line-search",

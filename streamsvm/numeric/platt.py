@@ -38,13 +38,14 @@ from streamsvm.numeric.rows import F64, I64, Matrix
 
 FLAT = 1e-12  # curvature below this share of k11 + k22 is rounding
 ROUNDING = 1e-15  # multipliers this close to a bound, as a share of the pair's sum, are on it
+ROUNDED = 1e-9  # share of tol by which rounding may exceed it
 
 
 @dataclass(frozen=True, slots=True)
 class PlattResult:
     """Multipliers alpha (n,) and b, of f(x) = sum alpha_j y_j k(x_j, x) + b, and what they took.
 
-    converged: the last sweep over all rows found each within tol of its condition; False at the limit of sweeps.
+    converged: the last sweep over all rows took no step and found each within tol of its condition, at this b.
     """
 
     alpha: F64
@@ -196,13 +197,17 @@ def _look_at_all(problem: Problem, state: State) -> None:
         state.unbiased[i] = find_error(problem, state, i) - state.b[0]
 
 
-def _center(problem: Problem, state: State) -> None:
-    """Set b half-way between the bounds that the rows' conditions set to it; there is one only if a class is alone."""
+def _center(problem: Problem, state: State) -> float:
+    """Set b half-way between the bounds that the rows' conditions set to it; return by how much the worst row fails.
+
+    There is one bound only if a class is alone.
+    """
     positive, below, above = problem.y > 0, state.alpha < problem.costs, state.alpha > 0
     least = state.unbiased[np.where(positive, below, above)].min(initial=np.inf)
     most = state.unbiased[np.where(positive, above, below)].max(initial=-np.inf)
     ends = [end for end in (least, most) if np.isfinite(end)]
     state.b[0] = -np.mean(ends) if ends else 0.0
+    return float(max(0.0, 0.5 * (most - least)))
 
 
 def _iterate(problem: Problem, state: State, max_sweeps: int) -> tuple[int, bool]:
@@ -258,8 +263,7 @@ def solve_by_platt(
     n_slots = 0 if problem.folds else min(cache_bytes // (8 * n), n)
     state = make_state(np.zeros(n) if alpha is None else alpha, X.shape[1], n_slots, seed)
     _start(problem, state)
-    n_sweeps, converged = _iterate(problem, state, max_sweeps)
-    if converged:
-        _center(problem, state)
+    n_sweeps, settled = _iterate(problem, state, max_sweeps)
+    converged = settled and _center(problem, state) <= tol * (1 + ROUNDED)
     counts = int(state.n_steps[0]), int(state.n_evaluations[0])
     return PlattResult(state.alpha, float(state.b[0]), *counts, n_sweeps, converged)

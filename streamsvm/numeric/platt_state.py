@@ -3,6 +3,7 @@
     E_i = f(x_i) - y_i,   f(x) = sum_j a_j y_j k(x_j, x) + b
 
 Dense and sparse rows go through the same compiled functions: the arrays that a problem does not need are empty.
+Numba's cache of platt.py takes no notice of changes here: who makes some removes platt.*.nbi from __pycache__.
 """
 
 from __future__ import annotations

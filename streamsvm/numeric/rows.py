@@ -161,9 +161,7 @@ def _add_csr(data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: 
 
 
 @njit(cache=True, nogil=True)
-def add_rows_of(
-    dense: F32, data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64
-) -> None:
+def add_rows_of(dense: F32, data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64) -> None:
     """total[bucket_e] += coef_e x_{row_e}, in order; the first four as `unpack` gives them."""
     if indptr.size:
         _add_csr(data, indices, indptr, row, bucket, coef, total)

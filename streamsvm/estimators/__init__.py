@@ -1,0 +1,35 @@
+"""scikit-learn estimators; they translate, and leave the work to train and predict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from streamsvm.errors import InputError
+from streamsvm.estimators.kernel import SVC
+from streamsvm.estimators.linear import LinearSVC
+from streamsvm.models import LinearModel
+from streamsvm.models import load as load_model
+
+__all__ = ["SVC", "LinearSVC", "load"]
+
+
+def load(path: str | Path) -> LinearSVC | SVC:
+    """Return the fitted estimator of a model's file or a run's folder, ready to predict; runs no code.
+
+    Its parameters are the defaults but for C, solver and the kernel's; n_iter_, n_passes_, history_ and result_, which
+    tell of the training and not of the model, are left out. InputError if there is no model.
+    """
+    model = load_model(path)
+    try:
+        C, solver = model.info["C"], model.info["solver"]
+        if isinstance(model, LinearModel):
+            linear = LinearSVC(C=C, solver=solver)
+            linear._take_model(model)
+            return linear
+        about = asdict(model.kernel)
+        estimator = SVC(C=C, solver=solver, kernel=about.pop("name"), **about)
+        estimator._take_model(model)
+    except KeyError as error:
+        raise InputError(f"{path}: not a model that streamsvm trained ({error} is missing)") from error
+    return estimator

@@ -1,0 +1,158 @@
+"""What all estimators share: fitting, scoring, saving, and what scikit-learn asks of a classifier."""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.errors import InputError
+from streamsvm.estimators.inputs import (
+    check_columns,
+    is_dask,
+    is_dataset,
+    is_sparse,
+    open_source,
+    refuse_columns,
+    validate,
+)
+from streamsvm.machine import parse_bytes
+from streamsvm.models import Model
+from streamsvm.numeric.rows import F64
+from streamsvm.options import TrainOptions
+from streamsvm.predict import evaluate, score_chunks
+from streamsvm.solvers.protocol import Progress
+from streamsvm.train import train
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class BaseSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier for two classes. Subclasses name their parameters and their solvers' options."""
+
+    C: float
+    solver: str
+    tol: float
+    class_weight: Any
+    memory: str | int | None
+    resident_rows: int | str | None
+    n_jobs: int | None
+    client: Client | None
+    checkpoint: str | Path | None
+    max_passes: int | None
+    random_state: int | None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train; see the class. ValueError (InputError) for bad data and settings."""
+        options, resume = self._options(), self.checkpoint is not None
+        with open_source(self, X, y, sample_weight) as source:
+            result = train(source, options, out=self.checkpoint, resume=resume, client=self.client)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: fit again to go on")
+        self._take_model(result.model, getattr(y, "dtype", None))
+        self.result_, self.history_ = result, result.history
+        self.n_iter_, self.n_passes_ = result.steps, result.passes
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """F(x) of each row, positive for classes_[1]: (n,) float64; a Dask array for Dask rows."""
+        check_is_fitted(self)
+        if is_dask(X):
+            check_columns(self, X)
+            rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
+            # not a method: the estimator may hold a client, which cannot be sent to workers
+            decide = partial(_decide, self.model_)
+            return rows.map_blocks(decide, drop_axis=1, dtype=np.float64, meta=np.empty(0))
+        if is_dataset(X):
+            dataset = X if isinstance(X, Dataset) else open_dataset(X)
+            return np.concatenate([part.scores for part in score_chunks(self.model_, dataset)])
+        return _decide(self.model_, validate(self, X, reset=False))
+
+    def predict(self, X: Any) -> Any:
+        """Class of each row; a Dask array for Dask rows."""
+        scores, choose = self.decision_function(X), partial(_choose, self.classes_)
+        return scores.map_blocks(choose, dtype=self.classes_.dtype) if is_dask(X) else choose(scores)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean accuracy; y=None with a dataset that has labels."""
+        if y is None and is_dataset(X):
+            check_is_fitted(self)
+            refuse_columns(sample_weight)
+            return float(evaluate(self.model_, X)["accuracy"])
+        weight = None if sample_weight is None else np.asarray(sample_weight)
+        return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a file from which `streamsvm.load` makes a fitted estimator; no pickle."""
+        check_is_fitted(self)
+        self.model_.save(path)
+
+    def _name_options(self) -> dict[str, Any]:
+        """Return what TrainOptions are to be told besides what all estimators share."""
+        raise NotImplementedError
+
+    def _options(self) -> TrainOptions:
+        if not (self.n_jobs in (None, -1) or self.n_jobs > 0):
+            raise InputError(f"n_jobs is {self.n_jobs}; a number of threads, or -1 or None for all cores, is expected")
+        return TrainOptions(
+            C=self.C,
+            solver=self.solver,
+            class_weight=self.class_weight,
+            tol=self.tol,
+            memory_bytes=None if self.memory is None else parse_bytes(self.memory),
+            threads=None if self.n_jobs in (None, -1) else self.n_jobs,
+            max_passes=self.max_passes,
+            seed=int(self.random_state or 0),
+            resident_rows=self.resident_rows,
+            **self._name_options(),
+        )
+
+    def _take_model(self, model: Any, label_dtype: Any = None) -> None:
+        """Set the attributes that a model file tells."""
+        self.model_: Any = model
+        self.intercept_ = np.array([model.intercept])
+        same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
+        self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
+        self.n_features_in_ = model.n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if model.feature_names is not None:
+            self.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        self.status_, self.objective_ = model.info["status"], model.info["objective"]
+        self.lower_bound_ = model.info["lower_bound"]
+        self.gap_ = Progress(self.objective_, self.lower_bound_, 0).relative_gap
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the client out: a connection can be neither pickled nor copied."""
+        return {**super().__getstate__(), "client": None}
+
+    def __sklearn_clone__(self) -> Self:
+        """Clone, with the same client."""
+        clone: Self = super(BaseSVC, copy(self)).__sklearn_clone__()
+        return clone.set_params(client=self.client)  # type: ignore[no-any-return]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _decide(model: Model, X: Any) -> F64:
+    """F(x) of rows in memory, NumPy or sparse, a chunk at a time."""
+    source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
+    return np.concatenate([np.empty(0), *(part.scores for part in score_chunks(model, source, 1))])
+
+
+def _choose(classes: npt.NDArray[Any], scores: F64) -> Any:
+    return classes[(scores > 0).astype(int)]

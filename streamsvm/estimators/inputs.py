@@ -1,0 +1,112 @@
+"""What estimators are given: NumPy, SciPy sparse, pandas, Dask, or a dataset; checked, and made a source of rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.source import RowSource
+from streamsvm.data.sources import ingest
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import CsrRows
+
+
+@contextmanager
+def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Iterator[RowSource]:
+    """Open rows and labels for training; Dask rows, and all for a cluster, go to a passing dataset on disk."""
+    if is_dataset(X):
+        refuse_columns(y, sample_weight)
+        yield X if isinstance(X, Dataset) else open_dataset(X)
+    elif is_dask(X) or estimator.client is not None:
+        if y is None:
+            raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
+        with TemporaryDirectory(prefix="streamsvm") as folder:
+            dataset = ingest(X, Path(folder) / "rows.zarr", y, sample_weight=sample_weight)
+            _require_two(dataset.classes)
+            yield dataset
+    else:
+        yield _check_arrays(estimator, X, y, sample_weight)
+
+
+def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any) -> ArrayDataset:
+    rows, labels = validate(estimator, X, y, reset=True)
+    check_classification_targets(labels)
+    classes, codes = np.unique(labels, return_inverse=True)
+    _require_two(classes)
+    weight = sample_weight
+    if weight is not None:
+        weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
+    classes = np.asarray(classes.tolist())  # no objects: a model is saved without pickle
+    source = ArrayDataset(rows, codes.astype(np.int32), classes, weight)
+    source.feature_names = tuple(estimator.feature_names_in_) if hasattr(estimator, "feature_names_in_") else None
+    if estimator.checkpoint is not None:
+        source.fingerprint = _hash_rows(source)
+    return source
+
+
+def check_columns(estimator: Any, X: Any) -> None:
+    """Check Dask rows before anything is computed, as scikit-learn does with rows in memory."""
+    names = [str(name) for name in getattr(X, "columns", ())]
+    if names and hasattr(estimator, "feature_names_in_") and names != estimator.feature_names_in_.tolist():
+        raise ValueError("The feature names should match those that were passed during fit, in the same order.")
+    if X.shape[1] != estimator.n_features_in_:
+        expected = f"{type(estimator).__name__} is expecting {estimator.n_features_in_} features as input"
+        raise ValueError(f"X has {X.shape[1]} features, but {expected}")
+
+
+def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
+    """Return what scikit-learn makes of rows (and labels), CSR for sparse ones, float32 or float64."""
+    checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=[np.float32, np.float64])
+    rows, *rest = checked if isinstance(checked, tuple) else (checked,)
+    rows = csr_array(rows) if is_sparse(rows) else rows
+    return (rows, *rest) if rest else rows
+
+
+def is_dataset(X: Any) -> bool:
+    """Whether X is a dataset, or the path of one."""
+    return isinstance(X, Dataset | str | Path)
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether X is a SciPy sparse matrix or array."""
+    return bool(issparse(X))
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array or frame."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr")
+
+
+def _hash_rows(source: ArrayDataset) -> str:
+    """Return the SHA-256 of all rows, by which a later fit knows that a checkpoint is of the same ones."""
+    digest = hashlib.sha256(f"{source.n_rows} {source.n_features}".encode())
+    for rows in map(source.read, range(source.n_chunks)):
+        parts = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)
+        for part in (*parts, rows.y, rows.sample_weight):
+            digest.update(b"none" if part is None else np.ascontiguousarray(part).data)
+    return digest.hexdigest()
+
+
+def _require_two(classes: Any) -> None:
+    if len(classes) > 2:
+        found = f"The type of the target is multiclass: {len(classes)} classes."
+        raise InputError(f"Only binary classification is supported. {found}")
+    if len(classes) < 2:
+        raise InputError(f"one class only ({classes[0]}): a classifier needs two classes")
+
+
+def refuse_columns(*columns: Any) -> None:
+    """InputError if labels or weights are given beside a dataset."""
+    if any(column is not None for column in columns):
+        raise InputError("a dataset has its own labels and weights: leave y and sample_weight out")

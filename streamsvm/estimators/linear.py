@@ -1,0 +1,66 @@
+"""Linear support-vector classifier, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamsvm.estimators.base import BaseSVC
+from streamsvm.models import LinearModel
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class LinearSVC(BaseSVC):
+    """Linear support-vector classifier for two classes, with a certificate, on data of any size.
+
+        P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, 1 - y_i (w.x_i + b))
+
+    C_i = C * class_weight[y_i] * sample_weight_i; the bias is penalised, as in LIBLINEAR. Training stops when the
+    relative duality gap over all rows is at most `tol`, and says "converged" in `status_` only then. On a dataset that
+    is scaled, coef_ and intercept_ belong to scaled rows; predictions scale raw rows themselves.
+
+    Parameters: C, solver ("cutting-plane"), tol, class_weight (None, a dict, or "balanced": n / (2 n_k), where a row
+    counts as much as its sample weight, as in scikit-learn's LinearSVC since 1.7), intercept_scaling, memory ("2GB":
+    the whole resident memory of a process; None: half of the machine's), n_jobs (threads; None: all cores), client (a
+    Dask Client), checkpoint (a folder: training goes on from what is there, Ctrl-C leaves it), max_passes,
+    resident_rows (not built yet: None), acceleration ("line-search", or "none": Algorithm 1 of Joachims 2006), epsilon
+    (its stop), random_state (a seed).
+
+    fit takes a Dataset or the path of one (y=None), NumPy, SciPy sparse, pandas, or Dask (written to a passing dataset
+    chunk by chunk, never held whole). Fitted: coef_ (1, d), intercept_ (1,), classes_, n_features_in_, n_iter_,
+    n_passes_, objective_, lower_bound_, gap_, status_, history_, result_, model_.
+    """
+
+    def __init__(
+        self, C: float = 1.0, *, solver: str = "cutting-plane", tol: float = 1e-3, class_weight: Any = None,
+        intercept_scaling: float = 1.0, memory: str | int | None = None, resident_rows: int | str | None = None,
+        n_jobs: int | None = None, client: Client | None = None, checkpoint: str | Path | None = None,
+        max_passes: int | None = None, acceleration: str = "line-search", epsilon: float | None = None,
+        random_state: int | None = 0,
+    ) -> None:  # fmt: skip
+        self.C = C
+        self.solver = solver
+        self.tol = tol
+        self.class_weight = class_weight
+        self.intercept_scaling = intercept_scaling
+        self.memory = memory
+        self.resident_rows = resident_rows
+        self.n_jobs = n_jobs
+        self.client = client
+        self.checkpoint = checkpoint
+        self.max_passes = max_passes
+        self.acceleration = acceleration
+        self.epsilon = epsilon
+        self.random_state = random_state
+
+    def _name_options(self) -> dict[str, Any]:
+        options = {"acceleration": self.acceleration, "intercept_scaling": str(self.intercept_scaling)}
+        if self.epsilon is not None:
+            options["epsilon"] = str(self.epsilon)
+        return {"options": options}
+
+    def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
+        super()._take_model(model, label_dtype)
+        self.coef_ = model.coef[None, :]
