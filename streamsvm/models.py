@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, compute_scores, keep_features, to_dense
 from streamsvm.numeric.scaling import Scaling
 
@@ -132,6 +132,7 @@ class KernelModel(_SavedModel):
             rows = keep_features(X, d) if isinstance(X, CsrRows) else X
             if change is not None:
                 rows = _rescale(rows, *change)
+            rows = to_float64(rows)
             if not isinstance(rows, CsrRows) and isinstance(self.support_vectors, CsrRows):
                 vectors: Matrix = to_dense(self.support_vectors)
             elif isinstance(rows, CsrRows) and not isinstance(self.support_vectors, CsrRows):

@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.numeric.kernels import KERNELS, Kernel, compute_squares
-from streamsvm.numeric.rows import F64, CsrRows
+from streamsvm.numeric.rows import F64, compute_scores
 
 ClassWeight = Mapping[Any, float] | str | None
 
@@ -122,14 +122,16 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
 
 
 def _measure_variance(source: RowSource) -> float:
-    """Return the variance of all values, zeros of sparse rows included."""
-    total, squares, count = 0.0, 0.0, source.n_rows * source.n_features
+    """Return the variance of all values, zeros of sparse rows included; a row counts as much as its weight."""
+    total, squares, count = 0.0, 0.0, 0.0
+    ones = np.ones((1, source.n_features))
     for index in range(source.n_chunks):
         for rows in source.tiles(index):
-            values = rows.X.data if isinstance(rows.X, CsrRows) else rows.X
-            total += float(np.sum(values, dtype=np.float64))
-            squares += float(np.sum(compute_squares(rows.X), dtype=np.float64))
-    return squares / count - (total / count) ** 2
+            weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+            total += float(weight @ compute_scores(rows.X, ones)[:, 0])
+            squares += float(weight @ compute_squares(rows.X))
+            count += float(np.sum(weight)) * source.n_features
+    return squares / count - (total / count) ** 2 if count > 0 else 0.0
 
 
 def check_names(options: TrainOptions, known: tuple[str, ...]) -> None:

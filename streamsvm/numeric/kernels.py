@@ -6,19 +6,23 @@
 Everything goes by `add_kernel_sums`: f_i += sum_c coef_c k(x_i, z_c), for many rows i and the columns c whose
 multipliers have changed. A tile of rows is met by all columns in turn; its products, float32, are formed, turned into
 the kernel, added up in float64 and, where asked for, kept, before they leave the cache.
-|x - z|^2 is |x|^2 + |z|^2 - 2 x.z in float32: the kernel's values have errors of about 1e-7 (1 + gamma |x|^2).
+|x - z|^2 is |x|^2 + |z|^2 - 2 x.z: in float32 the kernel's values have errors of about 1e-7 (1 + gamma |x|^2). Rows
+may be given in float64 as well, where that matters more than speed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, add_rows, compute_scores, slice_rows
+
+Values = F32 | F64
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid")
 TILE_ROWS = 512
@@ -36,28 +40,30 @@ class Kernel:
     degree: int = 3
     coef0: float = 0.0
 
-    def apply(self, products: F32, left: F32, right: F32) -> None:
+    def apply(self, products: Values, left: Values, right: Values) -> None:
         """Turn products x.z (m, n) into kernel values, in place; left (m,) and right (n,): squared lengths."""
+        gamma, coef0 = products.dtype.type(self.gamma), products.dtype.type(self.coef0)
         if self.name == "rbf":
-            _to_exponents(products, left, right, np.float32(self.gamma))
+            _to_exponents(products, left, right, gamma)
             np.exp(products, out=products)
         elif self.name == "poly":
-            _to_powers(products, np.float32(self.gamma), np.float32(self.coef0), self.degree)
+            _to_powers(products, gamma, coef0, self.degree)
         elif self.name == "sigmoid":
-            _to_powers(products, np.float32(self.gamma), np.float32(self.coef0), 1)
+            _to_powers(products, gamma, coef0, 1)
             np.tanh(products, out=products)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _to_exponents(products: F32, left: F32, right: F32, gamma: float) -> None:
+def _to_exponents(products: Values, left: Values, right: Values, gamma: float) -> None:
     for i in range(products.shape[0]):
         row, square = products[i], left[i]
         for j in range(row.size):
-            row[j] = gamma * min(np.float32(2.0) * row[j] - square - right[j], np.float32(0.0))
+            difference = square + right[j] - row[j] - row[j]  # literals would make it float64
+            row[j] = -gamma * difference if difference > 0 else gamma * 0
 
 
 @njit(cache=True, nogil=True)
-def _to_powers(products: F32, gamma: float, coef0: float, degree: int) -> None:
+def _to_powers(products: Values, gamma: float, coef0: float, degree: int) -> None:
     for i in range(products.shape[0]):
         row = products[i]
         for j in range(row.size):
@@ -70,7 +76,7 @@ def _to_powers(products: F32, gamma: float, coef0: float, degree: int) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _csr_products(data: F32, indices: I32, indptr: I64, position: I32, tile: F32, products: F32) -> None:
+def _csr_products(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
     """products[c, i] = z_c.x_i; position: of a feature among the tile's rows (its last: all zeros)."""
     for c in range(indptr.size - 1):
         sums = products[c]
@@ -82,7 +88,7 @@ def _csr_products(data: F32, indices: I32, indptr: I64, position: I32, tile: F32
 
 
 @njit(cache=True, nogil=True)
-def _csr_squares(data: F32, indptr: I64, squares: F32) -> None:
+def _csr_squares(data: Values, indptr: I64, squares: Values) -> None:
     for i in range(squares.size):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
@@ -91,7 +97,7 @@ def _csr_squares(data: F32, indptr: I64, squares: F32) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _add_columns(columns: F32, chosen: I64, coef: F64, start: int, f: F64) -> None:
+def _add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> None:
     """f_i += sum_c coef_c columns[chosen_c, start + i], in order; four columns at a time."""
     k, n, stop = 0, coef.size, start + f.size
     while k < n:
@@ -121,9 +127,9 @@ def add_chosen_columns(columns: F32, chosen: I64, coef: F64, f: F64, threads: in
 class Tile:
     """Rows that meet many columns. X: dense rows (n, d), or sparse ones written out by feature (used + 1, n)."""
 
-    X: F32
+    X: Values
     position: I32 | None
-    squares: F32
+    squares: Values
 
     @classmethod
     def of(cls, rows: Matrix) -> Tile:
@@ -134,12 +140,12 @@ class Tile:
         used = np.unique(rows.indices)
         position = np.full(rows.n_features, len(used), np.int32)
         position[used] = np.arange(len(used), dtype=np.int32)
-        written_out = np.zeros((len(used) + 1, rows.shape[0]), np.float32)
+        written_out = np.zeros((len(used) + 1, rows.shape[0]), rows.data.dtype)
         written_out[position[rows.indices], np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))] = rows.data
         return cls(written_out, position, squares)
 
-    def compute_kernel(self, kernel: Kernel, columns: Matrix, squares: F32, values: F32) -> None:
-        """values[c, i] = k(z_c, x_i), (columns, rows of the tile) float32."""
+    def compute_kernel(self, kernel: Kernel, columns: Matrix, squares: Values, values: Values) -> None:
+        """values[c, i] = k(z_c, x_i), (columns, rows of the tile)."""
         if isinstance(columns, CsrRows):
             assert self.position is not None
             _csr_products(columns.data, columns.indices, columns.indptr, self.position, self.X, values)
@@ -148,14 +154,25 @@ class Tile:
         kernel.apply(values, squares, self.squares)
 
 
-def compute_squares(X: Matrix) -> F32:
-    """|x_i|^2, (n,) float32, summed in float64."""
-    squares = np.empty(X.shape[0], np.float32)
+def compute_squares(X: Matrix) -> Values:
+    """|x_i|^2, (n,), summed in float64."""
+    squares: Values = np.empty(X.shape[0], _type_of(X))
     if isinstance(X, CsrRows):
         _csr_squares(X.data, X.indptr, squares)
     else:
         np.einsum("ij,ij->i", X, X, out=squares, dtype=np.float64, casting="same_kind")
     return squares
+
+
+def _type_of(X: Matrix) -> np.dtype[Any]:
+    return X.data.dtype if isinstance(X, CsrRows) else X.dtype
+
+
+def to_float64(X: Matrix) -> Matrix:
+    """Return the same rows in float64: their kernel values are then exact to its rounding."""
+    if isinstance(X, CsrRows):
+        return replace(X, data=X.data.astype(np.float64))
+    return X.astype(np.float64)  # type: ignore[return-value]
 
 
 def split_into_tiles(X: Matrix) -> list[slice]:
@@ -181,12 +198,13 @@ def add_kernel_sums(
         add_linear_sums(X, fold(columns, coef), f, threads)
         return
     squares, every = compute_squares(columns), np.arange(COLUMNS)
+    kind = np.result_type(_type_of(X), _type_of(columns))
     blocks = [slice(at, min(at + COLUMNS, len(coef))) for at in range(0, len(coef), COLUMNS)]
     parts = [(slice_rows(columns, block), squares[block], coef[block], block) for block in blocks]
 
     def meet(rows: slice) -> None:
         tile = Tile.of(slice_rows(X, rows))
-        values = np.empty((min(COLUMNS, len(coef)), rows.stop - rows.start), np.float32)
+        values = np.empty((min(COLUMNS, len(coef)), rows.stop - rows.start), kind)
         for part, part_squares, part_coef, block in parts:
             mine = values[: len(part_coef)]
             tile.compute_kernel(kernel, part, part_squares, mine)
@@ -215,14 +233,14 @@ def add_linear_sums(X: Matrix, w: F64, f: F64, threads: int = 1) -> None:
     _share(meet, tiles, threads)
 
 
-def compute_kernel(kernel: Kernel, X: Matrix, threads: int = 1) -> F32:
-    """K (n, n) float32 of rows with each other, symmetric to rounding."""
-    values = np.empty((X.shape[0], X.shape[0]), np.float32)
+def compute_kernel(kernel: Kernel, X: Matrix, threads: int = 1) -> Values:
+    """K (n, n) of rows with each other, symmetric to rounding."""
+    values: Values = np.empty((X.shape[0], X.shape[0]), _type_of(X))
     squares = compute_squares(X)
 
     def meet(rows: slice) -> None:
         tile = Tile.of(slice_rows(X, rows))
-        part = np.empty((X.shape[0], rows.stop - rows.start), np.float32)
+        part: Values = np.empty((X.shape[0], rows.stop - rows.start), values.dtype)
         tile.compute_kernel(kernel, X, squares, part)
         values[:, rows] = part
 

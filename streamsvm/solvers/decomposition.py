@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 
 from streamsvm.numeric.certificates import certify
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, add_linear_sums, fold
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, add_linear_sums, fold, to_float64
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.solvers.active_set import ActiveSet, ColumnCache, Rounds, improve
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 from streamsvm.solvers.selection import choose_candidates, find_conditions
 
 ACTIVE_SHARE = 0.1  # an active set is solved to this share of the violation it was drawn with
+EXACT_SHARE = 1e-10
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
 RISE = 1e-12
 MOST_ROUNDS = 1000  # of working sets, in a step
@@ -140,7 +141,13 @@ def _choose_active_rows(settings: Decomposition, state: State) -> I64:
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
     y, costs = _read_labels(settings, taken.y, taken.sample_weight)
-    return ActiveSet(taken.X, y, costs, state.alpha[chosen], state.f[chosen], chosen)
+    X = to_float64(taken.X) if _is_small(settings, state) else taken.X
+    return ActiveSet(X, y, costs, state.alpha[chosen], state.f[chosen], chosen)
+
+
+def _is_small(settings: Decomposition, state: State) -> bool:
+    """Whether all rows make one working set of pair steps: then they are solved in float64, to its rounding."""
+    return settings.inner == "smo" and settings.selection != "platt" and len(state.alpha) <= settings.working_rows
 
 
 def _read_labels(settings: Decomposition, codes: Any, weight: F64 | None) -> tuple[F64, F64]:
@@ -158,7 +165,8 @@ def _improve(settings: Decomposition, state: State, active: ActiveSet) -> tuple[
         settings.threads, np.random.default_rng((settings.seed, state.passes, 1)),
     )  # fmt: skip
     cache = ColumnCache.of_size(len(before), settings.cache_bytes)
-    improve(active, rounds, cache, ACTIVE_SHARE * violation, MOST_ROUNDS)
+    share = EXACT_SHARE if _is_small(settings, state) else ACTIVE_SHARE
+    improve(active, rounds, cache, share * violation, MOST_ROUNDS)
     changed = np.flatnonzero(active.alpha != before)
     coef = (active.alpha - before)[changed] * active.y[changed]
     columns = take_rows(active.X, changed)
