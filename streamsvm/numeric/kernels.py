@@ -137,7 +137,9 @@ class Tile:
         squares = compute_squares(rows)
         if not isinstance(rows, CsrRows):
             return cls(rows, None, squares)
-        used = np.unique(rows.indices)
+        occurs = np.zeros(rows.n_features, np.bool_)
+        occurs[rows.indices] = True
+        used = np.flatnonzero(occurs)
         position = np.full(rows.n_features, len(used), np.int32)
         position[used] = np.arange(len(used), dtype=np.int32)
         written_out = np.zeros((len(used) + 1, rows.shape[0]), rows.data.dtype)

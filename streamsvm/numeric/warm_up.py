@@ -6,20 +6,37 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, to_float64
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.master_qp import solve_master
-from streamsvm.numeric.rows import CsrRows, Rows
+from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+from streamsvm.numeric.working_set import WorkingSet
 
 
 @lru_cache(maxsize=1)
 def compile_kernels() -> None:
-    """Run every kernel of the linear solvers on two rows."""
+    """Run every compiled function on two rows; all but Platt's loops, which run in one process only."""
     X = np.eye(2, dtype=np.float32)
     sparse = CsrRows(np.ones(2, np.float32), np.arange(2, dtype=np.int32), np.arange(3), 2)
     for rows in (Rows(0, X, np.arange(2, dtype=np.int32)), Rows(0, sparse, np.arange(2, dtype=np.int32))):
         totals = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
         add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
+        for kind in (np.float32, np.float64):
+            _sum_kernels(rows.X, kind)
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)
+
+
+def _sum_kernels(X: Matrix, kind: type[np.floating[Any]]) -> None:
+    """Run what decomposition needs, for columns of either precision."""
+    y, ones, f = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2)
+    columns = X if kind is np.float32 else to_float64(X)
+    for name in ("rbf", "poly"):
+        kernel = Kernel(name)
+        add_kernel_sums(kernel, X, columns, ones, f)
+        solve_by_pairs(WorkingSet(compute_kernel(kernel, columns), y, np.zeros(2), np.zeros(2), ones), 1e-3)
+    add_chosen_columns(np.eye(2, dtype=np.float32), np.arange(2), ones, f)

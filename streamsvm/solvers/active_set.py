@@ -91,7 +91,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
         if conditions.violation <= tol:
             return
         chosen = choose_working_set(
-            rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol, rounds.rng
+            rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol / 2, rounds.rng
         )
         rounds.before = chosen
         X = take_rows(active.X, chosen)
@@ -99,7 +99,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
             compute_kernel(rounds.kernel, X, rounds.threads), active.y[chosen], active.alpha[chosen],
             active.f[chosen], active.costs[chosen],
         )  # fmt: skip
-        moved = solve(problem, max(tol / 2, INNER_SHARE * conditions.violation))
+        moved = solve(problem, max(tol / 2, INNER_SHARE * problem.violation()))
         changed = np.flatnonzero(moved != problem.alpha)
         coef = (moved - problem.alpha)[changed] * problem.y[changed]
         active.alpha[chosen] = moved
