@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.kernels import KERNELS, Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, compute_scores, keep_features, to_dense
 from streamsvm.numeric.scaling import Scaling
 
@@ -179,12 +179,24 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
         shared = (about["intercept"], arrays["classes"], scaling, names, about["info"])
         if about["kind"] == "linear":
             return LinearModel(arrays["coef"], *shared)
-        vectors = arrays.get("support_vectors")
-        if vectors is None:
-            vectors = CsrRows(arrays["data"], arrays["indices"], arrays["indptr"], about["n_features"])
-        return KernelModel(Kernel(**about["kernel"]), vectors, arrays["dual_coef"], *shared)
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        kernel, vectors = Kernel(**about["kernel"]), _read_vectors(arrays, about)
+        if kernel.name not in KERNELS or arrays["dual_coef"].shape != (vectors.shape[0],):
+            raise ValueError(f"a {kernel.name} kernel of {vectors.shape[0]} support vectors")
+        return KernelModel(kernel, vectors, arrays["dual_coef"], *shared)
+    except (KeyError, TypeError, IndexError, ValueError) as error:
         raise InputError(f"{name}: not a model of streamsvm ({error!r})") from error
+
+
+def _read_vectors(arrays: dict[str, Any], about: dict[str, Any]) -> Matrix:
+    """Return the support vectors; ValueError for indices that would lead compiled code out of its arrays."""
+    if "support_vectors" in arrays:
+        dense: F32 = arrays["support_vectors"]
+        return dense
+    rows = CsrRows(arrays["data"], arrays["indices"], arrays["indptr"], about["n_features"])
+    ends, inside = rows.indptr, (rows.indices >= 0) & (rows.indices < rows.n_features)
+    if ends[0] or np.any(np.diff(ends) < 0) or not (ends[-1] == len(rows.data) == len(inside) == inside.sum()):
+        raise ValueError("indices of support vectors outside of their arrays")
+    return rows
 
 
 def _same(left: Scaling | None, right: Scaling | None) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.numeric.kernels import KERNELS, Kernel, compute_squares
+from streamsvm.numeric.kernels import KERNELS, Kernel, compute_squares, to_float64
 from streamsvm.numeric.rows import F64, compute_scores
 
 ClassWeight = Mapping[Any, float] | str | None
@@ -129,7 +129,7 @@ def _measure_variance(source: RowSource) -> float:
         for rows in source.tiles(index):
             weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
             total += float(weight @ compute_scores(rows.X, ones)[:, 0])
-            squares += float(weight @ compute_squares(rows.X))
+            squares += float(weight @ compute_squares(to_float64(rows.X)))
             count += float(np.sum(weight)) * source.n_features
     return squares / count - (total / count) ** 2 if count > 0 else 0.0
 
@@ -164,7 +164,12 @@ def read_positive(options: Mapping[str, str], name: str) -> float | None:
 
 def read_count(options: Mapping[str, str], name: str, least: int) -> int | None:
     """Return a whole number of at least `least`; None where nothing is said."""
-    value = read_positive(options, name)
-    if value is not None and (value < least or value != int(value)):
+    if name not in options:
+        return None
+    try:
+        value = float(options[name])
+    except ValueError:
+        value = float("nan")
+    if not (value.is_integer() and value >= least):
         raise InputError(f"option {name}={options[name]}: a whole number of at least {least} is expected")
-    return None if value is None else int(value)
+    return int(value)

@@ -18,7 +18,7 @@ from streamsvm.numeric.kernels import COLUMNS, TILE_ROWS, TILE_VALUES
 from streamsvm.options import TrainOptions, check_names, compute_class_costs, make_kernel, read_choice, read_count
 from streamsvm.solvers import decomposition
 from streamsvm.solvers.active_set import INNER_SOLVERS
-from streamsvm.solvers.decomposition import Decomposition
+from streamsvm.solvers.decomposition import Decomposition, is_small
 from streamsvm.solvers.protocol import Solver
 from streamsvm.solvers.selection import RULES
 
@@ -29,6 +29,7 @@ LEAST_ACTIVE_ROWS = 2048
 INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # an entry of K_WW, and of its copies
 WORKING_ROWS = {"smo": 1024, "irwls": 128, "qp": 128}  # IRWLS and QP factor matrices of that size
 ACTIVE_SHARE = 5  # one row in so many is active, where memory allows: measured on Adult, Web and ijcnn1
+LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
 BUDGET_SHARE = 4  # one part in so many of the budget for active rows, and one for their kernel columns
 
 
@@ -52,7 +53,7 @@ class Decompositions:
         active = min(source.n_rows, settings.resident_rows)
         vectors = 8 * (ROW_VECTORS * source.n_rows + ACTIVE_VECTORS * active)
         working = active if settings.selection == "chunking" else min(active, settings.working_rows)
-        kernel_bytes = INNER_BYTES[settings.inner] * working**2 + settings.threads * _tile_bytes(source)
+        kernel_bytes = INNER_BYTES[settings.inner] * self._precision(source) * working**2 + settings.threads * _tile_bytes(source)
         return vectors + ACTIVE_COPIES * self.shared_bytes(source) + settings.cache_bytes + kernel_bytes
 
     def totals_bytes(self, source: RowSource) -> int:
@@ -62,7 +63,11 @@ class Decompositions:
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm: as many rows as may be active."""
-        return int(min(source.n_rows, self.settings.resident_rows) * _row_bytes(source))
+        return int(self._precision(source) * min(source.n_rows, self.settings.resident_rows) * _row_bytes(source))
+
+    def _precision(self, source: RowSource) -> int:
+        """Return 2 where rows are held in float64."""
+        return 2 if is_small(self.settings, source.n_rows) else 1
 
     def start_state(self, source: RowSource) -> decomposition.State:
         """See Algorithm."""
@@ -101,6 +106,7 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
     resident_rows = _count_active(source, wanted, budget)
     if selection == "chunking":  # its working set may be the whole active set
         resident_rows = min(resident_rows, math.isqrt(budget // BUDGET_SHARE // INNER_BYTES[inner]))
+    cache_bytes = read_count(given, "cache_bytes", 0)
     settings = Decomposition(
         class_costs=compute_class_costs(source, options),
         kernel=make_kernel(source, options),
@@ -109,9 +115,9 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
         tol=float(options.tol),
         working_rows=read_count(given, "working_rows", 2) or WORKING_ROWS[inner],
         resident_rows=resident_rows,
-        cache_bytes=read_count(given, "cache_bytes", 0) or min(budget // BUDGET_SHARE, 4 * resident_rows**2),
+        cache_bytes=min(budget // BUDGET_SHARE, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
         threads=threads,
-        pass_threads=max(1, threads // len(plan_groups(source))) if options.workers is None else 1,
+        pass_threads=max(1, threads // len(plan_groups(source))) if options.workers is options.scheduler is None else 1,
         seed=options.seed,
     )
     return Decompositions(options.solver, settings)
@@ -137,4 +143,7 @@ def _row_bytes(source: RowSource) -> float:
 
 
 def _tile_bytes(source: RowSource) -> int:
-    return 4 * (COLUMNS * TILE_ROWS + TILE_VALUES + source.n_features)
+    """Return the memory of kernel values and of a tile of rows written out, which long sparse rows make larger."""
+    used = min(source.n_features, LEAST_TILE_ROWS * _row_bytes(source) / 8) if source.is_sparse else 0
+    values = max(TILE_VALUES, LEAST_TILE_ROWS * used)
+    return int(8 * COLUMNS * TILE_ROWS + 4 * values + 4 * source.n_features)

@@ -4,8 +4,9 @@
     rbf      exp(-gamma |x - z|^2)   sigmoid   tanh(gamma x.z + coef0)
 
 Everything goes by `add_kernel_sums`: f_i += sum_c coef_c k(x_i, z_c), for many rows i and the columns c whose
-multipliers have changed. A tile of rows is met by all columns in turn; its products, float32, are formed, turned into
-the kernel, added up in float64 and, where asked for, kept, before they leave the cache.
+multipliers have changed. A tile of rows is met by all columns in turn; its products are formed, turned into the kernel,
+added up in float64 and, where asked for, kept, before they leave the cache. Many tiles are one compiled call: threads
+that need Python between short computations wait for one another.
 |x - z|^2 is |x|^2 + |z|^2 - 2 x.z: in float32 the kernel's values have errors of about 1e-7 (1 + gamma |x|^2). Rows
 may be given in float64 as well, where that matters more than speed.
 """
@@ -18,9 +19,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  np.dot calls it in compiled code: once loaded, limits of threads hold for it
 from numba import njit
 
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, add_rows, compute_scores, slice_rows
+from streamsvm.numeric.exponentials import exponentiate
+from streamsvm.numeric.rows import (
+    F32,
+    F64,
+    I32,
+    I64,
+    CsrRows,
+    Matrix,
+    Unpacked,
+    add_rows,
+    compute_scores,
+    slice_rows,
+    unpack,
+)
 
 Values = F32 | F64
 
@@ -29,6 +44,8 @@ TILE_ROWS = 512
 TILE_VALUES = 1 << 18  # float32 values of a tile of sparse rows, written out: a MiB
 SUMS = 4096  # rows whose sums are made together where kernel values are known, or not needed
 COLUMNS = 256  # kernel values are formed for so many columns at a time: half a MiB beside the tile
+PARTS_A_THREAD = 4
+NO_STORE, NO_SLOTS = np.empty((0, 0), np.float32), np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -40,39 +57,42 @@ class Kernel:
     degree: int = 3
     coef0: float = 0.0
 
-    def apply(self, products: Values, left: Values, right: Values) -> None:
-        """Turn products x.z (m, n) into kernel values, in place; left (m,) and right (n,): squared lengths."""
-        gamma, coef0 = products.dtype.type(self.gamma), products.dtype.type(self.coef0)
-        if self.name == "rbf":
-            _to_exponents(products, left, right, gamma)
-            np.exp(products, out=products)
-        elif self.name == "poly":
-            _to_powers(products, gamma, coef0, self.degree)
-        elif self.name == "sigmoid":
-            _to_powers(products, gamma, coef0, 1)
-            np.tanh(products, out=products)
-
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _to_exponents(products: Values, left: Values, right: Values, gamma: float) -> None:
-    for i in range(products.shape[0]):
-        row, square = products[i], left[i]
-        for j in range(row.size):
-            difference = square + right[j] - row[j] - row[j]  # literals would make it float64
-            row[j] = -gamma * difference if difference > 0 else gamma * 0
+def _apply(code: int, gamma: float, coef0: float, degree: int, values: Values, left: Values, right: Values) -> None:
+    """Turn products x.z into values of KERNELS[code], in place; left and right: squared lengths of z and x."""
+    for c in range(values.shape[0]):
+        row = values[c]
+        if code == 1:
+            for i in range(row.size):
+                distance = left[c] + right[i] - row[i] - row[i]
+                row[i] = -gamma * distance if distance > 0 else 0
+            exponentiate(row)
+        elif code > 1:
+            for i in range(row.size):
+                row[i] = gamma * row[i] + coef0
+            if code == 2:
+                _raise(row, degree)
+            else:
+                _squash(row)
 
 
 @njit(cache=True, nogil=True)
-def _to_powers(products: Values, gamma: float, coef0: float, degree: int) -> None:
-    for i in range(products.shape[0]):
-        row = products[i]
-        for j in range(row.size):
-            row[j] = gamma * row[j] + coef0
-        if degree > 1:
-            base = row.copy()
-            for _ in range(degree - 1):
-                for j in range(row.size):
-                    row[j] *= base[j]
+def _raise(row: Values, degree: int) -> None:
+    base = row.copy()
+    for _ in range(degree - 1):
+        for i in range(row.size):
+            row[i] *= base[i]
+
+
+@njit(cache=True, nogil=True)
+def _squash(row: Values) -> None:
+    """Tanh v = 1 - 2 / (1 + e^(2v)), which is 1 or -1 beyond 20."""
+    for i in range(row.size):
+        row[i] = min(max(row[i] + row[i], -40), 40)
+    exponentiate(row)
+    for i in range(row.size):
+        row[i] = (row[i] - 1) / (row[i] + 1)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -119,46 +139,62 @@ def add_chosen_columns(columns: F32, chosen: I64, coef: F64, f: F64, threads: in
     """f_i += sum_c coef_c columns[chosen_c, i]; columns (slots, n) float32, chosen and coef (m,), f (n,) float64."""
     if not len(chosen):
         return
-    tiles = [slice(at, min(at + SUMS, len(f))) for at in range(0, len(f), SUMS)]
-    _share(lambda rows: _add_columns(columns, chosen, coef, rows.start, f[rows]), tiles, threads)
+    _share(lambda rows: _add_columns(columns, chosen, coef, rows.start, f[rows]), len(f), SUMS, threads)
 
 
-@dataclass(frozen=True)
-class Tile:
-    """Rows that meet many columns. X: dense rows (n, d), or sparse ones written out by feature (used + 1, n)."""
+@njit(cache=True, nogil=True)
+def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
+    """Return rows by feature (used + 1, n), their last line zeros; position (d,) gets the line of each feature."""
+    position[:] = -1
+    used = 0
+    for e in range(indptr[0], indptr[-1]):
+        if position[indices[e]] < 0:
+            position[indices[e]] = used
+            used += 1
+    tile = np.zeros((used + 1, indptr.size - 1), data.dtype)
+    for i in range(indptr.size - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            tile[position[indices[e]], i] = data[e]
+    for j in range(position.size):
+        if position[j] < 0:
+            position[j] = used
+    return tile
 
-    X: Values
-    position: I32 | None
-    squares: Values
 
-    @classmethod
-    def of(cls, rows: Matrix) -> Tile:
-        """Prepare rows; of sparse ones only the features that they use are written out."""
-        squares = compute_squares(rows)
-        if not isinstance(rows, CsrRows):
-            return cls(rows, None, squares)
-        occurs = np.zeros(rows.n_features, np.bool_)
-        occurs[rows.indices] = True
-        used = np.flatnonzero(occurs)
-        position = np.full(rows.n_features, len(used), np.int32)
-        position[used] = np.arange(len(used), dtype=np.int32)
-        written_out = np.zeros((len(used) + 1, rows.shape[0]), rows.data.dtype)
-        written_out[position[rows.indices], np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))] = rows.data
-        return cls(written_out, position, squares)
+@njit(cache=True, nogil=True)
+def _meet(
+    X: Unpacked, right: Values, n_features: int, tile_rows: int, first: int, last: int,
+    columns: Unpacked, left: Values, coef: F64, code: int, gamma: float, coef0: float, degree: int,
+    f: F64, store: Values, slots: I64,
+) -> None:  # fmt: skip
+    """Let the rows first..last of X meet all columns, tile by tile: their kernel values go to f, and to the store.
 
-    def compute_kernel(self, kernel: Kernel, columns: Matrix, squares: Values, values: Values) -> None:
-        """values[c, i] = k(z_c, x_i), (columns, rows of the tile)."""
-        if isinstance(columns, CsrRows):
-            assert self.position is not None
-            _csr_products(columns.data, columns.indices, columns.indptr, self.position, self.X, values)
-        else:
-            np.matmul(columns, self.X.T, out=values)
-        kernel.apply(values, squares, self.squares)
+    X, columns: as `unpack` gives them; right, left: their squared lengths. Without slots nothing is stored.
+    """
+    dense, data, indices, indptr = X
+    z_dense, z_data, z_indices, z_indptr = columns
+    values = np.empty((min(COLUMNS, coef.size), tile_rows), left.dtype)
+    flat = values.ravel()
+    every, position = np.arange(COLUMNS), np.empty(n_features, np.int32)
+    for at in range(first, last, tile_rows):
+        n = min(tile_rows, last - at)
+        tile = _write_out(data, indices, indptr[at : at + n + 1], position) if indptr.size else dense[at : at + n]
+        for c in range(0, coef.size, COLUMNS):
+            k = min(COLUMNS, coef.size - c)
+            part = flat[: k * n].reshape((k, n))
+            if indptr.size:
+                _csr_products(z_data, z_indices, z_indptr[c : c + k + 1], position, tile, part)
+            else:
+                np.dot(z_dense[c : c + k], tile.T, part)
+            _apply(code, gamma, coef0, degree, part, left[c : c + k], right[at : at + n])
+            _add_columns(part, every, coef[c : c + k], 0, f[at : at + n])
+            for slot in range(c, min(c + k, slots.size)):
+                store[slots[slot], at : at + n] = part[slot - c]
 
 
 def compute_squares(X: Matrix) -> Values:
     """|x_i|^2, (n,), summed in float64."""
-    squares: Values = np.empty(X.shape[0], _type_of(X))
+    squares: Values = np.empty(X.shape[0], type_of(X))
     if isinstance(X, CsrRows):
         _csr_squares(X.data, X.indptr, squares)
     else:
@@ -166,24 +202,24 @@ def compute_squares(X: Matrix) -> Values:
     return squares
 
 
-def _type_of(X: Matrix) -> np.dtype[Any]:
+def type_of(X: Matrix) -> np.dtype[Any]:
+    """Return the type of the values of X."""
     return X.data.dtype if isinstance(X, CsrRows) else X.dtype
 
 
 def to_float64(X: Matrix) -> Matrix:
     """Return the same rows in float64: their kernel values are then exact to its rounding."""
     if isinstance(X, CsrRows):
-        return replace(X, data=X.data.astype(np.float64))
-    return X.astype(np.float64)  # type: ignore[return-value]
+        return replace(X, data=X.data.astype(np.float64, copy=False))
+    return X.astype(np.float64, copy=False)  # type: ignore[return-value]
 
 
-def split_into_tiles(X: Matrix) -> list[slice]:
-    """Cut rows into tiles: of TILE_ROWS, of fewer where sparse rows written out would leave the cache."""
-    n_rows, size = X.shape[0], TILE_ROWS
-    if isinstance(X, CsrRows) and n_rows:
-        used = min(X.n_features, TILE_ROWS * (1 + len(X.data) // n_rows) // 2)
-        size = int(np.clip(TILE_VALUES // max(1, used) // 16 * 16, 64, TILE_ROWS))
-    return [slice(at, min(at + size, n_rows)) for at in range(0, n_rows, size)]
+def _choose_tile_rows(X: Matrix) -> int:
+    """TILE_ROWS, or fewer where sparse rows written out would leave the cache."""
+    if not isinstance(X, CsrRows) or not X.shape[0]:
+        return TILE_ROWS
+    used = min(X.n_features, TILE_ROWS * (1 + len(X.data) // X.shape[0]) // 2)
+    return int(np.clip(TILE_VALUES // max(1, used) // 16 * 16, 64, TILE_ROWS))
 
 
 def add_kernel_sums(
@@ -199,23 +235,19 @@ def add_kernel_sums(
     if kernel.name == "linear":
         add_linear_sums(X, fold(columns, coef), f, threads)
         return
-    squares, every = compute_squares(columns), np.arange(COLUMNS)
-    kind = np.result_type(_type_of(X), _type_of(columns))
-    blocks = [slice(at, min(at + COLUMNS, len(coef))) for at in range(0, len(coef), COLUMNS)]
-    parts = [(slice_rows(columns, block), squares[block], coef[block], block) for block in blocks]
+    _meet_all(kernel, X, columns, coef, f, threads, keep or (NO_STORE, NO_SLOTS))
 
-    def meet(rows: slice) -> None:
-        tile = Tile.of(slice_rows(X, rows))
-        values = np.empty((min(COLUMNS, len(coef)), rows.stop - rows.start), kind)
-        for part, part_squares, part_coef, block in parts:
-            mine = values[: len(part_coef)]
-            tile.compute_kernel(kernel, part, part_squares, mine)
-            _add_columns(mine, every, part_coef, 0, f[rows])
-            if keep is not None:
-                store, slots = keep
-                store[slots[block], rows] = mine
 
-    _share(meet, split_into_tiles(X), threads)
+def _meet_all(
+    kernel: Kernel, X: Matrix, columns: Matrix, coef: F64, f: F64, threads: int, keep: tuple[Values, I64]
+) -> None:
+    if np.float64 in (type_of(X), type_of(columns)):
+        X, columns = to_float64(X), to_float64(columns)
+    number, size = type_of(columns).type, _choose_tile_rows(X)
+    about = (KERNELS.index(kernel.name), number(kernel.gamma), number(kernel.coef0), kernel.degree)
+    row_side = (unpack(X), compute_squares(X), X.shape[1], size)
+    column_side = (unpack(columns), compute_squares(columns), coef)
+    _share(lambda part: _meet(*row_side, part.start, part.stop, *column_side, *about, f, *keep), len(f), size, threads)
 
 
 def fold(columns: Matrix, coef: F64) -> F64:
@@ -231,31 +263,26 @@ def add_linear_sums(X: Matrix, w: F64, f: F64, threads: int = 1) -> None:
     def meet(rows: slice) -> None:
         f[rows] += compute_scores(slice_rows(X, rows), w[None, :])[:, 0]
 
-    tiles = [slice(at, min(at + SUMS, len(f))) for at in range(0, len(f), SUMS)]
-    _share(meet, tiles, threads)
+    _share(meet, len(f), SUMS, threads)
 
 
 def compute_kernel(kernel: Kernel, X: Matrix, threads: int = 1) -> Values:
     """K (n, n) of rows with each other, symmetric to rounding."""
-    values: Values = np.empty((X.shape[0], X.shape[0]), _type_of(X))
-    squares = compute_squares(X)
-
-    def meet(rows: slice) -> None:
-        tile = Tile.of(slice_rows(X, rows))
-        part: Values = np.empty((X.shape[0], rows.stop - rows.start), values.dtype)
-        tile.compute_kernel(kernel, X, squares, part)
-        values[:, rows] = part
-
-    _share(meet, split_into_tiles(X), threads)
+    n = X.shape[0]
+    values: Values = np.empty((n, n), type_of(X))
+    _meet_all(kernel, X, X, np.zeros(n), np.zeros(n), threads, (values, np.arange(n)))
     return values
 
 
-def _share(work: Callable[[slice], None], tiles: list[slice], threads: int) -> None:
-    """Carry out work(tile) for all tiles, on so many threads."""
-    if threads == 1 or len(tiles) < 2:
-        for tile in tiles:
-            work(tile)
+def _share(work: Callable[[slice], None], n_rows: int, size: int, threads: int) -> None:
+    """Carry out work(rows) for all rows on so many threads, in parts of whole tiles of `size` rows."""
+    tiles = -(-n_rows // size)
+    step = size * max(1, -(-tiles // (PARTS_A_THREAD * threads)))
+    parts = [slice(at, min(at + step, n_rows)) for at in range(0, n_rows, step)]
+    if threads == 1 or len(parts) < 2:
+        for part in parts:
+            work(part)
         return
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, tiles):
+        for _ in pool.map(work, parts):
             pass

@@ -45,7 +45,6 @@ class CsrRows:
 
 Matrix = F32 | CsrRows
 Unpacked = tuple[F32, F32, I32, I64]
-NO_ROWS, NO_DATA = np.empty((0, 0), np.float32), np.empty(0, np.float32)
 NO_INDICES, NO_INDPTR = np.empty(0, np.int32), np.empty(0, np.int64)
 
 
@@ -114,7 +113,9 @@ def _csr_scores(data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> No
 
 def unpack(X: Matrix) -> Unpacked:
     """Return X as compiled code takes it: dense values, then data, indices and indptr; what X is not is empty."""
-    return (NO_ROWS, X.data, X.indices, X.indptr) if isinstance(X, CsrRows) else (X, NO_DATA, NO_INDICES, NO_INDPTR)
+    if isinstance(X, CsrRows):
+        return np.empty((0, 0), X.data.dtype), X.data, X.indices, X.indptr
+    return X, np.empty(0, X.dtype), NO_INDICES, NO_INDPTR
 
 
 @njit(cache=True, nogil=True)
@@ -190,7 +191,7 @@ def take_rows(X: Matrix, order: I64) -> Matrix:
         return X[order]
     n_items = int((X.indptr[order + 1] - X.indptr[order]).sum())
     taken = CsrRows(
-        np.empty(n_items, np.float32), np.empty(n_items, np.int32), np.zeros(len(order) + 1, np.int64), X.n_features
+        np.empty(n_items, X.data.dtype), np.empty(n_items, np.int32), np.zeros(len(order) + 1, np.int64), X.n_features
     )
     _gather(X.data, X.indices, X.indptr, order, taken.data, taken.indices, taken.indptr)
     return taken
@@ -226,7 +227,7 @@ def keep_features(X: CsrRows, n_features: int) -> CsrRows:
 
 
 def to_dense(X: CsrRows) -> F32:
-    """Sparse rows written out, (n, d) float32."""
-    dense = np.zeros(X.shape, np.float32)
+    """Sparse rows written out, (n, d), of the same precision."""
+    dense = np.zeros(X.shape, X.data.dtype)
     dense[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
     return dense

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel
+from streamsvm.numeric.kernels import Kernel, Values, add_chosen_columns, add_kernel_sums, compute_kernel
 from streamsvm.numeric.pair_updates import solve_by_pairs
 from streamsvm.numeric.platt import solve_by_platt
 from streamsvm.numeric.reweighting import solve_by_reweighting
@@ -25,6 +25,7 @@ from streamsvm.numeric.working_set import WorkingSet
 from streamsvm.numeric.working_set_qp import solve_by_qp
 from streamsvm.solvers.selection import choose_working_set, find_conditions
 
+IDLE_ROUNDS = 20  # in which D has not risen: rounding is the limit
 INNER_SHARE = 0.1  # a working set is solved to this share of the violation it was chosen at
 InnerSolver = Callable[[WorkingSet, float], F64]
 INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
@@ -69,7 +70,11 @@ class ColumnCache:
 
 @dataclass
 class Rounds:
-    """How an active set is improved, and what it needs on the way."""
+    """How an active set is improved, and what it needs on the way.
+
+    damping >= 1: the kernel's values are taken so many times, as if every active row moved for that many rows that are
+    not active and will move like it. D still rises (Ma et al. 2015, "Adding vs. averaging", sigma').
+    """
 
     kernel: Kernel
     inner: str
@@ -77,6 +82,7 @@ class Rounds:
     size: int
     threads: int
     rng: np.random.Generator
+    damping: float = 1.0
     before: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
@@ -85,10 +91,10 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
     if rounds.rule == "platt":
         _improve_by_platt(active, rounds, cache, tol)
         return
-    solve = INNER_SOLVERS[rounds.inner]
+    solve, rise, best, idle = INNER_SOLVERS[rounds.inner], 0.0, 0.0, 0
     for _ in range(limit):
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
-        if conditions.violation <= tol:
+        if conditions.violation <= tol or idle == IDLE_ROUNDS:
             return
         chosen = choose_working_set(
             rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol / 2, rounds.rng
@@ -96,14 +102,20 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
         rounds.before = chosen
         X = take_rows(active.X, chosen)
         problem = WorkingSet(
-            compute_kernel(rounds.kernel, X, rounds.threads), active.y[chosen], active.alpha[chosen],
-            active.f[chosen], active.costs[chosen],
+            _scale(compute_kernel(rounds.kernel, X, rounds.threads), rounds.damping), active.y[chosen],
+            active.alpha[chosen], active.f[chosen], active.costs[chosen],
         )  # fmt: skip
         moved = solve(problem, max(tol / 2, INNER_SHARE * problem.violation()))
         changed = np.flatnonzero(moved != problem.alpha)
         coef = (moved - problem.alpha)[changed] * problem.y[changed]
         active.alpha[chosen] = moved
-        _update_sums(active, rounds, cache, chosen[changed], coef)
+        _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
+        rise += float(np.sum(moved - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2  # of D
+        best, idle = max(best, rise), 0 if rise > best else idle + 1
+
+
+def _scale(K: Values, factor: float) -> Values:
+    return np.multiply(K, K.dtype.type(factor), out=K)
 
 
 def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> None:

@@ -7,6 +7,7 @@ Errors e_i = y_i - f_i - b, b between the extremes of the two sides (Pérez-Cruz
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -92,7 +93,7 @@ def _pick_sides(conditions: Conditions, size: int) -> I64:
 
 def _largest(values: F64, k: int) -> I64:
     """Return the positions of the k largest, largest first; ties by position."""
-    if k < len(values):
+    if 0 < k < len(values):
         limit = np.partition(values, len(values) - k)[len(values) - k]
         candidates = np.flatnonzero(values >= limit)
     else:
@@ -118,8 +119,9 @@ def choose_candidates(
     e = conditions.errors
     free = (alpha > 0) & (alpha < costs)
     too_high, too_low = conditions.up & (e > tol), conditions.down & (e < -tol)
-    kinds = [side & part for side in (too_high, too_low) for part in (free, ~free)]
-    firsts = np.array([_one_of(kind, rule, e, rng) for kind in kinds if kind.any()], np.int64)
+    sides = [[side & part for part in (free, ~free) if np.any(side & part)] for side in (too_high, too_low)]
+    kinds = [kind for pair in zip_longest(*sides) for kind in pair if kind is not None]  # two rows are a pair
+    firsts = np.array([_one_of(kind, rule, e, rng) for kind in kinds], np.int64)
     candidates = np.flatnonzero(too_high | too_low | free)
     if len(candidates) > size:
         by_size = candidates[np.argsort(np.abs(e[candidates]), kind="stable")]
@@ -128,6 +130,29 @@ def choose_candidates(
     others = np.flatnonzero(~(too_high | too_low | free) & (costs > 0))
     nearest = others[_largest(-np.abs(e[others]), size)]
     return _fill(candidates, nearest, size)
+
+
+def draw_active_rows(
+    conditions: Conditions, alpha: F64, costs: F64, size: int, tol: float, rng: np.random.Generator
+) -> I64:
+    """Draw an active set: free rows, half of it at most, and violators, as many of each side as there are.
+
+    Multipliers of one side can only move as far as those of the other do: sum y_i a_i stays. If there are fewer rows
+    than `size`, those that fulfil their condition with the least |e| complete the set. Ascending row numbers.
+    """
+    e, free = conditions.errors, (alpha > 0) & (alpha < costs)
+    some_free = rng.permutation(np.flatnonzero(free))[: size // 2]
+    up, down = (
+        rng.permutation(np.flatnonzero(side & (violation > tol) & ~free))
+        for side, violation in ((conditions.up, e), (conditions.down, -e))
+    )
+    room = size - len(some_free)
+    n_up = min(len(up), max(room // 2, room - len(down)))
+    drawn = np.concatenate((some_free, up[:n_up], down[: room - n_up]))
+    others = np.ones(len(e), np.bool_)
+    others[drawn] = False
+    nearest = np.flatnonzero(others)
+    return np.sort(np.concatenate((drawn, nearest[_largest(-np.abs(e[nearest]), size - len(drawn))])))
 
 
 def _one_of(kind: npt.NDArray[np.bool_], rule: str, e: F64, rng: np.random.Generator) -> int:

@@ -1,0 +1,86 @@
+"""e^x of many numbers, compiled so that LLVM makes vector code of it: several times faster than one call a number.
+
+    e^x = 2^k e^r,   k = round(x / ln 2),   |r| <= ln(2) / 2,   e^r by its Taylor series
+
+to within about two units of the last place. 2^k is made of its bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import float32, float64, njit
+from numba.extending import intrinsic
+
+from streamsvm.numeric.rows import F32, F64
+
+PER_LN2, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770002e-10
+LOWEST, HIGHEST = -708.0, 709.0  # beyond, e^x is taken to be what it is here: about 1e-308, 1e308
+ROUNDER = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to whole numbers
+PER_LN2_32, LN2_HIGH_32, LN2_LOW_32 = (
+    np.float32(1.4426950408889634),
+    np.float32(0.693359375),
+    np.float32(-2.12194440e-4),
+)
+LOWEST_32, HIGHEST_32 = np.float32(-87.0), np.float32(88.0)
+ROUNDER_32 = np.float32(12582912.0)
+A2, A3, A4, A5, A6, A7 = (np.float32(1 / math.factorial(k)) for k in range(2, 8))
+B2, B3, B4, B5, B6, B7, B8, B9, B10, B11, B12, B13 = (1 / math.factorial(k) for k in range(2, 14))
+ONE_32 = np.float32(1.0)
+
+
+@intrinsic  # type: ignore[misc]
+def _power_of_two_single(_context: Any, _k: Any) -> Any:
+    """2^k, float32, of a whole number k: its exponent's bits."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        whole = builder.fptosi(args[0], ir.IntType(32))
+        bits = builder.shl(builder.add(whole, ir.Constant(ir.IntType(32), 127)), ir.Constant(ir.IntType(32), 23))
+        return builder.bitcast(bits, ir.FloatType())
+
+    return float32(float32), generate
+
+
+@intrinsic  # type: ignore[misc]
+def _power_of_two_double(_context: Any, _k: Any) -> Any:
+    """2^k, float64, of a whole number k: its exponent's bits."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        whole = builder.fptosi(args[0], ir.IntType(64))
+        bits = builder.shl(builder.add(whole, ir.Constant(ir.IntType(64), 1023)), ir.Constant(ir.IntType(64), 52))
+        return builder.bitcast(bits, ir.DoubleType())
+
+    return float64(float64), generate
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _exponentiate_single(row: F32) -> None:
+    for i in range(row.size):
+        x = min(max(np.float32(row[i]), LOWEST_32), HIGHEST_32)
+        k = (x * PER_LN2_32 + ROUNDER_32) - ROUNDER_32
+        r = (x - k * LN2_HIGH_32) - k * LN2_LOW_32
+        series = ((((A7 * r + A6) * r + A5) * r + A4) * r + A3) * r + A2
+        row[i] = (series * (r * r) + (r + ONE_32)) * _power_of_two_single(k)
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _exponentiate_double(row: F64) -> None:
+    for i in range(row.size):
+        x = min(max(np.float64(row[i]), LOWEST), HIGHEST)
+        k = (x * PER_LN2 + ROUNDER) - ROUNDER
+        r = (x - k * LN2_HIGH) - k * LN2_LOW
+        high = ((((B13 * r + B12) * r + B11) * r + B10) * r + B9) * r + B8
+        series = (((((high * r + B7) * r + B6) * r + B5) * r + B4) * r + B3) * r + B2
+        row[i] = (series * (r * r) + (r + 1.0)) * _power_of_two_double(k)
+
+
+@njit(cache=True, nogil=True)
+def exponentiate(row: F32 | F64) -> None:
+    """X <- e^x, in place; x is brought within the exponents of normal numbers first."""
+    if row.itemsize == 4:
+        _exponentiate_single(row)
+    else:
+        _exponentiate_double(row)

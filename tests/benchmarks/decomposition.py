@@ -1,0 +1,126 @@
+"""Kernel SVMs with a tenth of the rows in memory, and the linear kernel on nested subsets. Prints Markdown tables.
+
+    python tests/benchmarks/decomposition.py --data FOLDER [--rounds 3] [--seeds 3]
+
+FOLDER holds adult/a9a, web/w8a, ijcnn1/ijcnn1.trn and covtype/covtype.csv (a header, features, then classes 1 to 7; 100,000 rows
+are drawn, class 2 against the rest, columns divided by their maxima). Each training of the first table is a `streamsvm
+train` of its own, so that its peak of memory is its own; the reference has all rows resident. Exponents of the second
+are slopes of log seconds over log rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import streamsvm
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.options import TrainOptions
+from streamsvm.train import train
+
+PROBLEMS = {  # C and gamma
+    "a9a": (1.0, 0.05),
+    "ijcnn1": (32.0, 2.0),
+    "covtype, 100,000 rows": (1.0, 1.0),
+}
+
+
+def read_covtype(file: Path, n_rows: int = 100_000) -> tuple[Any, Any]:
+    """Rows drawn from the whole, class 2 against the rest."""
+    table = np.loadtxt(file, delimiter=",", dtype=np.float32, skiprows=1)
+    table = table[np.random.default_rng(0).permutation(len(table))[:n_rows]]
+    X = table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1)
+    return np.ascontiguousarray(X), np.where(table[:, 54] == 2, 1, -1)
+
+
+def ingest_all(data: Path, folder: Path) -> dict[str, Dataset]:
+    """Write the problems as datasets."""
+    X, y = read_covtype(data / "covtype" / "covtype.csv")
+    return {
+        "a9a": streamsvm.ingest(data / "adult" / "a9a", folder / "a9a.zarr"),
+        "ijcnn1": streamsvm.ingest(data / "ijcnn1" / "ijcnn1.trn", folder / "ijcnn1.zarr", file_format="svmlight"),
+        "covtype, 100,000 rows": streamsvm.ingest(X, folder / "covtype.zarr", y),
+    }
+
+
+def run_train(dataset: Dataset, C: float, gamma: float, seed: int, *more: str) -> dict[str, Any]:
+    """Train in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable, "-m", "streamsvm", "train", dataset.path, "--out", f"{folder}/run", "--solver", "smo",
+            "--kernel", "rbf", "--C", str(C), "--gamma", str(gamma), "--seed", str(seed), "--json", *more,
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def show_resident(data: Path, seeds: int) -> None:
+    """Print the first table."""
+    print("| problem | seed | status | passes (<= 20) | gap | objective over reference | peak MB | projected MB |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, dataset in ingest_all(data, Path(folder)).items():
+            C, gamma = PROBLEMS[name]
+            reference = run_train(dataset, C, gamma, 0, "--tol", "1e-5")
+            for seed in range(seeds):
+                found = run_train(dataset, C, gamma, seed, "--resident-rows", "10%")
+                over = found["objective"] / reference["lower_bound"] - 1
+                print(
+                    f"| {name} | {seed} | {found['status']} | {found['passes']} | {found['relative_gap']:.1e} "
+                    f"| {over:+.1e} | {found['peak_memory_bytes'] / 1e6:.0f} "
+                    f"| {found['projected_memory_bytes'] / 1e6:.0f} |",
+                    flush=True,
+                )
+
+
+def show_scaling(data: Path, rounds: int) -> None:
+    """Print the second table."""
+    print("\n| linear kernel | rows | median seconds | passes | exponent (<= 1.3) |\n|---|---|---|---|---|")
+    for name, file, C in (("Adult", "adult/a9a", 0.05), ("Web", "web/w8a", 1.0)):
+        source = read_memory(data / file)
+        sizes = [source.n_rows // part for part in (20, 10, 5, 2, 1)]
+        seconds, passes = [], []
+        for n_rows in sizes:
+            part = ArrayDataset(source.X[:n_rows], source.y[:n_rows], source.classes)
+            options = TrainOptions(C=C, solver="smo")
+            results = [train(part, options) for _ in range(rounds + 1)][1:]
+            seconds.append(median(result.seconds for result in results))
+            passes.append(results[0].passes)
+        exponent = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
+        for n_rows, spent, passed in zip(sizes, seconds, passes, strict=True):
+            shown = f"{exponent:.2f}" if n_rows == sizes[-1] else ""
+            print(f"| {name}, C={C} | {n_rows:,} | {spent:.3f} | {passed} | {shown} |", flush=True)
+
+
+def read_memory(file: Path) -> Any:
+    """Return rows in memory, shuffled."""
+    from scipy.sparse import csr_array
+    from sklearn.datasets import load_svmlight_file
+
+    X, y = load_svmlight_file(str(file), dtype=np.float32)
+    order = np.random.default_rng(0).permutation(len(y))
+    return ArrayDataset(csr_array(X[order]), (y[order] > 0).astype(np.int32), np.array([-1, 1]))
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    show_resident(options.data, options.seeds)
+    show_scaling(options.data, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
