@@ -44,7 +44,7 @@ from streamsvm.train import TrainOptions, train
 Write = Callable[..., None]
 
 SMALL_ROWS = 2000
-SMALL_SECONDS = 2.0
+SMALL_SECONDS = 1.0
 CACHE_BYTES = 64 << 20
 TOL = 1e-4
 NEAR = 0.02

@@ -1,0 +1,127 @@
+"""Kernel SVMs: the same bits on any engine, for any number of workers, and after any step that a run was killed at."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+import streamsvm.run
+from streamsvm.data.dataset import Dataset
+from streamsvm.engines.group import plan_groups
+from streamsvm.models import KernelModel
+from streamsvm.train import TrainOptions, train
+from tests.conftest import ROOT, make_problem
+from tests.faults.instants import describe
+
+pytestmark = pytest.mark.usefixtures("many_groups")
+
+OPTIONS = TrainOptions(
+    solver="smo", kernel="rbf", gamma=0.2, tol=1e-5, threads=1, resident_rows="15%", options={"working_rows": "30"}
+)
+SETTINGS = {
+    "smo": OPTIONS,
+    "irwls": replace(OPTIONS, solver="irwls"),
+    "linear": replace(OPTIONS, kernel="linear", gamma="scale", options={"working_rows": "30", "selection": "random"}),
+    "small": replace(OPTIONS, resident_rows=None, tol=1e-12, options={}),
+    "poly": replace(OPTIONS, kernel="poly", coef0=1.0, options={"selection": "chunking", "working_rows": "20"}),
+}
+LISTENING = """
+import json, sys
+import streamsvm.run
+from streamsvm.data.dataset import open_dataset
+from streamsvm.engines import group
+from streamsvm.train import TrainOptions, train
+
+def tell(event):
+    print(event.line["step"], flush=True)
+    if event.line["step"] == int(sys.argv[3]):
+        sys.stdin.readline()
+
+group.SMALLEST_GROUP_BYTES, group.GROUPS = 1, 5
+streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+if __name__ == "__main__":
+    train(open_dataset(sys.argv[1]), TrainOptions(**json.loads(sys.argv[4])), out=sys.argv[2], listener=tell)
+"""
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    folder = tmp_path_factory.mktemp("rows")
+    dense, sparse = make_problem(5, n=420, weighted=True), make_problem(6, n=420, d=20, density=0.3)
+    return {
+        "dense": dense.store(folder / "dense", layout="dense", chunk_bytes=1500),
+        "sparse": sparse.store(folder / "sparse", layout="sparse", chunk_bytes=3000),
+    }
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_same_bits_on_any_engine(
+    name: str, layout: str, datasets: dict[str, Dataset], client: Client, tmp_path: Path
+) -> None:
+    """Threads share out groups of chunks and tiles of rows; workers get theirs by the wire."""
+    source, options = datasets[layout], SETTINGS[name]
+    assert len(plan_groups(source)) >= 5
+    results = [train(source, replace(options, threads=threads)) for threads in (1, 2, 4)]
+    results.append(train(source, options, client=client))
+    first = results[0]
+    assert first.status == "converged"
+    assert isinstance(first.model, KernelModel)
+    for other in results[1:]:
+        assert other.model.to_bytes() == first.model.to_bytes()
+        assert (other.objective, other.lower_bound, other.passes) == (first.objective, first.lower_bound, first.passes)
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_resumed_after_each_step(name: str, layout: str, datasets: dict[str, Dataset], tmp_path: Path) -> None:
+    """From the checkpoint after the first few steps; the second half with other threads."""
+    source, options = datasets[layout], SETTINGS[name]
+    train(source, options, out=tmp_path / "whole")
+    whole = describe(tmp_path / "whole")
+    n_steps = len(whole["history"])
+    assert n_steps > 1 or name == "small"
+    for step in range(1, min(n_steps, 6)):
+        out = tmp_path / f"stopped-{step}"
+        stopped = train(source, replace(options, max_passes=step), out=out)
+        assert (stopped.status, stopped.steps) == ("pass_limit", step)
+        train(source, replace(options, threads=2), out=out, resume=True)
+        assert describe(out) == whole
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_killed_after_a_step(step: int, datasets: dict[str, Dataset], tmp_path: Path) -> None:
+    """kill -9: the checkpoint of the step is there, and what comes of it is what would have come."""
+    source = datasets["dense"]
+    train(source, OPTIONS, out=tmp_path / "whole")
+    out, arguments = tmp_path / "run", vars(OPTIONS)
+    command = [sys.executable, "-c", LISTENING, source.path, str(out), str(step), json.dumps(arguments)]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert [run.stdout.readline().strip() for _ in range(step)] == [str(k + 1) for k in range(step)]
+        run.send_signal(signal.SIGKILL)
+        run.communicate("")
+    assert run.returncode == -signal.SIGKILL
+    assert (out / "checkpoint.npz").exists()
+    assert not (out / "model.npz").exists()
+    train(source, OPTIONS, out=out, resume=True)
+    assert describe(out) == describe(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "change", [{"gamma": 0.3}, {"kernel": "poly"}, {"resident_rows": 50}, {"options": {"selection": "largest"}}]
+)
+def test_other_settings_are_not_gone_on_with(
+    change: dict[str, Any], datasets: dict[str, Dataset], tmp_path: Path
+) -> None:
+    train(datasets["dense"], replace(OPTIONS, max_passes=1), out=tmp_path / "run")
+    with pytest.raises(streamsvm.run.InputError, match="cannot be resumed with other settings"):
+        train(datasets["dense"], replace(OPTIONS, **change), out=tmp_path / "run", resume=True)
