@@ -135,17 +135,17 @@ def choose_candidates(
 def draw_active_rows(
     conditions: Conditions, alpha: F64, costs: F64, size: int, tol: float, rng: np.random.Generator
 ) -> I64:
-    """Draw an active set: free rows, half of it at most, and violators, as many of each side as there are.
+    """Draw an active set: free rows, half of it or what violators leave, and as many violators of either side.
 
     Multipliers of one side can only move as far as those of the other do: sum y_i a_i stays. If there are fewer rows
     than `size`, those that fulfil their condition with the least |e| complete the set. Ascending row numbers.
     """
     e, free = conditions.errors, (alpha > 0) & (alpha < costs)
-    some_free = rng.permutation(np.flatnonzero(free))[: size // 2]
     up, down = (
         rng.permutation(np.flatnonzero(side & (violation > tol) & ~free))
         for side, violation in ((conditions.up, e), (conditions.down, -e))
     )
+    some_free = rng.permutation(np.flatnonzero(free))[: max(size // 2, size - len(up) - len(down))]
     room = size - len(some_free)
     n_up = min(len(up), max(room // 2, room - len(down)))
     drawn = np.concatenate((some_free, up[:n_up], down[: room - n_up]))

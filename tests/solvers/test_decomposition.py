@@ -243,7 +243,7 @@ def test_going_on_from_any_step_gives_the_same_bits(name: str, selection: str) -
     plane = Decomposition((C, C), KINDS[name], tol=1e-5, selection=selection, working_rows=30, resident_rows=60)
     steps = drive(source, plane)
     assert len(steps) > 2
-    for step in steps[: 10 : 2]:
+    for step in steps[:-1:2]:
         state = replace(step.state, alpha=step.state.alpha.copy(), f=step.state.f.copy())
         again = drive(source, plane, state)[-1]
         assert again.progress == steps[-1].progress
