@@ -12,7 +12,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.protocol import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.rows import F64, CsrRows
+from streamsvm.numeric.rows import F32, F64, CsrRows
 from streamsvm.solvers.decomposition import Decomposition, State, solve, start_state
 from streamsvm.solvers.protocol import Scan, Step, Take
 from tests.conftest import Problem
@@ -43,7 +43,7 @@ def compute_matrix(kernel: Kernel, X: F64, Z: F64) -> F64:
     return np.tanh(kernel.gamma * products + kernel.coef0) if kernel.name == "sigmoid" else products
 
 
-def to_csr(X: F64, dtype: type = np.float32) -> CsrRows:
+def to_csr(X: F32 | F64, dtype: type = np.float32) -> CsrRows:
     """Sparse rows of a dense matrix."""
     row, column = np.nonzero(X)
     indptr = np.searchsorted(row, np.arange(len(X) + 1)).astype(np.int64)

@@ -43,6 +43,7 @@ def test_what_a_solver_owes(name: str, tmp_path: Path) -> None:
     assert json.loads(json.dumps(algorithm.describe())) == algorithm.describe() != {}
     assert algorithm.totals_bytes(source) > 0
     assert algorithm.driver_bytes(source) > 0
+    assert algorithm.shared_bytes(source) >= 0
     state = drive(name, source, algorithm.start_state(source), 3)
     assert type(state) is algorithm.state_type
     settings = {"solver": name}
@@ -82,6 +83,9 @@ class ToySolver:
 
     def totals_bytes(self, source: RowSource) -> int:
         return 8 * source.n_features
+
+    def shared_bytes(self, source: RowSource) -> int:
+        return 0
 
     def start_state(self, source: RowSource) -> Averages:
         return Averages()

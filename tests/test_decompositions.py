@@ -70,7 +70,7 @@ def test_support_vectors_and_weights_are_those_rows_with_multipliers() -> None:
     result = train(DENSE.in_memory(), OPTIONS)
     assert isinstance(result.model, KernelModel)
     weights = DENSE.costs(1.0)
-    rows = [int(np.flatnonzero((DENSE.X == x).all(axis=1))[0]) for x in np.asarray(result.model.support_vectors)]
+    rows = [int(np.flatnonzero((x == DENSE.X).all(axis=1))[0]) for x in np.asarray(result.model.support_vectors)]
     assert len(set(rows)) == len(rows) == result.n_support_vectors
     np.testing.assert_array_equal(np.sign(result.model.dual_coef), DENSE.y[rows])
     assert np.all(np.abs(result.model.dual_coef) <= weights[rows])
@@ -175,12 +175,12 @@ def test_options_do_not_change_the_optimum(options: dict[str, str]) -> None:
 
 
 def test_rows_in_float64_are_planned_for() -> None:
-    """Twice the memory of what is held and sent, where all rows are one working set."""
+    """Twice the memory of what is sent, and of what is held where all rows are one working set."""
     source = large_source(1000, d=5000)
     exact, single = (
         make_algorithm(source, replace(OPTIONS, options={"working_rows": rows})) for rows in ("1000", "999")
     )
-    assert exact.shared_bytes(source) == 2 * single.shared_bytes(source) == 2 * source.nbytes
+    assert exact.shared_bytes(source) == single.shared_bytes(source) == 2 * source.nbytes
     assert exact.driver_bytes(source) >= single.driver_bytes(source) + 3 * source.nbytes
 
 
@@ -211,7 +211,7 @@ def train(path, budget, more):
 
 path, more = sys.argv[1], json.loads(sys.argv[2])
 budget = 100_000_000
-for _ in range(3):
+for _ in range(8):  # what is needed grows with the budget
     try:
         result = train(path, budget, more)
         break
@@ -236,8 +236,8 @@ def test_a_run_stays_below_its_projection(kind: str, more: dict[str, Any], tmp_p
     """In a process of its own, with little more than the least budget; `wide` rows are solved in float64."""
     random = np.random.default_rng(1)
     n, d, density = {
-        "dense": (40_000, 100, 1.0), "sparse": (40_000, 100, 0.3), "wide": (800, 20_000, 1.0),
-        "long": (600, 60_000, 0.1),
+        "dense": (40_000, 100, 1.0), "sparse": (40_000, 100, 0.3), "wide": (500, 20_000, 1.0),
+        "long": (400, 60_000, 0.1),
     }[kind]  # fmt: skip
     X = random.normal(size=(n, d)).astype(np.float32)
     if density < 1:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streamsvm.errors import InputError
 from streamsvm.models import KernelModel, from_arrays, load
-from streamsvm.numeric.rows import F64, CsrRows, Matrix
+from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix
 from streamsvm.numeric.scaling import Scaling
 from streamsvm.predict import evaluate, predict
 from streamsvm.train import TrainOptions, train
@@ -48,7 +48,7 @@ def expect(model: KernelModel, raw: F64) -> F64:
     return compute_matrix(model.kernel, scaled, VECTORS.astype(np.float64)) @ COEF + 0.25
 
 
-def as_layout(X: F64, layout: str) -> Matrix:
+def as_layout(X: F32 | F64, layout: str) -> Matrix:
     return to_csr(X) if layout == "sparse" else X.astype(np.float32)
 
 
@@ -82,7 +82,8 @@ def test_rows_are_scored_however_they_are_scaled(of_rows: str, of_model: str, ve
 def test_sparse_rows_may_have_fewer_features_or_more(kind: str, scaling: str, vectors: str, d: int) -> None:
     """Features unknown to the model count nothing; those missing are zeros before they are scaled."""
     model = make_model(kind, vectors, scaling)
-    rows, known = np.random.default_rng(d).normal(size=(6, d)).astype(np.float32), np.zeros((6, D))
+    known: F64 = np.zeros((6, D))
+    rows: F32 = np.random.default_rng(d).normal(size=(6, d)).astype(np.float32)
     known[:, : min(d, D)] = rows[:, :D]
     np.testing.assert_allclose(model.decide(to_csr(rows)), expect(model, known), rtol=1e-5, atol=2e-5)
 

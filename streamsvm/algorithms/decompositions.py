@@ -53,8 +53,10 @@ class Decompositions:
         active = min(source.n_rows, settings.resident_rows)
         vectors = 8 * (ROW_VECTORS * source.n_rows + ACTIVE_VECTORS * active)
         working = active if settings.selection == "chunking" else min(active, settings.working_rows)
-        kernel_bytes = INNER_BYTES[settings.inner] * self._precision(source) * working**2 + settings.threads * _tile_bytes(source)
-        return vectors + ACTIVE_COPIES * self.shared_bytes(source) + settings.cache_bytes + kernel_bytes
+        inner_bytes = INNER_BYTES[settings.inner] * self._precision(source) * working**2
+        kernel_bytes = settings.cache_bytes + settings.threads * _tile_bytes(source)
+        rows_bytes = active * _row_bytes(source) * self._precision(source)
+        return int(vectors + ACTIVE_COPIES * rows_bytes + self.shared_bytes(source) + inner_bytes + kernel_bytes)
 
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
@@ -62,8 +64,8 @@ class Decompositions:
         return 24 * source.n_rows // n_groups + self.settings.pass_threads * _tile_bytes(source)
 
     def shared_bytes(self, source: RowSource) -> int:
-        """See Algorithm: as many rows as may be active."""
-        return int(self._precision(source) * min(source.n_rows, self.settings.resident_rows) * _row_bytes(source))
+        """See Algorithm: as many rows as may be active, in float64."""
+        return int(2 * min(source.n_rows, self.settings.resident_rows) * _row_bytes(source))
 
     def _precision(self, source: RowSource) -> int:
         """Return 2 where rows are held in float64."""
@@ -106,7 +108,8 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
     resident_rows = _count_active(source, wanted, budget)
     if selection == "chunking":  # its working set may be the whole active set
         resident_rows = min(resident_rows, math.isqrt(budget // BUDGET_SHARE // INNER_BYTES[inner]))
-    cache_bytes = read_count(given, "cache_bytes", 0)
+    elsewhere = options.workers is not None or options.scheduler is not None
+    cache_bytes = 0 if options.kernel == "linear" else read_count(given, "cache_bytes", 0)  # no values are kept
     settings = Decomposition(
         class_costs=compute_class_costs(source, options),
         kernel=make_kernel(source, options),
@@ -117,7 +120,7 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
         resident_rows=resident_rows,
         cache_bytes=min(budget // BUDGET_SHARE, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
         threads=threads,
-        pass_threads=max(1, threads // len(plan_groups(source))) if options.workers is options.scheduler is None else 1,
+        pass_threads=1 if elsewhere else max(1, threads // len(plan_groups(source))),
         seed=options.seed,
     )
     return Decompositions(options.solver, settings)

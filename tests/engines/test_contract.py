@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributed import Client
+from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.source import RowSource
@@ -17,8 +18,10 @@ from streamsvm.engines.group import plan_groups
 from streamsvm.engines.protocol import Engine, answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import CsrRows, to_dense
 from streamsvm.solvers.cutting_plane import SegmentTotals, add_to_totals, combine_totals, start_totals
+from streamsvm.solvers.decomposition import RowSums, add_sums, combine_sums
 from streamsvm.solvers.protocol import Fold, Scan, Take
 from tests.conftest import make_problem
 from tests.engines.conftest import PROBLEMS
@@ -146,6 +149,25 @@ class Contract:
         ]
         found = trace_of(open_engine(source), trace_scan((shared,), (number, square)))
         assert found == neighbours_combined(parts)
+
+    @pytest.mark.parametrize("kind", [np.float32, np.float64])
+    def test_sums_of_kernels_have_the_bits_of_the_serial_engine(
+        self, open_engine: Opener, source: RowSource, kind: type
+    ) -> None:
+        """Rows travel to the pass, dense or sparse, of either precision, and tiles come back in the rows' order."""
+        columns = source.take(np.arange(0, source.n_rows, 50)).X
+        columns = to_float64(columns) if kind is np.float64 else columns
+        coef = np.random.default_rng(0).normal(size=columns.shape[0])
+        scan = Scan(RowSums, add_sums, combine_sums, (Kernel("rbf", 0.1), columns, coef, np.empty(0), True, 1))
+        with threadpool_limits(1):  # as `train` has it, and workers
+            expected, found = SerialEngine(source).scan(scan), open_engine(source, source.nbytes // 2).scan(scan)
+        for column in (1, 2):
+            assert found.gather(column).tobytes() == expected.gather(column).tobytes()
+        f = np.zeros(source.n_rows)
+        everything = source.take(np.arange(source.n_rows))
+        add_kernel_sums(Kernel("rbf", 0.1), everything.X, columns, coef, f)
+        np.testing.assert_allclose(found.gather(1), f, atol=1e-5)
+        np.testing.assert_array_equal(found.gather(2), everything.y)
 
     def test_arrays_arrive_writable(self, open_engine: Opener, source: RowSource) -> None:
         """Compiled kernels are compiled for writable arrays, and would be compiled again for others."""

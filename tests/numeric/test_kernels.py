@@ -40,7 +40,8 @@ def as_layout(X: F64, layout: str, dtype: type = np.float32) -> Matrix:
 
 def limit_of_rounding(K: F64, coef: F64, epsilon: float = 2e-6) -> F64:
     """Float32 holds products of about 30 to 1e-6; powers of three make three of it."""
-    return epsilon * (1e-3 + np.abs(K) @ np.abs(coef) + np.abs(coef).sum())
+    limit: F64 = epsilon * (1e-3 + np.abs(K) @ np.abs(coef) + np.abs(coef).sum())
+    return limit
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
@@ -197,7 +198,11 @@ def test_any_kernel_of_any_rows(data: st.DataObject) -> None:
     kernel = Kernel(name, draw(st.floats(1e-3, 2.0)), draw(st.integers(1, 6)), draw(st.floats(-1.0, 1.0)))
     X, Z = (make_rows(seed + k, size, d, draw(st.floats(0.0, 1.0))) / np.sqrt(d) for k, size in enumerate((n, m)))
     X, Z = X.astype(np.float32).astype(np.float64), Z.astype(np.float32).astype(np.float64)
-    layout, coef, f = draw(st.sampled_from(("dense", "sparse"))), np.random.default_rng(seed).normal(size=m), np.zeros(n)
+    layout, coef, f = (
+        draw(st.sampled_from(("dense", "sparse"))),
+        np.random.default_rng(seed).normal(size=m),
+        np.zeros(n),
+    )
     K = compute_matrix(kernel, X, Z)
     add_kernel_sums(kernel, as_layout(X, layout), as_layout(Z, layout), coef, f, draw(st.integers(1, 3)))
     assert np.all(np.abs(f - K @ coef) <= limit_of_rounding(K, coef, 1e-5) * (1 + np.abs(K).max(initial=0.0)))

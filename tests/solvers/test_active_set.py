@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamsvm.numeric import kernels
 from streamsvm.numeric.kernels import Kernel, to_float64
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.solvers import active_set
@@ -157,7 +158,7 @@ def test_the_oldest_column_is_given_up_first(sizes: list[int], fit: int, seed: i
 def test_kept_columns_are_not_formed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for all, no row's column is formed twice; without any, each change forms them."""
     formed: list[int] = []
-    add_kernel_sums = active_set.add_kernel_sums
+    add_kernel_sums = kernels.add_kernel_sums
 
     def count(kernel: Kernel, X: F64, columns: F64, *more: object) -> None:
         formed.append(len(columns))

@@ -37,6 +37,7 @@ def check_certificate(
     y, costs = problem.y.astype(np.float64), problem.costs(1.0, *settings.class_costs)
     primal, dual = measure(matrix_of(problem, settings.kernel), y, costs, state.alpha, state.bias)
     assert last.status == "converged"
+    assert progress.lower_bound is not None
     assert progress.objective == pytest.approx(primal, rel=rounding)
     assert progress.lower_bound == pytest.approx(dual, rel=rounding, abs=rounding * primal)
     assert progress.objective - progress.lower_bound <= settings.tol * progress.objective
@@ -95,10 +96,10 @@ def test_the_optimum_is_that_of_libsvm(kind: str, name: str) -> None:
     """Where the sigmoid kernel is indefinite, both stop at a stationary point: these ones agree."""
     problem, C = PROBLEMS[kind], 0.05 if name == "sigmoid" else 2.0
     K, y, costs = matrix_of(problem, KINDS[name]), problem.y.astype(float), problem.costs(C)
-    theirs = bracket_by_libsvm(K, y, costs)
+    theirs, rounding = bracket_by_libsvm(K, y, costs), 2e-5 if name == "poly" else 4e-6  # its values reach 200
     for inner in ("smo", "irwls"):
         plane = Decomposition((C, C), KINDS[name], inner=inner, tol=1e-6, working_rows=64, resident_rows=120)
-        last = solve_and_check(problem, plane, 4e-6, theirs if name != "sigmoid" else None)
+        last = solve_and_check(problem, plane, rounding, theirs if name != "sigmoid" else None)
         assert last.progress.objective == pytest.approx(theirs.high, rel=2e-5)
 
 
@@ -144,9 +145,8 @@ def test_any_division_of_the_work(
 @settings(max_examples=60)
 def test_irwls_and_smo_find_the_same_objective(drawn: tuple[Problem, dict[str, Any]]) -> None:
     problem, options = drawn
-    found = []
-    for inner in ("smo", "irwls"):
-        found.append(drive(problem.in_memory(), Decomposition(**options, inner=inner, tol=5e-4))[-1])
+    planes = [Decomposition(**options, inner=inner, tol=5e-4) for inner in ("smo", "irwls")]
+    found = [drive(problem.in_memory(), plane)[-1] for plane in planes]
     rounding = rounding_of_float32(problem, Decomposition(**options), found[1])
     assert found[0].progress.objective == pytest.approx(found[1].progress.objective, rel=1e-3 + rounding)
 
@@ -159,18 +159,18 @@ def test_every_selection_rule(selection: str, name: str) -> None:
         resident_rows=200 if selection == "platt" else 60,
     )  # fmt: skip
     steps = drive(PROBLEMS["weighted"].in_memory(), plane)
-    check_certificate(PROBLEMS["weighted"], plane, steps[-1], None, 2e-6)
+    check_certificate(PROBLEMS["weighted"], plane, steps[-1], None, 2e-5 if name == "poly" else 2e-6)
 
 
 def test_lower_bounds_rise_and_passes_are_counted() -> None:
     problem = make_problem(6, n=600)
-    plane = Decomposition((1.0, 1.0), KINDS["rbf"], tol=1e-5, working_rows=30, resident_rows=60)
+    plane = Decomposition((1.0, 1.0), KINDS["rbf"], tol=1e-3, working_rows=30, resident_rows=60)
     steps = drive(problem.in_memory(), plane)
-    bounds = [step.progress.lower_bound for step in steps]
+    bounds = [step.progress.lower_bound or 0.0 for step in steps]
     assert bounds == sorted(bounds)
     assert [step.progress.passes for step in steps] == list(range(1, len(steps) + 1))
     assert [step.status for step in steps] == [None] * (len(steps) - 1) + ["converged"]
-    assert 2 < len(steps) <= 100
+    assert 2 < len(steps) <= 80
 
 
 def test_one_class_missing_among_the_first_rows() -> None:
@@ -216,9 +216,9 @@ def test_costs_of_zero(class_costs: tuple[float, float], resident: int) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"working_rows": 8}, {"resident_rows": 40, "working_rows": 8}])
 @pytest.mark.parametrize("inner", ["smo", "irwls", "qp"])
-def test_what_rounding_does_not_allow_ends_as_stalled(options: dict[str, int], inner: str) -> None:
+def test_what_rounding_does_not_allow_ends_as_stalled(options: dict[str, Any], inner: str) -> None:
     """tol = 0 cannot be met but by chance; the best is kept, and its certificate."""
-    problem = make_problem(8, n=90)
+    problem = make_problem(8, n=60)
     plane = Decomposition((5.0, 5.0), KINDS["rbf"], inner=inner, tol=0.0, **options)
     steps = drive(problem.in_memory(), plane)
     assert steps[-1].status in ("stalled", "converged")
@@ -275,9 +275,14 @@ def test_a_linear_kernel_sends_one_vector_to_the_pass() -> None:
     assert sent[1][2] == (0,)
 
 
-def test_rows_in_float64_only_where_they_are_few() -> None:
-    """What is sent to the pass is in float64 if all rows are one working set of pair steps."""
+def test_active_rows_in_float64_only_where_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If all rows are one working set of pair steps; what is sent to the pass always is."""
     source: ArrayDataset = PROBLEMS["sparse"].in_memory()
+    held: list[type] = []
+    improve = decomposition.improve
+    monkeypatch.setattr(
+        decomposition, "improve", lambda active, *more: (held.append(active.X.data.dtype.type), improve(active, *more))
+    )
     for working, inner, selection, kind in (
         (200, "smo", "random", np.float64), (199, "smo", "random", np.float32),
         (200, "irwls", "random", np.float32), (200, "smo", "platt", np.float32),
@@ -285,7 +290,17 @@ def test_rows_in_float64_only_where_they_are_few() -> None:
         plane = Decomposition((1.0, 1.0), KINDS["rbf"], inner, selection, working_rows=working)
         solver = decomposition.solve(plane, decomposition.start_state(source.n_rows))
         scan = solver.send(source.take(next(solver).rows))  # type: ignore[union-attr]
-        assert scan.shared[1].data.dtype == kind  # type: ignore[union-attr]
+        assert held.pop() is kind
+        assert scan.shared[1].data.dtype == np.float64  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("inner", ["smo", "irwls"])
+def test_a_certificate_is_true_at_large_costs(inner: str) -> None:
+    """Close rows, C = 1e4: float32 kernel values alone would show a gap a hundred times too small."""
+    X = np.random.default_rng(5).normal(size=(40, 3)).astype(np.float32) * np.float32(0.02) + np.float32(2.0)
+    problem = Problem(X, np.where(np.arange(40) % 2, 1, -1))
+    plane = Decomposition((1e4, 1e4), KINDS["rbf"], inner, tol=1e-4, working_rows=8, resident_rows=20)
+    check_certificate(problem, plane, drive(problem.in_memory(), plane)[-1], None, 1e-9)
 
 
 def exact_sums(kernel: Kernel, problem: Problem, alpha: F64) -> F64:
