@@ -149,7 +149,7 @@ def test_rows_in_memory_fit_the_budget() -> None:
     source = large_source(10**6, d=1000)
     for budget in (1 << 30, 4 << 30):
         rows = settings_of(source, replace(OPTIONS, memory_bytes=budget)).resident_rows
-        assert 0.1 * budget <= rows * (3 * 4000 + 8 * 16) <= budget / 4
+        assert 0.05 * budget <= rows * (3 * 4000 + 8 * 16) <= budget / 4
     assert settings_of(source, replace(OPTIONS, memory_bytes=MIB)).resident_rows == 2048
 
 
@@ -211,7 +211,7 @@ def train(path, budget, more):
 
 path, more = sys.argv[1], json.loads(sys.argv[2])
 budget = 100_000_000
-for _ in range(8):  # what is needed grows with the budget
+for _ in range(2):  # what the refusal names is enough
     try:
         result = train(path, budget, more)
         break

@@ -30,7 +30,8 @@ INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # an entry of K_W
 WORKING_ROWS = {"smo": 1024, "irwls": 128, "qp": 128}  # IRWLS and QP factor matrices of that size
 ACTIVE_SHARE = 5  # one row in so many is active, where memory allows: measured on Adult, Web and ijcnn1
 LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
-BUDGET_SHARE = 4  # one part in so many of the budget for active rows, and one for their kernel columns
+BUDGET_SHARE = 4  # one part in so many of what is spare for active rows, and one for their kernel columns
+OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,15 @@ class Decompositions:
 def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositions:
     """Options: selection, inner (of irwls and smo alike: qp), working_rows, cache_bytes."""
     check_names(options, ("selection", "inner", "working_rows", "cache_bytes"))
-    given, budget = options.options, options.memory_bytes or default_budget_bytes()
+    given, spare = options.options, _find_spare(source, options.memory_bytes or default_budget_bytes())
     threads = options.threads or default_threads()
     inner = read_choice(given, "inner", (options.solver, *(name for name in INNER_SOLVERS if name != options.solver)))
     selection = read_choice(given, "selection", RULES)
     wanted = source.n_rows if selection == "platt" else options.resident_rows  # he has all rows in memory
-    resident_rows = _count_active(source, wanted, budget)
+    resident_rows = _count_active(source, wanted, spare)
     if selection == "chunking":  # its working set may be the whole active set
-        resident_rows = min(resident_rows, math.isqrt(budget // BUDGET_SHARE // INNER_BYTES[inner]))
+        largest = math.isqrt(spare // BUDGET_SHARE // INNER_BYTES[inner])
+        resident_rows = min(resident_rows, max(LEAST_ACTIVE_ROWS, largest))
     elsewhere = options.workers is not None or options.scheduler is not None
     cache_bytes = 0 if options.kernel == "linear" else read_count(given, "cache_bytes", 0)  # no values are kept
     settings = Decomposition(
@@ -118,7 +120,7 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
         tol=float(options.tol),
         working_rows=read_count(given, "working_rows", 2) or WORKING_ROWS[inner],
         resident_rows=resident_rows,
-        cache_bytes=min(budget // BUDGET_SHARE, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
+        cache_bytes=min(spare // BUDGET_SHARE, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
         threads=threads,
         pass_threads=1 if elsewhere else max(1, threads // len(plan_groups(source))),
         seed=options.seed,
@@ -126,10 +128,24 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
     return Decompositions(options.solver, settings)
 
 
-def _count_active(source: RowSource, wanted: int | str | None, budget_bytes: int) -> int:
+def _find_spare(source: RowSource, budget_bytes: int) -> int:
+    """Return what the budget leaves for more active rows than the least, and for kernel columns.
+
+    It depends on nothing that may differ when a run is resumed, or done with more threads: what else the process needs
+    is a round figure. A budget that is refused leaves nothing: the need that the message names is the least one.
+    """
+    least = 8 * ROW_VECTORS * source.n_rows + LEAST_ACTIVE_ROWS * _active_row_bytes(source)
+    return max(0, budget_bytes - OTHER_BYTES - least)
+
+
+def _active_row_bytes(source: RowSource) -> int:
+    return int((ACTIVE_COPIES + 2) * _row_bytes(source)) + 8 * ACTIVE_VECTORS
+
+
+def _count_active(source: RowSource, wanted: int | str | None, spare_bytes: int) -> int:
     """Return how many rows may be active: as many as were asked for, or a fifth, or as many as fit."""
     if wanted is None:
-        fit = budget_bytes // BUDGET_SHARE // int(ACTIVE_COPIES * _row_bytes(source) + 8 * ACTIVE_VECTORS)
+        fit = LEAST_ACTIVE_ROWS + spare_bytes // BUDGET_SHARE // _active_row_bytes(source)
         return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
     text = str(wanted)
     number = text.removesuffix("%")
