@@ -61,7 +61,9 @@ class ThreadedEngine:
 
     def take(self, take: Take) -> Rows:
         """See Engine."""
-        return self.source.take(take.rows)
+        rows = self.source.take(take.rows)
+        self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
+        return rows
 
     def fold(self, fold: Fold) -> Any:
         """See Engine."""
@@ -109,6 +111,7 @@ class DistributedEngine:
     def take(self, take: Take) -> Rows:
         """See Engine."""
         rows: Rows = self.client.submit(_take, self.source, take.rows, pure=False).result()
+        self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
     def fold(self, fold: Fold) -> Any:

@@ -32,7 +32,9 @@ class SerialEngine:
 
     def take(self, take: Take) -> Rows:
         """See Engine."""
-        return self.source.take(take.rows)
+        rows = self.source.take(take.rows)
+        self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
+        return rows
 
     def fold(self, fold: Fold) -> Any:
         """See Engine."""

@@ -196,7 +196,8 @@ def _update(settings: Decomposition, state: State, active: ActiveSet, sums: RowS
     alpha[active.rows] = active.alpha
     proved = certify(y, costs, alpha, f)
     rises = proved.lower_bound > state.lower_bound * (1 + RISE)
+    lower_bound = min(max(state.lower_bound, proved.lower_bound), proved.objective)  # above it by rounding at most
     return State(
-        alpha, f, costs, y, proved.bias, proved.objective, max(state.lower_bound, proved.lower_bound),
+        alpha, f, costs, y, proved.bias, proved.objective, lower_bound,
         state.passes + 1, 0 if rises else state.stuck + 1,
     )  # fmt: skip
