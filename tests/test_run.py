@@ -149,7 +149,7 @@ def test_what_does_not_change_the_model_may_change(run: Path, tmp_path: Path) ->
     """The place of the data, threads, memory and limits."""
     shutil.move(tmp_path / "rows", tmp_path / "elsewhere")
     moved = open_dataset(tmp_path / "elsewhere")
-    resumed = train(moved, replace(OPTIONS, threads=2, memory_bytes=1 << 30), out=run, resume=True)
+    resumed = train(moved, replace(OPTIONS, threads=2, memory_bytes=8 << 30), out=run, resume=True)
     assert resumed.model_sha256 == train(moved, OPTIONS).model_sha256
 
 
