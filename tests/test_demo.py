@@ -77,7 +77,8 @@ def test_what_it_suggests_works(
         command = [sys.executable, "-m", "streamsvm", *arguments]
         return subprocess.run(command, cwd=folder, check=False, capture_output=True).returncode
 
-    compiled = "from streamsvm.numeric.warm_up import compile_kernels; compile_kernels()"  # by the demo, as users run it
+    # where users run it, the demo has compiled them
+    compiled = "from streamsvm.numeric.warm_up import compile_kernels; compile_kernels()"
     subprocess.run([sys.executable, "-c", compiled], cwd=folder, check=True)
     suggested = [line.split("streamsvm ")[-1].split() for line in printed.splitlines()[-3:]]
     assert [words[0] for words in suggested] == ["info", "train", "predict"]
