@@ -29,6 +29,7 @@ LEAST_ACTIVE_ROWS = 2048
 INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # an entry of K_WW, and of its copies
 WORKING_ROWS = {"smo": 1024, "irwls": 128, "qp": 128}  # IRWLS and QP factor matrices of that size
 ACTIVE_SHARE = 5  # one row in so many is active, where memory allows: measured on Adult, Web and ijcnn1
+WHOLE_ROWS = 16_384  # so few are all active, where their kernel columns fit, too
 LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
 BUDGET_SHARE = 4  # one part in so many of what is spare for active rows, and one for their kernel columns
 OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
@@ -143,9 +144,11 @@ def _active_row_bytes(source: RowSource) -> int:
 
 
 def _count_active(source: RowSource, wanted: int | str | None, spare_bytes: int) -> int:
-    """Return how many rows may be active: as many as were asked for, or a fifth, or as many as fit."""
+    """Return how many rows may be active: those asked for; or all, if few; or a fifth, if they fit."""
     if wanted is None:
         fit = LEAST_ACTIVE_ROWS + spare_bytes // BUDGET_SHARE // _active_row_bytes(source)
+        if source.n_rows <= min(fit, WHOLE_ROWS) and 4 * source.n_rows**2 <= spare_bytes // BUDGET_SHARE:
+            return source.n_rows
         return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
     text = str(wanted)
     number = text.removesuffix("%")

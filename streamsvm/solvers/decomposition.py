@@ -34,6 +34,7 @@ from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 from streamsvm.solvers.selection import draw_active_rows, find_conditions
 
 ACTIVE_SHARE = 0.1  # an active set is solved to this share of the violation it was drawn with
+WHOLE_SHARE = 0.003  # the same where all rows are active: the next step would begin with the same ones
 EXACT_SHARE = 1e-10
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
 RISE = 1e-14
@@ -179,7 +180,8 @@ def _improve(settings: Decomposition, state: State, active: ActiveSet) -> tuple[
         settings.threads, np.random.default_rng((settings.seed, state.passes, 1)), _choose_damping(settings, state),
     )  # fmt: skip
     cache = ColumnCache.of_size(len(before), settings.cache_bytes)
-    share = EXACT_SHARE if is_small(settings, len(state.alpha)) else ACTIVE_SHARE
+    share = ACTIVE_SHARE if len(before) < len(state.alpha) else WHOLE_SHARE
+    share = EXACT_SHARE if is_small(settings, len(state.alpha)) else share
     improve(active, rounds, cache, share * violation, MOST_ROUNDS)
     changed = np.flatnonzero(active.alpha != before)
     coef = (active.alpha - before)[changed] * active.y[changed]
