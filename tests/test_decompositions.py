@@ -137,7 +137,8 @@ def test_what_cannot_be_trained(change: Mapping[str, Any], message: str) -> None
 @pytest.mark.parametrize(
     ("asked", "n", "found"),
     [(None, 1000, 1000), (None, 5000, 5000), (None, 20_000, 4000), (None, 100_000, 20_000),
-     ("10%", 5000, 500), (70, 5000, 70), ("70", 5000, 70), ("12.5%", 1000, 125), (10**6, 5000, 5000), ("100%", 5000, 5000)],
+     ("10%", 5000, 500), (70, 5000, 70), ("70", 5000, 70), ("12.5%", 1000, 125), (10**6, 5000, 5000),
+     ("100%", 5000, 5000)],
 )  # fmt: skip
 def test_rows_in_memory(asked: int | str | None, n: int, found: int) -> None:
     options = replace(OPTIONS, resident_rows=asked, memory_bytes=4 << 30)
