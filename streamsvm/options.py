@@ -153,10 +153,7 @@ def read_positive(options: Mapping[str, str], name: str) -> float | None:
     """Return a positive, finite number; None where nothing is said."""
     if name not in options:
         return None
-    try:
-        value = float(options[name])
-    except ValueError:
-        value = float("nan")
+    value = _read_number(options[name])
     if not (np.isfinite(value) and value > 0):
         raise InputError(f"option {name}={options[name]}: a positive number is expected")
     return value
@@ -166,10 +163,15 @@ def read_count(options: Mapping[str, str], name: str, least: int) -> int | None:
     """Return a whole number of at least `least`; None where nothing is said."""
     if name not in options:
         return None
-    try:
-        value = float(options[name])
-    except ValueError:
-        value = float("nan")
+    value = _read_number(options[name])
     if not (value.is_integer() and value >= least):
         raise InputError(f"option {name}={options[name]}: a whole number of at least {least} is expected")
     return int(value)
+
+
+def _read_number(text: str) -> float:
+    """Return the number, NaN for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

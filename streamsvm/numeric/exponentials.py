@@ -79,7 +79,7 @@ def _exponentiate_double(row: F64) -> None:
 
 @njit(cache=True, nogil=True)
 def exponentiate(row: F32 | F64) -> None:
-    """X <- e^x, in place; x is brought within the exponents of normal numbers first."""
+    """Replace x by e^x, in place; x is brought within the exponents of normal numbers first."""
     if row.itemsize == 4:
         _exponentiate_single(row)
     else:

@@ -87,7 +87,7 @@ def _raise(row: Values, degree: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _squash(row: Values) -> None:
-    """Tanh v = 1 - 2 / (1 + e^(2v)), which is 1 or -1 beyond 20."""
+    """Replace v by tanh v = 1 - 2 / (1 + e^(2v)), which is 1 or -1 beyond 20."""
     for i in range(row.size):
         row[i] = min(max(row[i] + row[i], -40), 40)
     exponentiate(row)
