@@ -48,6 +48,10 @@ class CuttingPlanes:
         """See Algorithm."""
         return 16 * (source.n_features + 1)
 
+    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
+        """See Algorithm: there are none."""
+        return 0
+
     def start_state(self, source: RowSource) -> cutting_plane.State:
         """See Algorithm."""
         return cutting_plane.start_state(source.n_features)

@@ -69,6 +69,10 @@ class Decompositions:
         """See Algorithm: as many rows as may be active, in float64."""
         return int(2 * min(source.n_rows, self.settings.resident_rows) * _row_bytes(source))
 
+    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
+        """See Algorithm: there are none."""
+        return 0
+
     def _precision(self, source: RowSource) -> int:
         """Return 2 where rows are held in float64."""
         return 2 if is_small(self.settings, source.n_rows) else 1

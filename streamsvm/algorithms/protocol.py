@@ -16,16 +16,21 @@ TakeRows = Callable[[I64], Rows]
 
 @dataclass(frozen=True)
 class Report(Progress):
-    """Where a state stands; n_support_vectors is None for solvers that have none."""
+    """Where a state stands; n_support_vectors is None for solvers that have none.
+
+    finished: the solver has done all that it was asked for, without a proof that it could do no better.
+    """
 
     n_support_vectors: int | None = None
+    finished: bool = False
 
 
 class Algorithm(Protocol):
     """A solver with its settings. A state is a dataclass of arrays and scalars: it is saved as it is.
 
     `driver_bytes`, `totals_bytes` and `shared_bytes` are what engines.memory projects: memory of the solver itself, of
-    the totals of one task, and of what every task of a pass is sent.
+    the totals of one task, and of what every task of a pass is sent. `fold_bytes` is that of the sequential passes that
+    a process with so many threads carries out at once.
     """
 
     @property
@@ -47,6 +52,9 @@ class Algorithm(Protocol):
 
     def shared_bytes(self, source: RowSource) -> int:
         """Memory of what all tasks of a pass are sent."""
+
+    def fold_bytes(self, source: RowSource, threads: int) -> int:
+        """Memory of the sequential passes that one process carries out at once."""
 
     def start_state(self, source: RowSource) -> Any:
         """Return the state before the first pass."""
