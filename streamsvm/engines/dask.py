@@ -10,12 +10,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import dask.config
 import dask.threaded
 
 from streamsvm.data.source import RowSource
+from streamsvm.engines.fold import run_pass
 from streamsvm.engines.group import (
     Partial,
     combine_partials,
@@ -27,12 +29,13 @@ from streamsvm.engines.group import (
     tree_levels,
 )
 from streamsvm.engines.protocol import Costs
-from streamsvm.engines.serial import fold_chunks
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.protocol import Fold, Scan, Take
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+MODELS_MAY_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1TB"}
 
 
 class ThreadedEngine:
@@ -55,9 +58,7 @@ class ThreadedEngine:
                 graph["sum", depth, left] = (partial(_combine, scan), keys[left], keys[right])
                 keys[left] = ("sum", depth, left)
         total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
-        self.costs.read_bytes += total.read_bytes
-        self.costs.peaks |= total.peaks
-        return total.totals
+        return self.costs.count(total)
 
     def take(self, take: Take) -> Rows:
         """See Engine."""
@@ -67,7 +68,15 @@ class ThreadedEngine:
 
     def fold(self, fold: Fold) -> Any:
         """See Engine."""
-        return fold_chunks(self.source, fold)
+        stopped = Event()
+        futures = [
+            self._pool.submit(run_pass, self.source, fold.step, carry, order, self.pin_bytes, stopped.is_set)
+            for carry, order in zip(fold.carries, fold.orders, strict=True)
+        ]
+        try:
+            return [self.costs.count(future.result()) for future in futures]
+        finally:
+            stopped.set()  # where one has failed, or Ctrl-C has come
 
     def close(self) -> None:
         """See Engine."""
@@ -83,12 +92,9 @@ class DistributedEngine:
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):  # vectors are meant to travel
+        with dask.config.set(MODELS_MAY_TRAVEL):
             total: Partial = self._submit(scan).result()
-        self.costs.read_bytes += total.read_bytes
-        for pid, peak in total.peaks.items():
-            self.costs.peaks[pid] = max(peak, self.costs.peaks.get(pid, 0))
-        return total.totals
+        return self.costs.count(total)
 
     def _submit(self, scan: Scan) -> Future:
         groups, workers = plan_groups(self.source), sorted(self.client.scheduler_info(n_workers=-1)["workers"])
@@ -116,7 +122,16 @@ class DistributedEngine:
 
     def fold(self, fold: Fold) -> Any:
         """See Engine."""
-        return self.client.submit(fold_chunks, self.source, fold, pure=False).result()
+        workers, n = sorted(self.client.scheduler_info(n_workers=-1)["workers"]), len(fold.carries)
+        with dask.config.set(MODELS_MAY_TRAVEL):
+            futures = [
+                self.client.submit(
+                    _run_pass, self.source, fold.step, carry, order, self.pin_bytes, pure=False,
+                    workers=[workers[k * len(workers) // n]] if workers else None, allow_other_workers=bool(workers),
+                )
+                for k, (carry, order) in enumerate(zip(fold.carries, fold.orders, strict=True))
+            ]  # fmt: skip
+            return [self.costs.count(part) for part in self.client.gather(futures)]
 
     def close(self) -> None:
         """See Engine."""
@@ -132,6 +147,11 @@ def _run_group(
 ) -> Partial:
     limit_blas_threads()
     return run_group(source, group, replace(scan, shared=shared, by_row=by_row), pin_bytes)
+
+
+def _run_pass(source: RowSource, step: Any, carry: Any, order: Any, pin_bytes: int) -> Partial:
+    limit_blas_threads()
+    return run_pass(source, step, carry, order, pin_bytes)
 
 
 def _combine(scan: Scan, left: Partial, right: Partial) -> Partial:

@@ -63,8 +63,8 @@ def run_group(source: RowSource, chunks: range, scan: Scan, pin_bytes: int) -> P
     shared = tuple(_writable(value) for value in scan.shared)
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
-    pins = _pins.setdefault(source.fingerprint, Pins(pin_bytes))
-    partial.read_bytes = sum(_chunk_bytes(source, index) for index in chunks if index not in pins.chunks)
+    pins = find_pins(source, pin_bytes)
+    partial.read_bytes = bytes_to_read(source, chunks, pins)
     for rows in _read_tiles(source, chunks, pins):
         at = rows.start - first
         slices = [vector[at : at + rows.n_rows] for vector in scan.by_row]
@@ -113,20 +113,20 @@ def _read_tiles(source: RowSource, chunks: range, pins: Pins) -> Iterator[Rows]:
         for index in chunks:
             if index + 1 in chunks and index + 1 not in pins.chunks:
                 source.advise(index + 1)
-            loaded = _load_or_pin(source, index, pins)
+            loaded = load_or_pin(source, index, pins)
             yield from source.tiles(index) if loaded is None else split_rows(loaded)
         return
     with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(_load_or_pin, source, chunks[0], pins)
+        following = reader.submit(load_or_pin, source, chunks[0], pins)
         for index in chunks:
             rows = following.result()
             assert rows is not None
             if index + 1 in chunks:
-                following = reader.submit(_load_or_pin, source, index + 1, pins)
+                following = reader.submit(load_or_pin, source, index + 1, pins)
             yield from split_rows(rows)
 
 
-def _load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
+def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
     """Chunk `index` in memory, kept from now on if there is room; None if it is to be streamed."""
     size = source.chunk_bytes(index) * 105 // 100
     with pins.lock:
@@ -145,6 +145,16 @@ def _load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
     finally:  # all if the chunk is damaged, or was kept just now by a task of a pass that was given up
         with pins.lock:
             pins.held_bytes -= unused
+
+
+def find_pins(source: RowSource, pin_bytes: int) -> Pins:
+    """Return what this process keeps of a dataset."""
+    return _pins.setdefault(source.fingerprint, Pins(pin_bytes))
+
+
+def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: Pins) -> int:
+    """Bytes of chunks that come from storage and not from memory."""
+    return sum(_chunk_bytes(source, index) for index in chunks if index not in pins.chunks)
 
 
 def _chunk_bytes(source: RowSource, index: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from streamsvm.data.source import RowSource
+from streamsvm.engines.group import Partial
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.protocol import Fold, Scan, Take
 
@@ -16,6 +17,13 @@ class Costs:
 
     read_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
+
+    def count(self, part: Partial) -> Any:
+        """Add what a part cost; return its totals."""
+        self.read_bytes += part.read_bytes
+        for pid, peak in part.peaks.items():
+            self.peaks[pid] = max(peak, self.peaks.get(pid, 0))
+        return part.totals
 
 
 class Engine(Protocol):
@@ -31,7 +39,7 @@ class Engine(Protocol):
         """Return rows by number."""
 
     def fold(self, fold: Fold) -> Any:
-        """Carry a sequential pass out; return the carry."""
+        """Carry sequential passes out; return their carries. IntegrityError if a chunk is damaged."""
 
     def close(self) -> None:
         """Give back what the engine holds (pinned chunks, worker processes of its own)."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamsvm.data.source import RowSource
+from streamsvm.engines.fold import run_pass
 from streamsvm.engines.group import combine_partials, plan_groups, release_pins, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
 from streamsvm.numeric.rows import Rows
@@ -26,9 +27,7 @@ class SerialEngine:
         for level in tree_levels(len(parts)):
             for left, right in level:
                 parts[left] = combine_partials(parts[left], parts[right], scan)
-        self.costs.read_bytes += parts[0].read_bytes
-        self.costs.peaks |= parts[0].peaks
-        return parts[0].totals
+        return self.costs.count(parts[0])
 
     def take(self, take: Take) -> Rows:
         """See Engine."""
@@ -38,19 +37,10 @@ class SerialEngine:
 
     def fold(self, fold: Fold) -> Any:
         """See Engine."""
-        return fold_chunks(self.source, fold)
+        passes = zip(fold.carries, fold.orders, strict=True)
+        parts = [run_pass(self.source, fold.step, carry, order, self.pin_bytes) for carry, order in passes]
+        return [self.costs.count(part) for part in parts]
 
     def close(self) -> None:
         """See Engine."""
         release_pins(self.source.fingerprint)
-
-
-def fold_chunks(source: RowSource, fold: Fold) -> Any:
-    """Carry a sequential pass out in this process, asking for the next chunk while one is computed on."""
-    carry, order = fold.carry, list(fold.order)
-    for index, following in zip(order, [*order[1:], None], strict=True):
-        if following is not None:
-            source.advise(following)
-        for rows in source.tiles(index):
-            carry = fold.step(carry, rows)
-    return carry

@@ -5,12 +5,14 @@ It never reads data: an engine does, anywhere. So a solver is tested without eit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from streamsvm.numeric.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,16 @@ class Take:
 
 @dataclass(frozen=True)
 class Fold:
-    """A sequential pass: carry = step(carry, rows) over the tiles of the chunks, in that order. Answer: the carry."""
+    """Sequential passes side by side: for each group of chunks, in order, carry = the last of step(carry, rows).
 
-    step: Callable[[Any, Any], Any]
-    carry: Any
-    order: Sequence[int]
+    carries, orders: one a pass. The chunks of a group are read whole, and are one `Rows`; the next group is read ahead.
+    `step` yields the carry after each part of the rows, where a pass can be given up; it leaves the carry that it is
+    given, and the rows, as they are. Answer: the carries after the last groups.
+    """
+
+    step: Callable[[Any, Rows], Iterator[Any]]
+    carries: Sequence[Any]
+    orders: Sequence[Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,15 @@ class Progress:
 
 @dataclass(frozen=True)
 class Step:
-    """End of an outer step: the state is complete. `status` is set when the solver is done; no answer is sent."""
+    """End of an outer step: the state is complete. `status` is set when the solver is done; no answer is sent.
+
+    figures: what else the history is to tell of the step.
+    """
 
     state: Any
     progress: Progress
     status: str | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 Request = Scan | Take | Fold | Step

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from streamsvm.data.source import RowSource
 from streamsvm.engines.group import _pins
-from streamsvm.numeric.rows import CsrRows, Rows
+from streamsvm.numeric.rows import CsrRows, Rows, stack_rows
 from streamsvm.solvers.protocol import Scan
 
 
@@ -59,9 +60,25 @@ def join_lists(left: list[Any], right: list[Any]) -> list[Any]:
     return [*left, *right]
 
 
-def note_rows(carry: list[Any], rows: Rows) -> list[Any]:
-    """A step of a sequential pass."""
-    return [*carry, (rows.start, describe_rows(rows))]
+def note_rows(carry: list[Any], rows: Rows) -> Iterator[list[Any]]:
+    """A step of a sequential pass, in two parts."""
+    yield carry
+    yield [*carry, describe_rows(rows)]
+
+
+def note_unless_unlucky(unlucky: int, carry: list[Any], rows: Rows) -> Iterator[list[Any]]:
+    if rows.start == unlucky:
+        raise ArithmeticError(f"row {unlucky} is unlucky")
+    yield from note_rows(carry, rows)
+
+
+def describe_chunks(source: RowSource, chunks: Sequence[int]) -> bytes:
+    """Every bit of chunks as one."""
+    parts = [source.read(index) for index in chunks]
+    y = np.concatenate([part.y for part in parts])  # type: ignore[misc]
+    weights = [part.sample_weight for part in parts if part.sample_weight is not None]
+    weight = np.concatenate(weights) if weights else None
+    return describe_rows(Rows(-1, stack_rows([part.X for part in parts]), y, weight))
 
 
 def pinned_chunks(fingerprint: str) -> list[int]:
