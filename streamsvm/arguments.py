@@ -15,7 +15,7 @@ CHOICES = {  # of `train`
     "task": ("classify", "rank", "roc-area"),
     "kernel": ("linear", "rbf", "poly", "sigmoid"),
 }
-UNBUILT = {"solver": ("budgeted-sgd", "interior-point"), "task": ("rank", "roc-area")}  # known by name, and refused
+UNBUILT = {"solver": ("interior-point",), "task": ("rank", "roc-area")}  # known by name, and refused
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -67,8 +67,10 @@ def _add_train(commands: Any) -> None:
     train.add_argument("data", metavar="DATA.zarr")
     contents = "folder of the run: settings, history, checkpoint, model"
     train.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
-    for name, choices in CHOICES.items():
-        train.add_argument(f"--{name}", default=choices[0], choices=choices)
+    for name in ("solver", "task"):
+        train.add_argument(f"--{name}", default=CHOICES[name][0], choices=CHOICES[name])
+    kernels = "(default: linear; rbf for budgeted-sgd)"
+    train.add_argument("--kernel", choices=CHOICES["kernel"], help=kernels)
     train.add_argument(
         "--gamma",
         metavar="scale|auto|VALUE",
@@ -93,7 +95,9 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--resume", action="store_true", help="go on from the run's checkpoint")
     solver_options = (
         "of cutting-plane: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts; of smo and irwls: "
-        "selection=second-order|largest|smallest|random|chunking|platt, inner=smo|irwls|qp, working_rows, cache_bytes"
+        "selection=second-order|largest|smallest|random|chunking|platt, inner=smo|irwls|qp, working_rows, cache_bytes; "
+        "of budgeted-sgd: budget, merge, maintenance=merge|gradient-merge|projection|removal, epochs, pack, replicas, "
+        "bias=none|free"
     )
     train.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=solver_options)
     train.add_argument("--json", action="store_true")

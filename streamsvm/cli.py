@@ -164,7 +164,7 @@ def _train(options: argparse.Namespace) -> int:
         max_passes=options.max_passes,
         max_seconds=options.max_seconds,
         seed=options.seed,
-        kernel=options.kernel,
+        kernel=options.kernel or ("rbf" if options.solver == "budgeted-sgd" else "linear"),
         gamma=options.gamma,
         degree=options.degree,
         coef0=options.coef0,
@@ -181,7 +181,7 @@ def _train(options: argparse.Namespace) -> int:
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
     print(json.dumps(result.as_json()) if options.json else _sum_up(result, options.out))
-    return STATUS_CODES[result.status]
+    return 0 if result.finished else STATUS_CODES[result.status]
 
 
 def _sum_up(result: Any, out: Path) -> str:

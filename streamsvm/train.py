@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ class Result:
     """A trained model, its certificate, and what it cost. `as_json` is the object of INTERFACE.
 
     lower_bound and relative_gap are None if the solver proves nothing, n_support_vectors if the model holds none.
+    finished: nothing cut the solver short; it has converged, or made the passes that it was told to make.
     """
 
     model: Model
@@ -50,6 +52,7 @@ class Result:
     peak_memory_bytes: int
     projected_memory_bytes: int
     file_page_bytes: int | None
+    finished: bool
     n_rows: int
     n_features: int
     n_support_vectors: int | None
@@ -89,6 +92,7 @@ def train(
         totals_bytes=algorithm.totals_bytes(source),
         solver_bytes=algorithm.driver_bytes(source),
         shared_bytes=algorithm.shared_bytes(source),
+        fold_bytes=partial(algorithm.fold_bytes, source),
         budget_bytes=options.memory_bytes,
         threads=options.threads,
         workers=options.workers,
@@ -127,7 +131,8 @@ class _Training:
             self.status, self.seconds_before = saved.status, saved.seconds
             self.read_before = self.history[-1]["read_bytes"] if self.history else 0
         try:
-            if self.status not in ("converged", "stalled"):
+            finished = self.history and self.algorithm.report(self.state).finished
+            if self.status not in ("converged", "stalled") and not finished:
                 self.status = ""
                 self._drive(self.algorithm.solve(self.source, self.state))
         except KeyboardInterrupt:
@@ -165,6 +170,7 @@ class _Training:
             "seconds": round(self._seconds(), 4),
             "read_bytes": self.read_before + self.engine.costs.read_bytes,
             "memory_bytes": resident_bytes(),
+            **step.figures,
         }
         if self.run:
             self.run.record(line)
@@ -200,6 +206,7 @@ class _Training:
             peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
             projected_memory_bytes=self.plan.projected_bytes,
             file_page_bytes=file_page_bytes(),
+            finished=report.finished or self.status == "converged",
             n_rows=self.source.n_rows,
             n_features=self.source.n_features,
             n_support_vectors=report.n_support_vectors,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from streamsvm.algorithms.budgeted import make_budgeted
 from streamsvm.algorithms.cutting_planes import make_cutting_planes
 from streamsvm.algorithms.decompositions import make_decomposition
 from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows
@@ -17,6 +18,7 @@ FACTORIES: dict[str, Callable[[RowSource, TrainOptions], Algorithm]] = {
     "cutting-plane": make_cutting_planes,
     "smo": make_decomposition,
     "irwls": make_decomposition,
+    "budgeted-sgd": make_budgeted,
 }
 
 

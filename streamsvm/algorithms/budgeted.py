@@ -1,0 +1,147 @@
+"""Budgeted SGD, as `train` drives it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.algorithms.protocol import Report, TakeRows
+from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
+from streamsvm.machine import default_threads
+from streamsvm.models import KernelModel
+from streamsvm.numeric.budget import MAINTENANCES
+from streamsvm.numeric.budget_state import LANES, VECTORS
+from streamsvm.numeric.kernels import COLUMNS, TILE_ROWS, TILE_VALUES
+from streamsvm.numeric.rows import I64
+from streamsvm.options import TrainOptions, check_names, compute_class_costs, make_kernel, read_choice, read_count
+from streamsvm.solvers import budgeted_sgd
+from streamsvm.solvers.budgeted_sgd import SAMPLE_ROWS, BudgetedSGD, State
+from streamsvm.solvers.protocol import Solver
+
+OPTIONS = ("budget", "merge", "maintenance", "epochs", "pack", "replicas", "bias")
+BUDGET, MERGE = 500, 3
+BUFFER_BYTES = 64 << 20
+MOST_CHUNKS = 8  # of a buffer; two where one is larger than BUFFER_BYTES
+SAMPLE_CHUNKS = 4  # that the rows of the estimate are taken from
+ROW_VECTORS = 8  # of 8 bytes a row of a buffer: labels, costs, order
+STATE_COPIES = 6  # in the driver, of each replica: states, carries, a checkpoint, a model
+TABLE_BYTES = 16 << 20  # of merging, and small things
+
+
+@dataclass(frozen=True)
+class BudgetedModels:
+    """See Algorithm; solvers.budgeted_sgd."""
+
+    settings: BudgetedSGD
+    name: ClassVar[str] = "budgeted-sgd"
+    state_type: ClassVar[type[State]] = State
+
+    def describe(self) -> dict[str, Any]:
+        """See Algorithm; a run may go on for more epochs."""
+        settings = asdict(self.settings)
+        settings["class_weights"] = list(self.settings.class_weights)
+        return {name: value for name, value in settings.items() if name not in ("threads", "epochs", "seed")}
+
+    def driver_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        sample_bytes = 4 * SAMPLE_ROWS * source.nbytes // source.n_rows
+        kernel_bytes = self.settings.threads * (8 * COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
+        return STATE_COPIES * self.shared_bytes(source) + sample_bytes + kernel_bytes + TABLE_BYTES
+
+    def totals_bytes(self, source: RowSource) -> int:  # noqa: ARG002
+        """See Algorithm: no pass adds anything up."""
+        return 0
+
+    def shared_bytes(self, source: RowSource) -> int:
+        """See Algorithm: the models."""
+        return self.settings.replicas * self._state_bytes(source)
+
+    def fold_bytes(self, source: RowSource, threads: int) -> int:
+        """See Algorithm: a buffer is computed on while another is read and put together."""
+        settings = self.settings
+        rows = settings.buffer_chunks * int(np.diff(source.chunk_starts).max())
+        buffer_bytes = 3 * rows * source.nbytes // source.n_rows + 8 * ROW_VECTORS * rows
+        pack_bytes = settings.pack_rows * (4 * (settings.budget + LANES) + 16 * source.n_features)
+        n_entries = (settings.budget + 1) ** 2 if settings.maintenance == "projection" else 0
+        one = buffer_bytes + 3 * self._state_bytes(source) + pack_bytes + 8 * 6 * n_entries + TABLE_BYTES
+        return min(threads, settings.replicas) * one
+
+    def _state_bytes(self, source: RowSource) -> int:
+        return (4 * source.n_features + 16) * (self.settings.budget + LANES)
+
+    def start_state(self, source: RowSource) -> State:  # noqa: ARG002
+        """See Algorithm."""
+        return budgeted_sgd.start_state(self.settings)
+
+    def solve(self, source: RowSource, state: State) -> Solver:
+        """See Algorithm."""
+        return budgeted_sgd.solve(self.settings, _choose_sample(source, self.settings.seed), state)
+
+    def make_model(self, source: RowSource, state: State, take: TakeRows) -> KernelModel:  # noqa: ARG002
+        """See Algorithm."""
+        model = budgeted_sgd.read_current(self.settings, state)
+        vectors, coef, bias = budgeted_sgd.read_vectors(self.settings, model)
+        return KernelModel(
+            kernel=self.settings.kernel,
+            support_vectors=vectors,
+            dual_coef=coef,
+            intercept=bias,
+            classes=np.asarray(source.classes),
+            scaling=source.scaling,
+            feature_names=source.feature_names,
+        )
+
+    def report(self, state: State) -> Report:
+        """See Algorithm; an epoch that was begun counts."""
+        n_vectors = int(budgeted_sgd.read_current(self.settings, state).counts[VECTORS])
+        passes = state.epoch + (state.buffer > 0)
+        return Report(state.objective, None, passes, n_vectors, state.epoch >= self.settings.epochs)
+
+
+def make_budgeted(source: RowSource, options: TrainOptions) -> BudgetedModels:
+    """Options: budget, merge, maintenance, epochs, pack, replicas, bias=none|free."""
+    check_names(options, OPTIONS)
+    if options.resident_rows is not None:
+        raise InputError("resident rows are not for budgeted-sgd, which holds none; leave them out")
+    given, ones = options.options, replace(options, C=1.0)
+    budget = read_count(given, "budget", 1) or BUDGET
+    settings = BudgetedSGD(
+        C=float(options.C),
+        class_weights=compute_class_costs(source, ones),
+        kernel=make_kernel(source, options),
+        n_rows=source.n_rows,
+        n_features=source.n_features,
+        n_chunks=source.n_chunks,
+        is_sparse=source.is_sparse,
+        buffer_chunks=_count_chunks(source),
+        budget=budget,
+        merge=read_count(given, "merge", 2) or min(MERGE, budget + 1),
+        maintenance=read_choice(given, "maintenance", MAINTENANCES),  # type: ignore[arg-type]
+        free_bias=read_choice(given, "bias", ("none", "free")) == "free",
+        epochs=read_count(given, "epochs", 1) or 1,
+        pack_rows=read_count(given, "pack", 1) or 64,
+        replicas=read_count(given, "replicas", 1) or 1,
+        threads=options.threads or default_threads(),
+        seed=options.seed,
+    )
+    _ = settings.rules  # refuses what does not go together
+    return BudgetedModels(settings)
+
+
+def _count_chunks(source: RowSource) -> int:
+    """Return the chunks of a buffer, by the shape of the data alone."""
+    chunk_bytes = max(1, source.nbytes // source.n_chunks)
+    return int(np.clip(BUFFER_BYTES // chunk_bytes, min(2, source.n_chunks), min(MOST_CHUNKS, source.n_chunks)))
+
+
+def _choose_sample(source: RowSource, seed: int) -> I64:
+    """Return rows drawn from a few chunks: all have to be read for rows of all of them."""
+    if source.n_rows <= SAMPLE_ROWS:
+        return np.arange(source.n_rows)
+    rng, starts = np.random.default_rng((seed, 1 << 32)), source.chunk_starts
+    chosen = rng.permutation(source.n_chunks)[:SAMPLE_CHUNKS]
+    rows = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in chosen.tolist()])
+    return np.sort(rng.choice(rows, min(SAMPLE_ROWS, len(rows)), replace=False))

@@ -1,0 +1,250 @@
+"""Kernel SVM of bounded size by stochastic gradient descent over a shuffled stream of rows, out of core.
+
+    min  P(w) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b))          c_i = class weight * sample weight
+
+numeric.budget makes the steps, one a row; here is the order in which rows come. In every epoch:
+
+    the chunks are put in an order drawn by the seed, and buffers made of several that follow each other
+    the rows of a buffer are learned in an order drawn by the seed, while the next buffer is read
+
+With R replicas the chunks of an epoch (or, where they are few, the rows of each buffer) are dealt out to R models,
+which learn side by side, and are averaged and brought back to the budget at the end of the epoch. The order depends on
+the data, the seed and R, never on who computes. A segment of an epoch, some buffers, is a step: the state between two
+of them is complete.
+
+Nothing is proved: there is no lower bound. P is an estimate: |w| exactly, the losses of a sample of the rows, the same
+from step to step; of up to SAMPLE_ROWS rows all. (The exact P would cost half as much again as an epoch.)
+
+Sources: Wang, Crammer & Vucetic 2012; Qaadan & Glasmachers 2018; averaging: Zinkevich, Weimer, Li & Smola 2010.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from streamsvm.numeric.budget import Maintenance, learn_rows, make_rules
+from streamsvm.numeric.budget_average import average_models
+from streamsvm.numeric.budget_state import (
+    BIAS,
+    DEGRADATION,
+    GRADIENT_ERROR,
+    MAINTAINED,
+    STEPS,
+    VECTORS,
+    VIOLATIONS,
+    BudgetRules,
+    BudgetState,
+    make_state,
+    read_model,
+)
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
+from streamsvm.solvers.protocol import Fold, Progress, Solver, Step, Take
+
+SAMPLE_ROWS = 1024
+SEGMENT_BUFFERS = 4
+PART_ROWS = 4096  # learned at once, before it is asked whether to stop
+CHUNKS_A_REPLICA = 8  # with fewer, shares of the chunks would differ in size
+
+
+@dataclass(frozen=True)
+class BudgetedSGD:
+    """Settings. class_weights: (2,) c_i of the classes coded 0 and 1, before sample weights. C: of a row.
+
+    n_rows: n of lambda = 1 / (n C). n_chunks, buffer_chunks: of the data, and of a buffer. See `make_rules` for budget,
+    merge, maintenance and free_bias. threads: of the driver, for estimates.
+    """
+
+    C: float
+    class_weights: tuple[float, float]
+    kernel: Kernel
+    n_rows: int
+    n_features: int
+    n_chunks: int
+    is_sparse: bool = False
+    buffer_chunks: int = 1
+    budget: int = 500
+    merge: int = 3
+    maintenance: Maintenance = "merge"
+    free_bias: bool = False
+    epochs: int = 1
+    pack_rows: int = 64
+    replicas: int = 1
+    threads: int = 1
+    seed: int = 0
+
+    @property
+    def rules(self) -> BudgetRules:
+        """What numeric.budget is told."""
+        regularisation = 1.0 / (self.n_rows * self.C)
+        return make_rules(
+            self.kernel, self.budget, self.merge, self.maintenance,
+            regularisation=regularisation, free_bias=self.free_bias,
+        )  # fmt: skip
+
+    @property
+    def shares_chunks(self) -> bool:
+        """Whether each replica has chunks of its own, and not a share of the rows of all chunks."""
+        return self.n_chunks >= CHUNKS_A_REPLICA * self.replicas
+
+
+@dataclass
+class State:
+    """All that changes. models: (R,) records, a field for each array of BudgetState; epoch, buffer: what comes next.
+
+    counts, totals: those of BudgetState as the epoch began, which every replica went on from.
+    """
+
+    models: npt.NDArray[np.void]
+    counts: I64
+    totals: F64
+    epoch: int = 0
+    buffer: int = 0
+    objective: float = float("inf")
+
+
+class Carry(NamedTuple):
+    """Of a sequential pass: the model, whose it is, and the number in the epoch of the buffer that comes next."""
+
+    model: BudgetState
+    replica: int
+    buffer: int
+
+
+def start_state(settings: BudgetedSGD) -> State:
+    """Return the state before any row is read: models without support vectors."""
+    model = make_state(settings.n_features, settings.budget)
+    return State(pack_models([model] * settings.replicas), model.counts.copy(), model.totals.copy())
+
+
+def solve(settings: BudgetedSGD, sample: I64, state: State) -> Solver:
+    """Go on from a state to the end of the last epoch; sample: numbers of the rows that P is estimated by."""
+    rows: Rows = yield Take(sample)
+    while state.epoch < settings.epochs:
+        orders = draw_orders(settings, state.epoch)
+        segment = [order[state.buffer : state.buffer + SEGMENT_BUFFERS] for order in orders]
+        models = unpack_models(state.models)
+        carries = [Carry(model, replica, state.buffer) for replica, model in enumerate(models)]
+        carries = yield Fold(partial(learn_buffer, settings, state.epoch), carries, segment)
+        ends = state.buffer + SEGMENT_BUFFERS >= max(map(len, orders))
+        state, figures = _update(settings, state, [carry.model for carry in carries], rows, ends)
+        status = "pass_limit" if state.epoch == settings.epochs else None
+        yield Step(state, Progress(state.objective, None, state.epoch), status, figures)
+
+
+def draw_orders(settings: BudgetedSGD, epoch: int) -> list[list[list[int]]]:
+    """Return the buffers, as lists of chunks, that each replica learns in an epoch."""
+    order = np.random.default_rng((settings.seed, epoch)).permutation(settings.n_chunks).tolist()
+    size, n = settings.buffer_chunks, settings.replicas
+    shares = [order[k::n] for k in range(n)] if settings.shares_chunks else [order] * n
+    return [[share[at : at + size] for at in range(0, len(share), size)] for share in shares]
+
+
+def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) -> Iterator[Carry]:
+    """Learn a buffer's rows, or a replica's share of them, in an order drawn by the seed."""
+    model = BudgetState._make(np.array(part) for part in carry.model)
+    owner = carry.replica if settings.shares_chunks else 0
+    order = np.random.default_rng((settings.seed, epoch, owner, carry.buffer)).permutation(rows.n_rows)
+    if not settings.shares_chunks:
+        order = np.ascontiguousarray(order[carry.replica :: settings.replicas])
+    y, cost = read_labels(settings, rows)
+    after, rules = Carry(model, carry.replica, carry.buffer + 1), settings.rules
+    yield after
+    for at in range(0, len(order), PART_ROWS):
+        learn_rows(model, rules, rows.X, y, cost, order[at : at + PART_ROWS], settings.pack_rows)
+        yield after
+
+
+def read_labels(settings: BudgetedSGD, rows: Rows) -> tuple[F64, F64]:
+    """y, -1 or +1, and c_i of rows."""
+    cost = np.array(settings.class_weights)[rows.y]
+    return np.where(rows.y == 1, 1.0, -1.0), cost if rows.sample_weight is None else cost * rows.sample_weight
+
+
+def _update(
+    settings: BudgetedSGD, state: State, models: list[BudgetState], sample: Rows, ends: bool
+) -> tuple[State, dict[str, float]]:
+    """Return the state after a segment, and what is to be told; the replicas are averaged where the epoch ends."""
+    after = State(pack_models(models), state.counts, state.totals, state.epoch, state.buffer + SEGMENT_BUFFERS)
+    current = read_current(settings, after)
+    if ends:
+        records = pack_models([current] * settings.replicas)
+        after = State(records, current.counts.copy(), current.totals.copy(), state.epoch + 1)
+    after.objective = estimate_objective(settings, current, sample)
+    return after, describe_model(current)
+
+
+def read_current(settings: BudgetedSGD, state: State) -> BudgetState:
+    """Return the model that the replicas make together."""
+    models = unpack_models(state.models)
+    if len(models) == 1 or state.buffer == 0:
+        return models[0]
+    joined = average_models(models, settings.rules)
+    return _count_once(joined, state, len(models) - 1)
+
+
+def _count_once(joined: BudgetState, state: State, repeats: int) -> BudgetState:
+    """Take out what was counted for every replica: the steps (alpha is in units of 1 / (lambda t)) before the epoch."""
+    counts, totals = joined.counts - repeats * state.counts, joined.totals - repeats * state.totals
+    counts[VECTORS], totals[BIAS] = joined.counts[VECTORS], joined.totals[BIAS]
+    alpha = joined.alpha * (counts[STEPS] / max(int(joined.counts[STEPS]), 1))
+    return joined._replace(alpha=alpha, counts=counts, totals=totals)
+
+
+def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) -> float:
+    """1/2 |w|^2 + n C (mean of c_i max(0, 1 - y_i f(x_i)) over the sample)."""
+    vectors, coef, bias = read_vectors(settings, model)
+    scores, f = np.zeros(len(coef)), np.full(sample.n_rows, bias)
+    add_kernel_sums(settings.kernel, vectors, vectors, coef, scores, settings.threads)
+    add_kernel_sums(settings.kernel, sample.X, vectors, coef, f, settings.threads)
+    y, cost = read_labels(settings, sample)
+    loss = float(np.mean(cost * np.maximum(0.0, 1.0 - y * f)))
+    return 0.5 * float(coef @ scores) + settings.n_rows * settings.C * loss
+
+
+def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64, float]:
+    """Return support vectors, dense or sparse as the rows are, coefficients (m,), and b."""
+    vectors, coef, bias = read_model(model, settings.rules)
+    if not settings.is_sparse:
+        return vectors, coef, bias
+    X = csr_array(vectors)
+    return CsrRows(X.data, X.indices.astype(np.int32), X.indptr.astype(np.int64), settings.n_features), coef, bias
+
+
+def describe_model(model: BudgetState) -> dict[str, float]:
+    """Return rows learned, support vectors, rows that violated their margin, maintenances, and what these cost.
+
+    degradation: mean |Delta|^2 of a maintenance; gradient_error: mean of |E_t| = |Delta_t| / eta_t over the steps, the
+    average gradient error of Theorem 1 (Wang et al. 2012).
+    """
+    counts, totals = model.counts, model.totals
+    return {
+        "rows": int(counts[STEPS]),
+        "n_support_vectors": int(counts[VECTORS]),
+        "violations": int(counts[VIOLATIONS]),
+        "maintenances": int(counts[MAINTAINED]),
+        "degradation": float(totals[DEGRADATION] / max(int(counts[MAINTAINED]), 1)),
+        "gradient_error": float(totals[GRADIENT_ERROR] / max(int(counts[STEPS]), 1)),
+    }
+
+
+def pack_models(models: list[BudgetState]) -> npt.NDArray[np.void]:
+    """Return models as records, one each."""
+    parts: list[Any] = [(name, part.dtype, part.shape) for name, part in models[0]._asdict().items()]
+    records = np.zeros(len(models), np.dtype(parts))
+    for k, model in enumerate(models):
+        for name, part in model._asdict().items():
+            records[name][k] = part
+    return records
+
+
+def unpack_models(records: npt.NDArray[np.void]) -> list[BudgetState]:
+    """Return the models, in memory of their own."""
+    return [BudgetState._make(np.array(record[name]) for name in BudgetState._fields) for record in records]
