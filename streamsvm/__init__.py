@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
     from streamsvm.data.sources import ingest
-    from streamsvm.estimators import SVC, LinearSVC, load
+    from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, load
 
 __version__ = "0.1.0"
-__all__ = ["SVC", "LinearSVC", "__version__", "ingest", "load", "open"]
+__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "__version__", "ingest", "load", "open"]
 
 _PLACES = {
     "open": ("streamsvm.data.dataset", "open_dataset"),
     "ingest": ("streamsvm.data.sources", "ingest"),
     "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
     "SVC": ("streamsvm.estimators", "SVC"),
+    "BudgetedSVC": ("streamsvm.estimators", "BudgetedSVC"),
     "load": ("streamsvm.estimators", "load"),
 }
 

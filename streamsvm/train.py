@@ -86,7 +86,7 @@ def train(
     """
     algorithm = make_algorithm(source, options)
     run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume)
-    compile_kernels()
+    compile_kernels(algorithm.name)
     opened = open_engine(
         source,
         totals_bytes=algorithm.totals_bytes(source),
@@ -98,6 +98,7 @@ def train(
         workers=options.workers,
         scheduler=options.scheduler,
         client=client,
+        solver=algorithm.name,
     )
     with threadpool_limits(1), opened as (engine, plan):
         return _Training(source, options, algorithm, engine, plan, run, listener).carry_out()

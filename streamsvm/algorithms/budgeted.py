@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,15 @@ from streamsvm.numeric.budget import MAINTENANCES
 from streamsvm.numeric.budget_state import LANES, VECTORS
 from streamsvm.numeric.kernels import COLUMNS, TILE_ROWS, TILE_VALUES
 from streamsvm.numeric.rows import I64
-from streamsvm.options import TrainOptions, check_names, compute_class_costs, make_kernel, read_choice, read_count
+from streamsvm.options import (
+    TrainOptions,
+    check_names,
+    check_numbers,
+    compute_class_costs,
+    make_kernel,
+    read_choice,
+    read_count,
+)
 from streamsvm.solvers import budgeted_sgd
 from streamsvm.solvers.budgeted_sgd import SAMPLE_ROWS, BudgetedSGD, State
 from streamsvm.solvers.protocol import Solver
@@ -80,6 +89,15 @@ class BudgetedModels:
         """See Algorithm."""
         return budgeted_sgd.solve(self.settings, _choose_sample(source, self.settings.seed), state)
 
+    def learn_chunk(self, source: RowSource, state: State) -> State:
+        """Learn all rows of a source that is a chunk of a stream."""
+        for index in range(source.n_chunks):
+            state = budgeted_sgd.learn_rows_of_stream(self.settings, state, source.read(index))
+        model = budgeted_sgd.read_current(self.settings, state)
+        sample = source.take(_choose_sample(source, self.settings.seed))
+        state.objective = budgeted_sgd.estimate_objective(self.settings, model, sample)
+        return state
+
     def make_model(self, source: RowSource, state: State, take: TakeRows) -> KernelModel:  # noqa: ARG002
         """See Algorithm."""
         model = budgeted_sgd.read_current(self.settings, state)
@@ -129,6 +147,18 @@ def make_budgeted(source: RowSource, options: TrainOptions) -> BudgetedModels:
     )
     _ = settings.rules  # refuses what does not go together
     return BudgetedModels(settings)
+
+
+def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | None) -> BudgetedModels:
+    """Return what learns a stream that begins with a chunk; expected_rows: n of lambda = 1 / (n C)."""
+    check_numbers(options)
+    if options.class_weight == "balanced":
+        raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
+    n_rows = chunk.n_rows if expected_rows is None else expected_rows
+    if not (isinstance(n_rows, Integral) and n_rows > 0):
+        raise InputError(f"expected_rows is {expected_rows!r}; a whole number of at least 1 is expected")
+    settings = make_budgeted(chunk, options).settings
+    return BudgetedModels(replace(settings, n_rows=int(n_rows), replicas=1))
 
 
 def _count_chunks(source: RowSource) -> int:

@@ -6,15 +6,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from streamsvm.errors import InputError
+from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.models import LinearModel
 from streamsvm.models import load as load_model
 
-__all__ = ["SVC", "LinearSVC", "load"]
+__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "load"]
 
 
-def load(path: str | Path) -> LinearSVC | SVC:
+def load(path: str | Path) -> LinearSVC | SVC | BudgetedSVC:
     """Return the fitted estimator of a model's file or a run's folder, ready to predict; runs no code.
 
     Its parameters are the defaults but for C, solver and the kernel's; n_iter_, n_passes_, history_ and result_, which
@@ -28,7 +29,8 @@ def load(path: str | Path) -> LinearSVC | SVC:
             linear._take_model(model)
             return linear
         about = asdict(model.kernel)
-        estimator = SVC(C=C, solver=solver, kernel=about.pop("name"), **about)
+        about["kernel"] = about.pop("name")
+        estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
         estimator._take_model(model)
     except KeyError as error:
         raise InputError(f"{path}: not a model that streamsvm trained ({error} is missing)") from error

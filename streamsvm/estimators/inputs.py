@@ -42,16 +42,33 @@ def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Iterator[
 def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any) -> ArrayDataset:
     rows, labels = validate(estimator, X, y, reset=True)
     check_classification_targets(labels)
-    classes, codes = np.unique(labels, return_inverse=True)
+    classes = np.unique(labels)
     _require_two(classes)
+    source = _make_source(estimator, rows, labels, classes, sample_weight)
+    if estimator.checkpoint is not None:
+        source.fingerprint = _hash_rows(source)
+    return source
+
+
+def check_chunk(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, *, reset: bool) -> ArrayDataset:
+    """Check the rows of a chunk of a stream, in which not every class need occur."""
+    rows, labels = validate(estimator, X, y, reset=reset)
+    check_classification_targets(labels)
+    known = np.unique(classes)
+    _require_two(known)
+    if not np.isin(labels, known).all():
+        unknown = labels[~np.isin(labels, known)][0]
+        raise InputError(f"y has the label {unknown}; the classes of the stream are {known[0]} and {known[1]}")
+    return _make_source(estimator, rows, labels, known, sample_weight)
+
+
+def _make_source(estimator: Any, rows: Any, labels: Any, classes: Any, sample_weight: Any) -> ArrayDataset:
     weight = sample_weight
     if weight is not None:
         weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
-    classes = np.asarray(classes.tolist())  # no objects: a model is saved without pickle
-    source = ArrayDataset(rows, codes.astype(np.int32), classes, weight)
+    codes = np.searchsorted(classes, labels).astype(np.int32)
+    source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight)  # no objects: saved without pickle
     source.feature_names = tuple(estimator.feature_names_in_) if hasattr(estimator, "feature_names_in_") else None
-    if estimator.checkpoint is not None:
-        source.fingerprint = _hash_rows(source)
     return source
 
 

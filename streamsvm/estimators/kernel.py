@@ -17,7 +17,28 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class SVC(BaseSVC):
+class KernelSVC(BaseSVC):
+    """A classifier whose model is a sum of kernels."""
+
+    kernel: str
+    gamma: float | str
+    degree: int
+    coef0: float
+
+    def _name_kernel(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("kernel", "gamma", "degree", "coef0")}
+
+    def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
+        super()._take_model(model, label_dtype)
+        X = model.support_vectors
+        self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
+        self.dual_coef_ = model.dual_coef[None, :]
+        self.__dict__.pop("coef_", None)
+        if model.kernel.name == "linear":
+            self.coef_ = np.atleast_2d(fold(X, model.dual_coef))
+
+
+class SVC(KernelSVC):
     """Kernel support-vector classifier for two classes, with a certificate, on data of any size.
 
         P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
@@ -68,14 +89,4 @@ class SVC(BaseSVC):
     def _name_options(self) -> dict[str, Any]:
         options = {"selection": self.selection, "inner": self.inner, "working_rows": self.working_rows}
         given = {name: str(value) for name, value in options.items() if value is not None}
-        kernel = {name: getattr(self, name) for name in ("kernel", "gamma", "degree", "coef0")}
-        return {**kernel, "options": given}
-
-    def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
-        super()._take_model(model, label_dtype)
-        X = model.support_vectors
-        self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
-        self.dual_coef_ = model.dual_coef[None, :]
-        self.__dict__.pop("coef_", None)
-        if model.kernel.name == "linear":
-            self.coef_ = np.atleast_2d(fold(X, model.dual_coef))
+        return {**self._name_kernel(), "options": given}

@@ -10,25 +10,44 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.numeric.budget import learn_rows, make_rules
+from streamsvm.numeric.budget_average import average_models
+from streamsvm.numeric.budget_state import make_state
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, to_float64
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.pair_updates import solve_by_pairs
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import F32, CsrRows, Matrix, Rows
 from streamsvm.numeric.working_set import WorkingSet
 
 
-@lru_cache(maxsize=1)
-def compile_kernels() -> None:
-    """Run every compiled function on two rows; all but Platt's loops, which run in one process only."""
+@lru_cache
+def compile_kernels(solver: str = "") -> None:
+    """Run what a solver needs on two rows; all but Platt's loops, which run in one process only.
+
+    Budgeted SGD has kernels of its own, which take as long to compile as all others together.
+    """
     X = np.eye(2, dtype=np.float32)
     sparse = CsrRows(np.ones(2, np.float32), np.arange(2, dtype=np.int32), np.arange(3), 2)
+    if solver == "budgeted-sgd":
+        _learn(X)
+        for vectors in (X, sparse):
+            add_kernel_sums(Kernel("rbf"), vectors, vectors, np.ones(2), np.zeros(2))
+        return
     for rows in (Rows(0, X, np.arange(2, dtype=np.int32)), Rows(0, sparse, np.arange(2, dtype=np.int32))):
         totals = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
         add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
         for kind in (np.float32, np.float64):
             _sum_kernels(rows.X, kind)
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)
+
+
+def _learn(X: F32) -> None:
+    """Learn four rows within a budget of two; dense and sparse rows are of one type to `learn_rows`."""
+    rules, state = make_rules(Kernel("rbf"), 2, 2, regularisation=1.0), make_state(2, 2)
+    y, order = np.array([-1.0, 1.0]), np.array([0, 1, 0, 1])
+    learn_rows(state, rules, X, y, np.ones(2), order, 2)
+    average_models([state, state], rules)
 
 
 def _sum_kernels(X: Matrix, kind: type[np.floating[Any]]) -> None:

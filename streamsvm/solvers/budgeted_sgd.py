@@ -21,7 +21,7 @@ Sources: Wang, Crammer & Vucetic 2012; Qaadan & Glasmachers 2018; averaging: Zin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -160,6 +160,13 @@ def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) ->
     for at in range(0, len(order), PART_ROWS):
         learn_rows(model, rules, rows.X, y, cost, order[at : at + PART_ROWS], settings.pack_rows)
         yield after
+
+
+def learn_rows_of_stream(settings: BudgetedSGD, state: State, rows: Rows) -> State:
+    """Return the state of a single model that has learned these rows, too; its objective is that of before."""
+    (model,) = unpack_models(state.models)
+    *_, carry = learn_buffer(settings, 0, Carry(model, 0, state.buffer), rows)
+    return replace(state, models=pack_models([carry.model]), buffer=carry.buffer)
 
 
 def read_labels(settings: BudgetedSGD, rows: Rows) -> tuple[F64, F64]:
