@@ -13,9 +13,11 @@ may be given in float64 as well, where that matters more than speed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -97,14 +99,22 @@ def _squash(row: Values) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _csr_products(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
-    """products[c, i] = z_c.x_i; position: of a feature among the tile's rows (its last: all zeros)."""
+    """products[c, i] = z_c.x_i, four features a sweep; position: of a feature in the tile (its last: all zeros)."""
     for c in range(indptr.size - 1):
-        sums = products[c]
+        sums, e, stop = products[c], indptr[c], indptr[c + 1]
         sums[:] = 0.0
-        for e in range(indptr[c], indptr[c + 1]):
+        while e + 3 < stop:
+            s, t = tile[position[indices[e]]], tile[position[indices[e + 1]]]
+            u, v = tile[position[indices[e + 2]]], tile[position[indices[e + 3]]]
+            p, q, r, w = data[e], data[e + 1], data[e + 2], data[e + 3]
+            for i in range(sums.size):
+                sums[i] = (((sums[i] + p * s[i]) + q * t[i]) + r * u[i]) + w * v[i]
+            e += 4
+        while e < stop:
             value, x = data[e], tile[position[indices[e]]]
             for i in range(sums.size):
                 sums[i] += value * x[i]
+            e += 1
 
 
 @njit(cache=True, nogil=True)
@@ -140,6 +150,18 @@ def add_chosen_columns(columns: F32, chosen: I64, coef: F64, f: F64, threads: in
     if not len(chosen):
         return
     _share(lambda rows: _add_columns(columns, chosen, coef, rows.start, f[rows]), len(f), SUMS, threads)
+
+
+@njit(cache=True, nogil=True)
+def copy_columns(columns: F32, slots: I64, chosen: I64, K: Values) -> None:
+    """K[c, j] = K[j, c] = columns[slots_c, chosen_j] for those c that have a slot; others have -1."""
+    for c in range(chosen.size):
+        if slots[c] >= 0:
+            column = columns[slots[c]]
+            for j in range(chosen.size):
+                K[c, j] = column[chosen[j]]
+                if slots[j] < 0:
+                    K[j, c] = K[c, j]
 
 
 @njit(cache=True, nogil=True)
@@ -277,12 +299,20 @@ def compute_kernel(kernel: Kernel, X: Matrix, threads: int = 1) -> Values:
 def _share(work: Callable[[slice], None], n_rows: int, size: int, threads: int) -> None:
     """Carry out work(rows) for all rows on so many threads, in parts of whole tiles of `size` rows."""
     tiles = -(-n_rows // size)
-    step = size * max(1, -(-tiles // (PARTS_A_THREAD * threads)))
+    step = size * max(1, tiles // (PARTS_A_THREAD * threads))
     parts = [slice(at, min(at + step, n_rows)) for at in range(0, n_rows, step)]
     if threads == 1 or len(parts) < 2:
         for part in parts:
             work(part)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, parts):
-            pass
+    for _ in _open_pool(threads).map(work, parts):
+        pass
+
+
+@lru_cache(maxsize=1)
+def _open_pool(threads: int) -> ThreadPoolExecutor:
+    """Return threads that stay: starting them would take longer than many a call."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="streamsvm-kernels")
+
+
+os.register_at_fork(after_in_child=_open_pool.cache_clear)  # threads do not survive a fork

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamsvm.numeric.kernels import Kernel, Values, add_chosen_columns, add_kernel_sums, compute_kernel
+from streamsvm.numeric.certificates import certify
+from streamsvm.numeric.kernels import Kernel, Values, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
 from streamsvm.numeric.pair_updates import solve_by_pairs
 from streamsvm.numeric.platt import solve_by_platt
 from streamsvm.numeric.reweighting import solve_by_reweighting
@@ -25,7 +26,9 @@ from streamsvm.numeric.working_set import WorkingSet
 from streamsvm.numeric.working_set_qp import solve_by_qp
 from streamsvm.solvers.selection import choose_working_set, find_conditions
 
+MOST_ROUNDS = 1000  # of working sets, in a step
 IDLE_ROUNDS = 20  # in which D has not risen: rounding is the limit
+LONG_BYTES = 2048  # of a row: its product with another takes as long as a kernel value from the cache
 INNER_SHARE = 0.1  # a working set is solved to this share of the violation it was chosen at
 InnerSolver = Callable[[WorkingSet, float], F64]
 INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
@@ -74,6 +77,7 @@ class Rounds:
 
     damping >= 1: the kernel's values are taken so many times, as if every active row moved for that many rows that are
     not active and will move like it. D still rises (Ma et al. 2015, "Adding vs. averaging", sigma').
+    gap: where all rows are active, the relative duality gap that is good enough.
     """
 
     kernel: Kernel
@@ -83,6 +87,7 @@ class Rounds:
     threads: int
     rng: np.random.Generator
     damping: float = 1.0
+    gap: float | None = None
     before: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
@@ -94,15 +99,14 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
     solve, rise, best, idle = INNER_SOLVERS[rounds.inner], 0.0, 0.0, 0
     for _ in range(limit):
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
-        if conditions.violation <= tol or idle == IDLE_ROUNDS:
+        if conditions.violation <= tol or idle == IDLE_ROUNDS or _has_gap(active, rounds.gap):
             return
         chosen = choose_working_set(
             rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol / 2, rounds.rng
         )
         rounds.before = chosen
-        X = take_rows(active.X, chosen)
         problem = WorkingSet(
-            _scale(compute_kernel(rounds.kernel, X, rounds.threads), rounds.damping), active.y[chosen],
+            _scale(_form_kernel(active, rounds, cache, chosen), rounds.damping), active.y[chosen],
             active.alpha[chosen], active.f[chosen], active.costs[chosen],
         )  # fmt: skip
         moved = solve(problem, max(tol / 2, INNER_SHARE * problem.violation()))
@@ -112,6 +116,23 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
         _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
         rise += float(np.sum(moved - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2  # of D
         best, idle = max(best, rise), 0 if rise > best else idle + 1
+
+
+def _has_gap(active: ActiveSet, gap: float | None) -> bool:
+    return gap is not None and certify(active.y, active.costs, active.alpha, active.f).relative_gap <= gap
+
+
+def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
+    """K_WW of the chosen rows, from the cache where a column is there and rows are long enough to make that faster."""
+    slots = cache.slot[chosen] if active.X.nbytes >= LONG_BYTES * len(active.rows) else np.full(len(chosen), -1)
+    new = np.flatnonzero(slots < 0)
+    K_new = compute_kernel(rounds.kernel, take_rows(active.X, chosen[new]), rounds.threads)
+    if len(new) == len(chosen):
+        return K_new
+    K: Values = np.empty((len(chosen), len(chosen)), K_new.dtype)
+    K[np.ix_(new, new)] = K_new
+    copy_columns(cache.columns, slots, chosen, K)
+    return K
 
 
 def _scale(K: Values, factor: float) -> Values:

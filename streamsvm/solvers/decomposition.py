@@ -17,6 +17,7 @@ the same: 17 passes; 28 without both). A linear kernel is folded into w: the pas
 
 Active sets are improved with float32 kernel values; passes compute theirs in float64, so that what f proves is true:
 with float32 alone, a gap of 3e-6 was shown where it was 1e-3 (C = 1e4). Every step begins with exact f, and mends it.
+Where all rows are active, taking them is the pass, and the rest is done in memory (solvers.all_active).
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ import numpy as np
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, add_linear_sums, fold, to_float64
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
-from streamsvm.solvers.active_set import ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.solvers.all_active import solve_all
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 from streamsvm.solvers.selection import draw_active_rows, find_conditions
 
 ACTIVE_SHARE = 0.1  # an active set is solved to this share of the violation it was drawn with
-WHOLE_SHARE = 0.003  # the same where all rows are active: the next step would begin with the same ones
+WHOLE_SHARE = 1e-4  # the same where all rows are active, unless the gap is small enough before
 EXACT_SHARE = 1e-10
+GAP_SHARE = 0.5  # of the gap asked for: there is more in float64
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
 RISE = 1e-14
-MOST_ROUNDS = 1000  # of working sets, in a step
 STUCK_STEPS = 10  # D has not risen for so many steps: rounding is the limit
 
 
@@ -118,11 +120,15 @@ def solve(settings: Decomposition, state: State) -> Solver:
     while True:
         chosen = _choose_active_rows(settings, state)
         active = _make_active(settings, state, chosen, (yield Take(chosen)))
-        shared = _improve(settings, state, active)
-        first = state.passes == 0
-        sums = yield Scan(RowSums, add_sums, combine_sums, (*shared, first, settings.pass_threads))
-        state = _update(settings, state, active, sums, first)
-        del active, shared, sums  # lest they are held while the next rows are taken
+        if len(chosen) == len(state.alpha):
+            _solve_all(settings, state, active)
+            state = _update(state, active.alpha, active.f, active.y, active.costs)
+        else:
+            shared, first = _improve(settings, state, active), state.passes == 0
+            sums = yield Scan(RowSums, add_sums, combine_sums, (*shared, first, settings.pass_threads))
+            state = _add_up(settings, state, active, sums)
+            del shared, sums
+        del active  # lest it is held while the next rows are taken
         yield Step(state, Progress(state.objective, state.lower_bound, state.passes), _status(settings, state))
 
 
@@ -162,7 +168,8 @@ def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows
 
 def is_small(settings: Decomposition, n_rows: int) -> bool:
     """Whether all rows make one working set of pair steps: then they are solved in float64, to its rounding."""
-    return settings.inner == "smo" and settings.selection != "platt" and n_rows <= settings.working_rows
+    most = min(settings.working_rows, settings.resident_rows)
+    return settings.inner == "smo" and settings.selection != "platt" and n_rows <= most
 
 
 def _read_labels(settings: Decomposition, codes: Any, weight: F64 | None) -> tuple[F64, F64]:
@@ -171,18 +178,26 @@ def _read_labels(settings: Decomposition, codes: Any, weight: F64 | None) -> tup
     return np.where(codes == 1, 1.0, -1.0), costs if weight is None else costs * weight
 
 
+def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: float | None) -> Rounds:
+    size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
+    damping = _choose_damping(settings, state)
+    return Rounds(settings.kernel, settings.inner, settings.selection, size, settings.threads, rng, damping, gap)
+
+
+def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> None:
+    small = is_small(settings, len(state.alpha))
+    rounds = _make_rounds(settings, state, active, None if small else GAP_SHARE * settings.tol)
+    cache = ColumnCache.of_size(len(active.rows), 0 if small else settings.cache_bytes)  # of float32
+    solve_all(active, rounds, cache, EXACT_SHARE if small else WHOLE_SHARE, settings.tol)
+
+
 def _improve(settings: Decomposition, state: State, active: ActiveSet) -> tuple[Kernel, Matrix, F64, F64]:
     """Improve the active set; return kernel, rows that changed, how much y_i a_i did, and w, which these make."""
     before = active.alpha.copy()
     violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
-    rounds = Rounds(
-        settings.kernel, settings.inner, settings.selection, min(settings.working_rows, len(before)),
-        settings.threads, np.random.default_rng((settings.seed, state.passes, 1)), _choose_damping(settings, state),
-    )  # fmt: skip
+    rounds = _make_rounds(settings, state, active, None)
     cache = ColumnCache.of_size(len(before), settings.cache_bytes)
-    share = ACTIVE_SHARE if len(before) < len(state.alpha) else WHOLE_SHARE
-    share = EXACT_SHARE if is_small(settings, len(state.alpha)) else share
-    improve(active, rounds, cache, share * violation, MOST_ROUNDS)
+    improve(active, rounds, cache, ACTIVE_SHARE * violation, MOST_ROUNDS)
     changed = np.flatnonzero(active.alpha != before)
     coef = (active.alpha - before)[changed] * active.y[changed]
     columns = to_float64(take_rows(active.X, changed))
@@ -191,11 +206,18 @@ def _improve(settings: Decomposition, state: State, active: ActiveSet) -> tuple[
     return settings.kernel, columns, coef, np.empty(0)
 
 
-def _update(settings: Decomposition, state: State, active: ActiveSet, sums: RowSums, first: bool) -> State:
-    """Return the state after a pass: new multipliers and sums, and what they prove."""
-    y, costs = _read_labels(settings, sums.gather(2), sums.gather(3)) if first else (state.y, state.costs)
-    alpha, f = state.alpha.copy(), state.f + sums.gather(1)
+def _add_up(settings: Decomposition, state: State, active: ActiveSet, sums: RowSums) -> State:
+    """Return the state after a pass: new multipliers, and what changed in f."""
+    y, costs = state.y, state.costs
+    if state.passes == 0:
+        y, costs = _read_labels(settings, sums.gather(2), sums.gather(3))
+    alpha = state.alpha.copy()
     alpha[active.rows] = active.alpha
+    return _update(state, alpha, state.f + sums.gather(1), y, costs)
+
+
+def _update(state: State, alpha: F64, f: F64, y: F64, costs: F64) -> State:
+    """Return the state with new multipliers and sums, and what they prove."""
     proved = certify(y, costs, alpha, f)
     rises = proved.lower_bound > state.lower_bound * (1 + RISE)
     lower_bound = min(max(state.lower_bound, proved.lower_bound), proved.objective)  # above it by rounding at most

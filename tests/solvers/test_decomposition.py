@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.kernels import Kernel, type_of
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers import decomposition
+from streamsvm.solvers import all_active, decomposition
 from streamsvm.solvers.decomposition import STUCK_STEPS, Decomposition
 from streamsvm.solvers.protocol import Step
 from tests.conftest import Problem, make_problem
@@ -230,7 +231,7 @@ def test_what_rounding_does_not_allow_ends_as_stalled(options: dict[str, Any], i
 
 def test_a_solver_that_does_nothing_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decomposition, "improve", lambda *_: None)
-    steps = drive(PROBLEMS["dense"].in_memory(), Decomposition((1.0, 1.0), KINDS["rbf"]))
+    steps = drive(PROBLEMS["dense"].in_memory(), Decomposition((1.0, 1.0), KINDS["rbf"], resident_rows=100))
     assert [step.status for step in steps] == [None] * (STUCK_STEPS - 1) + ["stalled"]
     assert steps[-1].progress.lower_bound == 0.0
 
@@ -276,22 +277,23 @@ def test_a_linear_kernel_sends_one_vector_to_the_pass() -> None:
 
 
 def test_active_rows_in_float64_only_where_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If all rows are one working set of pair steps; what is sent to the pass always is."""
+    """If all rows are one working set of pair steps; what is sent to a pass always is."""
     source: ArrayDataset = PROBLEMS["sparse"].in_memory()
     held: list[type] = []
-    improve = decomposition.improve
-    monkeypatch.setattr(
-        decomposition, "improve", lambda active, *more: (held.append(active.X.data.dtype.type), improve(active, *more))
-    )
-    for working, inner, selection, kind in (
-        (200, "smo", "random", np.float64), (199, "smo", "random", np.float32),
-        (200, "irwls", "random", np.float32), (200, "smo", "platt", np.float32),
+    for module in (decomposition, all_active):
+        improve = module.improve
+        note = partial(lambda improve, active, *more: (held.append(type_of(active.X)), improve(active, *more)), improve)
+        monkeypatch.setattr(module, "improve", note)
+    for working, inner, selection, resident, kind in (
+        (200, "smo", "random", 200, np.float64), (199, "smo", "random", 200, np.float32),
+        (200, "irwls", "random", 200, np.float32), (200, "smo", "platt", 200, np.float32),
+        (200, "smo", "random", 199, np.float32),
     ):  # fmt: skip
-        plane = Decomposition((1.0, 1.0), KINDS["rbf"], inner, selection, working_rows=working)
+        plane = Decomposition((1.0, 1.0), KINDS["rbf"], inner, selection, working_rows=working, resident_rows=resident)
         solver = decomposition.solve(plane, decomposition.start_state(source.n_rows))
-        scan = solver.send(source.take(next(solver).rows))  # type: ignore[union-attr]
-        assert held.pop() is kind
-        assert scan.shared[1].data.dtype == np.float64  # type: ignore[union-attr]
+        request = solver.send(source.take(next(solver).rows))  # type: ignore[union-attr]
+        assert held.pop() == kind
+        assert isinstance(request, Step) or request.shared[1].data.dtype == np.float64  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("inner", ["smo", "irwls"])
