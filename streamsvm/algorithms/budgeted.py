@@ -37,6 +37,7 @@ MOST_CHUNKS = 8  # of a buffer; two where one is larger than BUFFER_BYTES
 SAMPLE_CHUNKS = 4  # that the rows of the estimate are taken from
 ROW_VECTORS = 8  # of 8 bytes a row of a buffer: labels, costs, order
 STATE_COPIES = 6  # in the driver, of each replica: states, carries, a checkpoint, a model
+LARGEST_RECORD = (1 << 31) - (1 << 20)  # NumPy's, in which a checkpoint keeps a model
 TABLE_BYTES = 16 << 20  # of merging, and small things
 
 
@@ -64,9 +65,9 @@ class BudgetedModels:
         """See Algorithm: no pass adds anything up."""
         return 0
 
-    def shared_bytes(self, source: RowSource) -> int:
+    def shared_bytes(self, source: RowSource) -> int:  # noqa: ARG002
         """See Algorithm: the models."""
-        return self.settings.replicas * self._state_bytes(source)
+        return self.settings.replicas * count_state_bytes(self.settings)
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:
         """See Algorithm: a buffer is computed on while another is read and put together."""
@@ -75,11 +76,8 @@ class BudgetedModels:
         buffer_bytes = 3 * rows * source.nbytes // source.n_rows + 8 * ROW_VECTORS * rows
         pack_bytes = settings.pack_rows * (4 * (settings.budget + LANES) + 16 * source.n_features)
         n_entries = (settings.budget + 1) ** 2 if settings.maintenance == "projection" else 0
-        one = buffer_bytes + 3 * self._state_bytes(source) + pack_bytes + 8 * 6 * n_entries + TABLE_BYTES
+        one = buffer_bytes + 3 * count_state_bytes(self.settings) + pack_bytes + 8 * 6 * n_entries + TABLE_BYTES
         return min(threads, settings.replicas) * one
-
-    def _state_bytes(self, source: RowSource) -> int:
-        return (4 * source.n_features + 16) * (self.settings.budget + LANES)
 
     def start_state(self, source: RowSource) -> State:  # noqa: ARG002
         """See Algorithm."""
@@ -145,8 +143,18 @@ def make_budgeted(source: RowSource, options: TrainOptions) -> BudgetedModels:
         threads=options.threads or default_threads(),
         seed=options.seed,
     )
-    _ = settings.rules  # refuses what does not go together
+    _check(settings)
     return BudgetedModels(settings)
+
+
+def _check(settings: BudgetedSGD) -> None:
+    """InputError for what does not go together; the rules refuse merging of other kernels than rbf."""
+    kernel, rules = settings.kernel, settings.rules
+    is_mercer = kernel.name in ("linear", "rbf") or (kernel.name == "poly" and kernel.coef0 >= 0)
+    if rules.maintenance == MAINTENANCES.index("projection") and not is_mercer:
+        raise InputError(f"projection is for Mercer kernels, which {kernel.name} is not here; use removal")
+    if count_state_bytes(settings) >= LARGEST_RECORD:
+        raise InputError(f"{settings.budget} support vectors of {settings.n_features} features: 2 GB at most")
 
 
 def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | None) -> BudgetedModels:
@@ -159,6 +167,11 @@ def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | No
         raise InputError(f"expected_rows is {expected_rows!r}; a whole number of at least 1 is expected")
     settings = make_budgeted(chunk, options).settings
     return BudgetedModels(replace(settings, n_rows=int(n_rows), replicas=1))
+
+
+def count_state_bytes(settings: BudgetedSGD) -> int:
+    """Return the memory of one model: its vectors by feature, and what it knows of each."""
+    return (4 * settings.n_features + 16) * (settings.budget + LANES)
 
 
 def _count_chunks(source: RowSource) -> int:

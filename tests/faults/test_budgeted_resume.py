@@ -1,0 +1,92 @@
+"""Budgeted SGD killed in the middle of an epoch, and workers that die: the same bits as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client
+
+from streamsvm.algorithms import budgeted
+from streamsvm.data.dataset import Dataset
+from streamsvm.engines.workers import start_workers
+from streamsvm.solvers import budgeted_sgd
+from streamsvm.train import Event, TrainOptions, train
+from tests.conftest import ROOT, WORKER_BYTES, make_problem
+from tests.faults.instants import describe
+
+OPTIONS = TrainOptions(
+    solver="budgeted-sgd", kernel="rbf", gamma=0.2, threads=1,
+    options={"budget": "25", "epochs": "2", "replicas": "2"},
+)  # fmt: skip
+LISTENING = """
+import json, sys
+import streamsvm.run
+from streamsvm.algorithms import budgeted
+from streamsvm.data.dataset import open_dataset
+from streamsvm.solvers import budgeted_sgd
+from streamsvm.train import TrainOptions, train
+
+def tell(event):
+    print(event.line["step"], flush=True)
+    if event.line["step"] == int(sys.argv[3]):
+        sys.stdin.readline()
+
+budgeted.MOST_CHUNKS, budgeted_sgd.SEGMENT_BUFFERS = 3, 1
+streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+if __name__ == "__main__":
+    train(open_dataset(sys.argv[1]), TrainOptions(**json.loads(sys.argv[4])), out=sys.argv[2], listener=tell)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
+    """16 chunks; a step is a buffer of three for each of two replicas, three steps an epoch."""
+    monkeypatch.setattr(budgeted, "MOST_CHUNKS", 3)
+    monkeypatch.setattr(budgeted_sgd, "SEGMENT_BUFFERS", 1)
+    dataset = make_problem(5, n=480, weighted=True).store(tmp_path / "rows", layout="dense", chunk_bytes=720)
+    assert dataset.n_chunks == 16
+    return dataset
+
+
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_killed_within_an_epoch(step: int, source: Dataset, tmp_path: Path) -> None:
+    """kill -9 while the run waits after a step: the checkpoint is there, and what comes of it is what would have."""
+    whole = train(source, OPTIONS, out=tmp_path / "whole")
+    assert (whole.steps, whole.passes) == (6, 2)
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", LISTENING, source.path, str(out), str(step), json.dumps(vars(OPTIONS))]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert [run.stdout.readline().strip() for _ in range(step)] == [str(k + 1) for k in range(step)]
+        run.send_signal(signal.SIGKILL)
+        run.communicate("")
+    assert run.returncode == -signal.SIGKILL
+    assert not (out / "model.npz").exists()
+    train(source, OPTIONS, out=out, resume=True)
+    assert describe(out) == describe(tmp_path / "whole")
+
+
+def test_a_replica_moves_when_its_worker_dies(source: Dataset) -> None:
+    """One of two workers is killed between two steps of an epoch."""
+    alone = train(source, OPTIONS)
+    with start_workers(2, 1, WORKER_BYTES) as client:
+
+        def kill(event: Event) -> None:
+            if event.line["step"] == 2:
+                _kill_one(client)
+
+        result = train(source, replace(OPTIONS, threads=None), client=client, listener=kill)
+    assert result.model_sha256 == alone.model_sha256
+
+
+def _kill_one(client: Client) -> None:
+    pids: dict[str, Any] = client.run(os.getpid)
+    os.kill(sorted(pids.values())[0], signal.SIGKILL)
