@@ -75,8 +75,10 @@ class Display:
         step, seconds = event.line, max(event.line["seconds"], 1e-9)
         gap = step["relative_gap"]
         shown = "no bound yet" if gap is None else f"gap {gap:.2e} (to {self.tol:g})  {self._left(gap, seconds)}"
-        rows_s = self.n_rows * step["passes"] / seconds
-        mb_s = self.data_bytes * step["passes"] / seconds / 1e6
+        if "rows" in step:  # of a stream that proves nothing
+            shown = f"objective about {step['objective']:.4g}  {step['n_support_vectors']:,} support vectors"
+        rows = step.get("rows", self.n_rows * step["passes"])
+        rows_s, mb_s = rows / seconds, rows * self.data_bytes / self.n_rows / seconds / 1e6
         self.line.show(
             f"pass {step['passes']}  {shown}  {rows_s:,.0f} rows/s  {mb_s:,.0f} MB/s  "
             f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
