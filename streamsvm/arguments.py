@@ -90,8 +90,9 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
     train.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     train.add_argument("--seed", type=int, default=0)
-    train.add_argument("--max-passes", type=_count)
-    train.add_argument("--max-seconds", type=float)
+    limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
+    train.add_argument("--max-passes", type=_count, help=limits)
+    train.add_argument("--max-seconds", type=float, help="(the same)")
     train.add_argument("--resume", action="store_true", help="go on from the run's checkpoint")
     solver_options = (
         "of cutting-plane: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts; of smo and irwls: "

@@ -1,7 +1,7 @@
 """The `streamsvm` command. Progress goes to standard error, results to standard output.
 
-Exit status: 0 converged or done, 3 stopped by a limit (the model is written all the same), 2 bad input or arguments,
-1 anything else.
+Exit status: 0 converged or done (budgeted-sgd: the epochs asked for), 3 stopped by a limit (the model is written all
+the same), 2 bad input or arguments, 1 anything else.
 """
 
 from __future__ import annotations
