@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
-from streamsvm.numeric.kernels import KERNELS, Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.kernel_values import KERNELS
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, compute_scores, keep_features, to_dense
 from streamsvm.numeric.scaling import Scaling
 

@@ -15,7 +15,8 @@ from streamsvm.machine import default_threads
 from streamsvm.models import KernelModel
 from streamsvm.numeric.budget import MAINTENANCES
 from streamsvm.numeric.budget_state import LANES, VECTORS
-from streamsvm.numeric.kernels import COLUMNS, TILE_ROWS, TILE_VALUES
+from streamsvm.numeric.kernel_values import COLUMNS
+from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES
 from streamsvm.numeric.rows import I64
 from streamsvm.options import (
     TrainOptions,

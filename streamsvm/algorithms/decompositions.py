@@ -14,7 +14,8 @@ from streamsvm.engines.group import plan_groups
 from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.models import KernelModel
-from streamsvm.numeric.kernels import COLUMNS, TILE_ROWS, TILE_VALUES
+from streamsvm.numeric.kernel_values import COLUMNS
+from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES
 from streamsvm.options import TrainOptions, check_names, compute_class_costs, make_kernel, read_choice, read_count
 from streamsvm.solvers import decomposition
 from streamsvm.solvers.active_set import INNER_SOLVERS
@@ -27,9 +28,12 @@ ACTIVE_VECTORS = 16  # the same of an active row
 ACTIVE_COPIES = 3  # of the active rows, while they are taken
 LEAST_ACTIVE_ROWS = 2048
 INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # an entry of K_WW, and of its copies
-WORKING_ROWS = {"smo": 1024, "irwls": 128, "qp": 128}  # IRWLS and QP factor matrices of that size
+WORKING_ROWS = {"smo": (1024, 2048), "irwls": (128, 128), "qp": (128, 128)}  # the latter factor such matrices
+WORKING_SHARE = 32  # one active row in so many, between these: measured on MNIST
 ACTIVE_SHARE = 5  # one row in so many is active, where memory allows: measured on Adult, Web and ijcnn1
 WHOLE_ROWS = 16_384  # so few are all active, where their kernel columns fit, too
+WHOLE_BYTES = 2048  # rows so long are, too, where the columns of one row in ten fit: passes take longer than columns
+WHOLE_SHARE = 10
 LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
 BUDGET_SHARE = 4  # one part in so many of what is spare for active rows, and one for their kernel columns
 OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
@@ -123,7 +127,8 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
         inner=inner,
         selection=selection,
         tol=float(options.tol),
-        working_rows=read_count(given, "working_rows", 2) or WORKING_ROWS[inner],
+        working_rows=read_count(given, "working_rows", 2)
+        or int(np.clip(resident_rows // WORKING_SHARE, *WORKING_ROWS[inner])),
         resident_rows=resident_rows,
         cache_bytes=min(spare // BUDGET_SHARE, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
         threads=threads,
@@ -148,10 +153,12 @@ def _active_row_bytes(source: RowSource) -> int:
 
 
 def _count_active(source: RowSource, wanted: int | str | None, spare_bytes: int) -> int:
-    """Return how many rows may be active: those asked for; or all, if few; or a fifth, if they fit."""
+    """Return how many rows may be active: those asked for; or all, if few or long; or a fifth, if they fit."""
     if wanted is None:
         fit = LEAST_ACTIVE_ROWS + spare_bytes // BUDGET_SHARE // _active_row_bytes(source)
-        if source.n_rows <= min(fit, WHOLE_ROWS) and 4 * source.n_rows**2 <= spare_bytes // BUDGET_SHARE:
+        are_long = _row_bytes(source) >= WHOLE_BYTES
+        most, part = (source.n_rows, WHOLE_SHARE) if are_long else (WHOLE_ROWS, 1)
+        if source.n_rows <= min(fit, most) and 4 * source.n_rows**2 // part <= spare_bytes // BUDGET_SHARE:
             return source.n_rows
         return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
     text = str(wanted)

@@ -36,7 +36,8 @@ from streamsvm.numeric.budget_state import (
     form_column,
     multiply_vectors,
 )
-from streamsvm.numeric.kernels import KERNELS, Kernel, _apply
+from streamsvm.numeric.kernel_values import KERNELS, apply_kernel
+from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.merging import build_table
 from streamsvm.numeric.rows import F32, F64, I64, Matrix, Unpacked, unpack
 
@@ -115,7 +116,7 @@ def meet_pack(state: BudgetState, rules: BudgetRules, pack: Pack, K: F32) -> Non
     for i in range(pack.squares.size):
         row = K[i, :n].reshape((1, n))
         gamma, coef0 = np.float32(rules.gamma), np.float32(rules.coef0)
-        _apply(rules.kernel, gamma, coef0, rules.degree, row, pack.squares[i : i + 1], state.squares[:n])
+        apply_kernel(rules.kernel, gamma, coef0, rules.degree, row, pack.squares[i : i + 1], state.squares[:n])
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})

@@ -24,7 +24,7 @@ from streamsvm.numeric.budget_state import (
     BudgetState,
     multiply_vectors,
 )
-from streamsvm.numeric.kernels import _apply
+from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.merging import merge_by_ascent, merge_in_turn, rate_partners
 from streamsvm.numeric.rows import F32, F64, I64
 
@@ -119,7 +119,7 @@ def _compute_gram(state: BudgetState, rules: BudgetRules, slots: I64) -> F64:
         points[i] = state.vectors[:, slots[i]]
     gram: F64 = np.dot(points, points.T)
     squares = np.diag(gram).copy()
-    _apply(rules.kernel, rules.gamma, rules.coef0, rules.degree, gram, squares, squares)
+    apply_kernel(rules.kernel, rules.gamma, rules.coef0, rules.degree, gram, squares, squares)
     return gram
 
 

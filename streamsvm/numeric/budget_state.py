@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from streamsvm.numeric.kernels import _apply
+from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.rows import F32, F64, I64
 
 VECTORS, STEPS, VIOLATIONS, MAINTAINED = range(4)  # of counts
@@ -113,6 +113,6 @@ def form_column(state: BudgetState, rules: BudgetRules, pack: Pack, first: int, 
     _multiply_pack(pack, first, state.vectors, slot, sums)
     gamma, coef0 = np.float32(rules.gamma), np.float32(rules.coef0)
     one = sums.reshape((1, rest))
-    _apply(rules.kernel, gamma, coef0, rules.degree, one, state.squares[slot : slot + 1], pack.squares[first:])
+    apply_kernel(rules.kernel, gamma, coef0, rules.degree, one, state.squares[slot : slot + 1], pack.squares[first:])
     for i in range(rest):
         K[first + i, slot] = sums[i]

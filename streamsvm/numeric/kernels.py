@@ -21,31 +21,21 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  np.dot calls it in compiled code: once loaded, limits of threads hold for it
-from numba import njit
 
-from streamsvm.numeric.exponentials import exponentiate
-from streamsvm.numeric.rows import (
-    F32,
-    F64,
-    I32,
-    I64,
-    CsrRows,
-    Matrix,
-    Unpacked,
-    add_rows,
-    compute_scores,
-    slice_rows,
-    unpack,
+from streamsvm.numeric.kernel_values import (
+    KERNELS,
+    Values,
+    add_columns,
+    copy_values,
+    measure_dense,
+    measure_sparse,
+    meet_rows,
 )
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Matrix, add_rows, compute_scores, slice_rows, unpack
 
-Values = F32 | F64
-
-KERNELS = ("linear", "rbf", "poly", "sigmoid")
 TILE_ROWS = 512
 TILE_VALUES = 1 << 18  # float32 values of a tile of sparse rows, written out: a MiB
 SUMS = 4096  # rows whose sums are made together where kernel values are known, or not needed
-COLUMNS = 256  # kernel values are formed for so many columns at a time: half a MiB beside the tile
 PARTS_A_THREAD = 4
 NO_STORE, NO_SLOTS = np.empty((0, 0), np.float32), np.empty(0, np.int64)
 
@@ -60,167 +50,25 @@ class Kernel:
     coef0: float = 0.0
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _apply(code: int, gamma: float, coef0: float, degree: int, values: Values, left: Values, right: Values) -> None:
-    """Turn products x.z into values of KERNELS[code], in place; left and right: squared lengths of z and x."""
-    for c in range(values.shape[0]):
-        row = values[c]
-        if code == 1:
-            for i in range(row.size):
-                distance = left[c] + right[i] - row[i] - row[i]
-                row[i] = -gamma * distance if distance > 0 else 0
-            exponentiate(row)
-        elif code > 1:
-            for i in range(row.size):
-                row[i] = gamma * row[i] + coef0
-            if code == 2:
-                _raise(row, degree)
-            else:
-                _squash(row)
-
-
-@njit(cache=True, nogil=True)
-def _raise(row: Values, degree: int) -> None:
-    base = row.copy()
-    for _ in range(degree - 1):
-        for i in range(row.size):
-            row[i] *= base[i]
-
-
-@njit(cache=True, nogil=True)
-def _squash(row: Values) -> None:
-    """Replace v by tanh v = 1 - 2 / (1 + e^(2v)), which is 1 or -1 beyond 20."""
-    for i in range(row.size):
-        row[i] = min(max(row[i] + row[i], -40), 40)
-    exponentiate(row)
-    for i in range(row.size):
-        row[i] = (row[i] - 1) / (row[i] + 1)
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _csr_products(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
-    """products[c, i] = z_c.x_i, four features a sweep; position: of a feature in the tile (its last: all zeros)."""
-    for c in range(indptr.size - 1):
-        sums, e, stop = products[c], indptr[c], indptr[c + 1]
-        sums[:] = 0.0
-        while e + 3 < stop:
-            s, t = tile[position[indices[e]]], tile[position[indices[e + 1]]]
-            u, v = tile[position[indices[e + 2]]], tile[position[indices[e + 3]]]
-            p, q, r, w = data[e], data[e + 1], data[e + 2], data[e + 3]
-            for i in range(sums.size):
-                sums[i] = (((sums[i] + p * s[i]) + q * t[i]) + r * u[i]) + w * v[i]
-            e += 4
-        while e < stop:
-            value, x = data[e], tile[position[indices[e]]]
-            for i in range(sums.size):
-                sums[i] += value * x[i]
-            e += 1
-
-
-@njit(cache=True, nogil=True)
-def _csr_squares(data: Values, indptr: I64, squares: Values) -> None:
-    for i in range(squares.size):
-        total = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            total += np.float64(data[e]) * data[e]
-        squares[i] = total
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> None:
-    """f_i += sum_c coef_c columns[chosen_c, start + i], in order; four columns at a time."""
-    k, n, stop = 0, coef.size, start + f.size
-    while k < n:
-        if k + 3 < n:
-            u, v = columns[chosen[k], start:stop], columns[chosen[k + 1], start:stop]
-            w, x = columns[chosen[k + 2], start:stop], columns[chosen[k + 3], start:stop]
-            a, b, c, d = coef[k], coef[k + 1], coef[k + 2], coef[k + 3]
-            for i in range(f.size):
-                f[i] += (a * u[i] + b * v[i]) + (c * w[i] + d * x[i])
-            k += 4
-        else:
-            u, a = columns[chosen[k], start:stop], coef[k]
-            for i in range(f.size):
-                f[i] += a * u[i]
-            k += 1
-
-
 def add_chosen_columns(columns: F32, chosen: I64, coef: F64, f: F64, threads: int = 1) -> None:
     """f_i += sum_c coef_c columns[chosen_c, i]; columns (slots, n) float32, chosen and coef (m,), f (n,) float64."""
     if not len(chosen):
         return
-    _share(lambda rows: _add_columns(columns, chosen, coef, rows.start, f[rows]), len(f), SUMS, threads)
+    _share(lambda rows: add_columns(columns, chosen, coef, rows.start, f[rows]), len(f), SUMS, threads)
 
 
-@njit(cache=True, nogil=True)
-def copy_columns(columns: F32, slots: I64, chosen: I64, K: Values) -> None:
+def copy_columns(columns: F32, slots: I64, chosen: I64, K: Values, threads: int = 1) -> None:
     """K[c, j] = K[j, c] = columns[slots_c, chosen_j] for those c that have a slot; others have -1."""
-    for c in range(chosen.size):
-        if slots[c] >= 0:
-            column = columns[slots[c]]
-            for j in range(chosen.size):
-                K[c, j] = column[chosen[j]]
-                if slots[j] < 0:
-                    K[j, c] = K[c, j]
-
-
-@njit(cache=True, nogil=True)
-def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
-    """Return rows by feature (used + 1, n), their last line zeros; position (d,) gets the line of each feature."""
-    position[:] = -1
-    used = 0
-    for e in range(indptr[0], indptr[-1]):
-        if position[indices[e]] < 0:
-            position[indices[e]] = used
-            used += 1
-    tile = np.zeros((used + 1, indptr.size - 1), data.dtype)
-    for i in range(indptr.size - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            tile[position[indices[e]], i] = data[e]
-    for j in range(position.size):
-        if position[j] < 0:
-            position[j] = used
-    return tile
-
-
-@njit(cache=True, nogil=True)
-def _meet(
-    X: Unpacked, right: Values, n_features: int, tile_rows: int, first: int, last: int,
-    columns: Unpacked, left: Values, coef: F64, code: int, gamma: float, coef0: float, degree: int,
-    f: F64, store: Values, slots: I64,
-) -> None:  # fmt: skip
-    """Let the rows first..last of X meet all columns, tile by tile: their kernel values go to f, and to the store.
-
-    X, columns: as `unpack` gives them; right, left: their squared lengths. Without slots nothing is stored.
-    """
-    dense, data, indices, indptr = X
-    z_dense, z_data, z_indices, z_indptr = columns
-    values = np.empty((min(COLUMNS, coef.size), tile_rows), left.dtype)
-    flat = values.ravel()
-    every, position = np.arange(COLUMNS), np.empty(n_features, np.int32)
-    for at in range(first, last, tile_rows):
-        n = min(tile_rows, last - at)
-        tile = _write_out(data, indices, indptr[at : at + n + 1], position) if indptr.size else dense[at : at + n]
-        for c in range(0, coef.size, COLUMNS):
-            k = min(COLUMNS, coef.size - c)
-            part = flat[: k * n].reshape((k, n))
-            if indptr.size:
-                _csr_products(z_data, z_indices, z_indptr[c : c + k + 1], position, tile, part)
-            else:
-                np.dot(z_dense[c : c + k], tile.T, part)
-            _apply(code, gamma, coef0, degree, part, left[c : c + k], right[at : at + n])
-            _add_columns(part, every, coef[c : c + k], 0, f[at : at + n])
-            for slot in range(c, min(c + k, slots.size)):
-                store[slots[slot], at : at + n] = part[slot - c]
+    _share(lambda rows: copy_values(columns, slots, chosen, K, rows.start, rows.stop), len(chosen), 64, threads)
 
 
 def compute_squares(X: Matrix) -> Values:
     """|x_i|^2, (n,), summed in float64."""
     squares: Values = np.empty(X.shape[0], type_of(X))
     if isinstance(X, CsrRows):
-        _csr_squares(X.data, X.indptr, squares)
+        measure_sparse(X.data, X.indptr, squares)
     else:
-        np.einsum("ij,ij->i", X, X, out=squares, dtype=np.float64, casting="same_kind")
+        measure_dense(X, squares)
     return squares
 
 
@@ -267,9 +115,13 @@ def _meet_all(
         X, columns = to_float64(X), to_float64(columns)
     number, size = type_of(columns).type, _choose_tile_rows(X)
     about = (KERNELS.index(kernel.name), number(kernel.gamma), number(kernel.coef0), kernel.degree)
-    row_side = (unpack(X), compute_squares(X), X.shape[1], size)
+    row_side = (unpack(X), X.shape[1], size)
     column_side = (unpack(columns), compute_squares(columns), coef)
-    _share(lambda part: _meet(*row_side, part.start, part.stop, *column_side, *about, f, *keep), len(f), size, threads)
+
+    def meet(rows: slice) -> None:
+        meet_rows(*row_side, rows.start, rows.stop, *column_side, *about, f, *keep)
+
+    _share(meet, len(f), size, threads)
 
 
 def fold(columns: Matrix, coef: F64) -> F64:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamsvm.numeric.certificates import certify
-from streamsvm.numeric.kernels import Kernel, Values, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
+from streamsvm.numeric.kernel_values import Values
+from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
 from streamsvm.numeric.pair_updates import solve_by_pairs
 from streamsvm.numeric.platt import solve_by_platt
 from streamsvm.numeric.reweighting import solve_by_reweighting
@@ -99,7 +100,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
     solve, rise, best, idle = INNER_SOLVERS[rounds.inner], 0.0, 0.0, 0
     for _ in range(limit):
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
-        if conditions.violation <= tol or idle == IDLE_ROUNDS or _has_gap(active, rounds.gap):
+        if conditions.violation <= tol or idle == IDLE_ROUNDS or _has_gap(active, conditions.bias, rounds.gap):
             return
         chosen = choose_working_set(
             rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol / 2, rounds.rng
@@ -118,8 +119,8 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
         best, idle = max(best, rise), 0 if rise > best else idle + 1
 
 
-def _has_gap(active: ActiveSet, gap: float | None) -> bool:
-    return gap is not None and certify(active.y, active.costs, active.alpha, active.f).relative_gap <= gap
+def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
+    return gap is not None and certify(active.y, active.costs, active.alpha, active.f, bias).relative_gap <= gap
 
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
@@ -131,7 +132,7 @@ def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: 
         return K_new
     K: Values = np.empty((len(chosen), len(chosen)), K_new.dtype)
     K[np.ix_(new, new)] = K_new
-    copy_columns(cache.columns, slots, chosen, K)
+    copy_columns(cache.columns, slots, chosen, K, rounds.threads)
     return K
 
 

@@ -1,0 +1,183 @@
+"""Kernel values of rows, compiled: products over tiles that stay in the cache, turned into the kernel, added up, kept.
+
+See numeric.kernels, which calls this for parts of the rows on several threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  np.dot calls it in compiled code: once loaded, limits of threads hold for it
+from numba import njit
+
+from streamsvm.numeric.exponentials import exponentiate
+from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked
+
+Values = F32 | F64
+
+KERNELS = ("linear", "rbf", "poly", "sigmoid")
+COLUMNS = 256  # kernel values are formed for so many columns at a time: half a MiB beside the tile
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def apply_kernel(
+    code: int, gamma: float, coef0: float, degree: int, values: Values, left: Values, right: Values
+) -> None:
+    """Turn products x.z into values of KERNELS[code], in place; left and right: squared lengths of z and x."""
+    for c in range(values.shape[0]):
+        row = values[c]
+        if code == 1:
+            for i in range(row.size):
+                distance = left[c] + right[i] - row[i] - row[i]
+                row[i] = -gamma * distance if distance > 0 else 0
+            exponentiate(row)
+        elif code > 1:
+            for i in range(row.size):
+                row[i] = gamma * row[i] + coef0
+            if code == 2:
+                _raise(row, degree)
+            else:
+                _squash(row)
+
+
+@njit(cache=True, nogil=True)
+def _raise(row: Values, degree: int) -> None:
+    base = row.copy()
+    for _ in range(degree - 1):
+        for i in range(row.size):
+            row[i] *= base[i]
+
+
+@njit(cache=True, nogil=True)
+def _squash(row: Values) -> None:
+    """Replace v by tanh v = 1 - 2 / (1 + e^(2v)), which is 1 or -1 beyond 20."""
+    for i in range(row.size):
+        row[i] = min(max(row[i] + row[i], -40), 40)
+    exponentiate(row)
+    for i in range(row.size):
+        row[i] = (row[i] - 1) / (row[i] + 1)
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _csr_products(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
+    """products[c, i] = z_c.x_i, four features a sweep; position: of a feature in the tile (its last: all zeros)."""
+    for c in range(indptr.size - 1):
+        sums, e, stop = products[c], indptr[c], indptr[c + 1]
+        sums[:] = 0.0
+        while e + 3 < stop:
+            s, t = tile[position[indices[e]]], tile[position[indices[e + 1]]]
+            u, v = tile[position[indices[e + 2]]], tile[position[indices[e + 3]]]
+            p, q, r, w = data[e], data[e + 1], data[e + 2], data[e + 3]
+            for i in range(sums.size):
+                sums[i] = (((sums[i] + p * s[i]) + q * t[i]) + r * u[i]) + w * v[i]
+            e += 4
+        while e < stop:
+            value, x = data[e], tile[position[indices[e]]]
+            for i in range(sums.size):
+                sums[i] += value * x[i]
+            e += 1
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def measure_dense(X: Values, squares: Values) -> None:
+    """squares_i = |x_i|^2, summed in float64."""
+    for i in range(squares.size):
+        row, total = X[i], 0.0
+        for j in range(row.size):
+            total += np.float64(row[j]) * row[j]
+        squares[i] = total
+
+
+@njit(cache=True, nogil=True)
+def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
+    """squares_i = |x_i|^2, summed in float64."""
+    for i in range(squares.size):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[e]) * data[e]
+        squares[i] = total
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> None:
+    """f_i += sum_c coef_c columns[chosen_c, start + i], in order; four columns at a time."""
+    k, n, stop = 0, coef.size, start + f.size
+    while k < n:
+        if k + 3 < n:
+            u, v = columns[chosen[k], start:stop], columns[chosen[k + 1], start:stop]
+            w, x = columns[chosen[k + 2], start:stop], columns[chosen[k + 3], start:stop]
+            a, b, c, d = coef[k], coef[k + 1], coef[k + 2], coef[k + 3]
+            for i in range(f.size):
+                f[i] += (a * u[i] + b * v[i]) + (c * w[i] + d * x[i])
+            k += 4
+        else:
+            u, a = columns[chosen[k], start:stop], coef[k]
+            for i in range(f.size):
+                f[i] += a * u[i]
+            k += 1
+
+
+@njit(cache=True, nogil=True)
+def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, last: int) -> None:
+    """K[c, j] = K[j, c] = columns[slots_c, chosen_j] for first <= c < last, where c has a slot."""
+    for c in range(first, last):
+        if slots[c] >= 0:
+            column = columns[slots[c]]
+            for j in range(chosen.size):
+                K[c, j] = column[chosen[j]]
+                if slots[j] < 0:
+                    K[j, c] = K[c, j]
+
+
+@njit(cache=True, nogil=True)
+def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
+    """Return rows by feature (used + 1, n), their last line zeros; position (d,) gets the line of each feature."""
+    position[:] = -1
+    used = 0
+    for e in range(indptr[0], indptr[-1]):
+        if position[indices[e]] < 0:
+            position[indices[e]] = used
+            used += 1
+    tile = np.zeros((used + 1, indptr.size - 1), data.dtype)
+    for i in range(indptr.size - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            tile[position[indices[e]], i] = data[e]
+    for j in range(position.size):
+        if position[j] < 0:
+            position[j] = used
+    return tile
+
+
+@njit(cache=True, nogil=True)
+def meet_rows(
+    X: Unpacked, n_features: int, tile_rows: int, first: int, last: int,
+    columns: Unpacked, left: Values, coef: F64, code: int, gamma: float, coef0: float, degree: int,
+    f: F64, store: Values, slots: I64,
+) -> None:  # fmt: skip
+    """Let the rows first..last of X meet all columns, tile by tile: their kernel values go to f, and to the store.
+
+    X, columns: as `unpack` gives them; left: squared lengths of the columns. Without slots nothing is stored.
+    """
+    dense, data, indices, indptr = X
+    z_dense, z_data, z_indices, z_indptr = columns
+    values = np.empty((min(COLUMNS, coef.size), tile_rows), left.dtype)
+    flat = values.ravel()
+    every, position, squares = np.arange(COLUMNS), np.empty(n_features, np.int32), np.empty(tile_rows, left.dtype)
+    for at in range(first, last, tile_rows):
+        n = min(tile_rows, last - at)
+        right = squares[:n]
+        if code == 1 and indptr.size:
+            measure_sparse(data, indptr[at : at + n + 1], right)
+        elif code == 1:
+            measure_dense(dense[at : at + n], right)
+        tile = _write_out(data, indices, indptr[at : at + n + 1], position) if indptr.size else dense[at : at + n]
+        for c in range(0, coef.size, COLUMNS):
+            k = min(COLUMNS, coef.size - c)
+            part = flat[: k * n].reshape((k, n))
+            if indptr.size:
+                _csr_products(z_data, z_indices, z_indptr[c : c + k + 1], position, tile, part)
+            else:
+                np.dot(z_dense[c : c + k], tile.T, part)
+            apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], right)
+            add_columns(part, every, coef[c : c + k], 0, f[at : at + n])
+            for slot in range(c, min(c + k, slots.size)):
+                store[slots[slot], at : at + n] = part[slot - c]
