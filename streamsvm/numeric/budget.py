@@ -2,9 +2,16 @@
 
     min  lambda/2 |w|^2 + (1/n) sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b))          lambda = 1 / (n C)
 
-Step t, with eta_t = 1 / (lambda t): w <- (1 - 1/t) w, and + eta_t c_i y_i phi(x_i) if y_i f(x_i) < 1. In units of
-1 / (lambda t), the scale, no coefficient shrinks and a violation adds c_i y_i: w = sum_j alpha_j phi(x_j) / (lambda t).
-A free b is not shrunk; its steps are c_i y_i / sqrt(t) (eta_t would throw it about by C at the end).
+Step t = 1, 2, ..: w <- (1 - lambda eta_t) w, and + eta_t c_i y_i phi(x_i) if y_i f(x_i) < 1, with
+
+    eta_t = 1 / (lambda t)                                  Pegasos, as published
+    eta_t = (1 - ((t - 1) mod n) / n) / (lambda (n + t))    epochs of n rows: at most C, and falling to 0 in each
+
+After one epoch of Pegasos the last rows that violated their margin weigh C each, and the model is as good as they are.
+A rate that falls linearly ends nearer the optimum than an average of the iterates (Defazio et al. 2023, who derive it
+for last iterates); to an average the merged vectors, which fit the last iterate, are no help.
+All coefficients have a common scale, so that a step changes one. A free b is not shrunk; its steps are
+c_i y_i / sqrt(t), times the fall.
 
 A pack of r rows meets the support vectors in one product (Zhu et al. 2009, P-packSVM); then its steps are replayed one
 by one, and a vector that is added or merged meets the rows of the pack that are still to come. Every x.z is summed over
@@ -12,7 +19,8 @@ the features in their order, by fused multiplications, whoever meets whom: packs
 (indices ascending), give the same bits. A product of BLAS does not; of dense rows it takes 0.6 of the time, of 784
 features 0.4.
 
-Sources: Shalev-Shwartz et al. 2007; Wang, Crammer & Vucetic 2012; Qaadan & Glasmachers 2018.
+Sources: Shalev-Shwartz et al. 2007; Wang, Crammer & Vucetic 2012; Qaadan & Glasmachers 2018; Defazio, Cutkosky, Mehta &
+Mishchenko 2023, "Optimal linear decay learning rate schedules and further refinements".
 """
 
 from __future__ import annotations
@@ -27,6 +35,7 @@ from streamsvm.errors import InputError
 from streamsvm.numeric.budget_maintenance import keep_budget
 from streamsvm.numeric.budget_state import (
     BIAS,
+    SCALE,
     STEPS,
     VECTORS,
     VIOLATIONS,
@@ -49,12 +58,13 @@ BLOCK = 512  # support vectors met by all rows of a pack before the next are: th
 
 def make_rules(
     kernel: Kernel, budget: int, merge: int = 3, maintenance: Maintenance = "merge", *, regularisation: float,
-    free_bias: bool = False,
+    free_bias: bool = False, period: int = 0, replicas: int = 1,
 ) -> BudgetRules:  # fmt: skip
     """Return the rules of training; regularisation is lambda = 1 / (n C).
 
     merge: M, the vectors that become one, or, by removal and projection, one more than are removed at once; 2 <= M <=
-    budget + 1. Raises InputError where the parts do not go together.
+    budget + 1. period: n, the rows of an epoch, in each of which the rate falls to 0, or 0 for Pegasos as published;
+    replicas: among so many models they are dealt out. Raises InputError where the parts do not go together.
     """
     if maintenance not in MAINTENANCES:
         raise InputError(f"maintenance is one of {', '.join(MAINTENANCES)}, not {maintenance!r}")
@@ -66,7 +76,7 @@ def make_rules(
         raise InputError(f"regularisation, 1 / (n C), must be positive, not {regularisation}")
     return BudgetRules(
         KERNELS.index(kernel.name), float(kernel.gamma), float(kernel.coef0), kernel.degree,
-        budget, merge, MAINTENANCES.index(maintenance), float(regularisation), free_bias,
+        budget, merge, MAINTENANCES.index(maintenance), float(regularisation), free_bias, period, replicas,
     )  # fmt: skip
 
 
@@ -139,19 +149,29 @@ def _add_row(state: BudgetState, pack: Pack, i: int, coef: float) -> int:
 
 
 @njit(cache=True, nogil=True)
+def _compute_rate(rules: BudgetRules, steps: int) -> tuple[float, float]:
+    """Return eta_t of the step after so many, and how far it has fallen: from 1 to 0 in an epoch."""
+    fall = 1.0
+    if rules.period > 0:
+        fall = max(0.0, 1.0 - rules.replicas * (steps % rules.period) / rules.period)
+    return fall / (rules.regularisation * (rules.period + steps + 1)), fall
+
+
+@njit(cache=True, nogil=True)
 def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, y: F64, cost: F64, K: F32) -> None:
     """Make the steps of a pack, in order."""
     for i in range(y.size):
-        n, steps = state.counts[VECTORS], state.counts[STEPS]
-        scale = 1.0 / (rules.regularisation * max(steps, 1))
+        n, steps, scale = state.counts[VECTORS], state.counts[STEPS], state.totals[SCALE]
         score = scale * _sum_up(K[i, :n], state.alpha[:n]) + state.totals[BIAS]
-        state.counts[STEPS] = steps + 1
-        if not (y[i] * score < 1.0 and cost[i] > 0.0):
+        rate, fall = _compute_rate(rules, steps)
+        scale = scale * (1.0 - rules.regularisation * rate) if scale > 0.0 else rate
+        state.counts[STEPS], state.totals[SCALE] = steps + 1, scale
+        if not (y[i] * score < 1.0 and cost[i] * rate > 0.0):
             continue
         state.counts[VIOLATIONS] += 1
         if rules.free_bias:
-            state.totals[BIAS] += cost[i] * y[i] / np.sqrt(steps + 1.0)
-        slot = _add_row(state, pack, i, cost[i] * y[i])
+            state.totals[BIAS] += cost[i] * y[i] * fall / np.sqrt(steps + 1.0)
+        slot = _add_row(state, pack, i, cost[i] * y[i] * (rate / scale))
         form_column(state, rules, pack, i + 1, slot, K)
         if state.counts[VECTORS] > rules.budget:
             slot = keep_budget(state, rules, table, K[i + 1 :])

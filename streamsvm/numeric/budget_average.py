@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.numeric.budget_maintenance import keep_budget
-from streamsvm.numeric.budget_state import BIAS, STEPS, VECTORS, BudgetRules, BudgetState, make_state
+from streamsvm.numeric.budget_state import BIAS, SCALE, VECTORS, BudgetRules, BudgetState, make_state
 from streamsvm.numeric.merging import build_table
 from streamsvm.numeric.rows import F32
 
@@ -26,18 +26,19 @@ def average_models(states: Sequence[BudgetState], rules: BudgetRules) -> BudgetS
     Steps, counts and degradations are added up, so that training goes on with the rate of a single stream; b is
     averaged. The order of the models decides among equals; equal input gives equal bits. Raises nothing.
     """
-    steps = sum(int(state.counts[STEPS]) for state in states)
+    scale = max(float(state.totals[SCALE]) for state in states)
     sizes = [int(state.counts[VECTORS]) for state in states]
     union = make_state(states[0].vectors.shape[0], max(sum(sizes), rules.budget))
     at = 0
     for state, size in zip(states, sizes, strict=True):
         part = slice(at, at + size)
         union.vectors[:, part], union.squares[part] = state.vectors[:, :size], state.squares[:size]
-        union.alpha[part] = state.alpha[:size] * (steps / (len(states) * max(int(state.counts[STEPS]), 1)))
+        union.alpha[part] = state.alpha[:size] * (state.totals[SCALE] / (len(states) * scale) if scale > 0 else 0.0)
         at += size
     union.counts[:] = np.sum([state.counts for state in states], axis=0)
     union.totals[:] = np.sum([state.totals for state in states], axis=0)
     union.totals[BIAS] /= len(states)
+    union.totals[SCALE] = scale
     _shrink(union, rules, build_table())
     average = make_state(union.vectors.shape[0], rules.budget)
     slots = average.alpha.size

@@ -2,11 +2,15 @@
 
     removal      drop the smallest |alpha|
     projection   the same, and change the others so that w changes least: K_BB delta = K_BR alpha_R, by Cholesky
-    merge        the smallest |alpha| and the M - 1 that merge with it at least degradation, one after another
+    merge        the smallest |alpha| and M - 1 partners, one after another
     gradient     the same vectors, all at once
 
-Each time M - 1 vectors fewer are left. Sources: Wang, Crammer & Vucetic 2012, section 4.2; Qaadan & Glasmachers 2018,
-section 3. Kernel values between support vectors that enter a solution, or a degradation, are float64.
+Each time M - 1 vectors fewer are left. The first partner is that with the least degradation, as published. So are the
+others if coefficients are of one size; but a very small one merges with any at next to no cost, then, two large ones
+among them. So the others are those with the least degradation when merged with the *pair*, at a distance from it of at
+most |x - x_a| + |x_a - z| (the triangle inequality, by which the paper argues, too).
+Sources: Wang, Crammer & Vucetic 2012, section 4.2; Qaadan & Glasmachers 2018, section 3. Kernel values between support
+vectors that enter a solution, or a degradation, are float64.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from streamsvm.numeric.budget_state import (
     DEGRADATION,
     GRADIENT_ERROR,
     MAINTAINED,
+    SCALE,
     STEPS,
     VECTORS,
     BudgetRules,
@@ -73,15 +78,24 @@ def _compute_separations(state: BudgetState, gamma: float, slot: int) -> F32:
 
 @njit(cache=True, nogil=True)
 def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
-    """Return the slot of the smallest |alpha| and those of its M - 1 best partners, the best first."""
+    """Return the slot of the smallest |alpha|, that of its best partner, and those of the pair's M - 2, best first."""
     alpha = state.alpha[: state.counts[VECTORS]]
     group = np.empty(rules.merge, np.int64)
     group[0] = _find_least(np.abs(alpha), 1)[0]
-    losses = np.empty(alpha.size, np.float32)
+    degradations = np.empty(alpha.size)
     separations = _compute_separations(state, rules.gamma, group[0])
-    rate_partners(table, alpha[group[0]], alpha, separations, losses)
-    losses[group[0]] = np.inf
-    group[1:] = _find_least(losses, rules.merge - 1)
+    rate_partners(table, alpha[group[0]], alpha, separations, degradations)
+    degradations[group[0]] = np.inf
+    group[1] = _find_least(degradations, 1)[0]
+    if rules.merge > 2:
+        pair, apart = group[:2], np.zeros((2, 2))
+        apart[0, 1] = apart[1, 0] = max(separations[group[1]], np.float32(0.0))
+        shares, merged, _ = merge_in_turn(alpha[pair], apart)
+        moved = np.float32(abs(shares[1]) * np.sqrt(apart[0, 1]))
+        separations[:] = (np.sqrt(np.maximum(separations, np.float32(0.0))) + moved) ** 2
+        rate_partners(table, merged, alpha, separations, degradations)
+        degradations[pair] = np.inf
+        group[2:] = _find_least(degradations, rules.merge - 2)
     return group
 
 
@@ -169,8 +183,8 @@ def keep_budget(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> i
         slot, loss = _merge(state, rules, table, K)
     else:
         slot, loss = -1, _remove(state, rules, K)
-    scale = 1.0 / (rules.regularisation * max(state.counts[STEPS], 1))
+    loss *= state.totals[SCALE] ** 2
     state.counts[MAINTAINED] += 1
-    state.totals[DEGRADATION] += loss * scale * scale
-    state.totals[GRADIENT_ERROR] += np.sqrt(loss)
+    state.totals[DEGRADATION] += loss
+    state.totals[GRADIENT_ERROR] += np.sqrt(loss) * rules.regularisation * (rules.period + state.counts[STEPS])
     return int(slot)

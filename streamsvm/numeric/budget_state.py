@@ -11,18 +11,19 @@ from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.rows import F32, F64, I64
 
 VECTORS, STEPS, VIOLATIONS, MAINTAINED = range(4)  # of counts
-BIAS, DEGRADATION, GRADIENT_ERROR = range(3)  # of totals
+BIAS, DEGRADATION, GRADIENT_ERROR, SCALE = range(4)  # of totals
 LANES = 16  # slots are so many float32, or a multiple
 
 
 class BudgetState(NamedTuple):
-    """One model: f(x) = sum_j alpha_j k(z_j, x) / (lambda t) + b over the first counts[VECTORS] slots.
+    """One model: f(x) = scale sum_j alpha_j k(z_j, x) + b over the first counts[VECTORS] slots.
 
     vectors (d, slots) float32, by feature: a row meets them with contiguous memory, and only by the features it has.
-    squares (slots,): |z_j|^2. alpha (slots,): coefficients in units of the scale 1 / (lambda t).
+    squares (slots,): |z_j|^2. alpha (slots,): coefficients in units of the scale.
     counts (4,): support vectors, steps t, rows that violated their margin, maintenances.
-    totals (3,): b; the sum of the weight degradations |Delta|^2, each with the scale of its time; the sum of
-    |E_t| = |Delta_t| / eta_t, which is t times the average gradient error of Theorem 1.
+    totals (4,): b; the sum of the weight degradations |Delta|^2, each with the scale of its time; the sum of
+    |E_t| = lambda (t0 + t) |Delta_t|, which is t times the average gradient error of Theorem 1; the scale, by which
+    every step shrinks w, 0 before the first.
     """
 
     vectors: F32
@@ -33,7 +34,7 @@ class BudgetState(NamedTuple):
 
 
 class BudgetRules(NamedTuple):
-    """How a model is trained; made by `make_rules`. kernel, maintenance: codes. regularisation: lambda = 1 / (n C)."""
+    """How a model is trained; see `make_rules`. kernel, maintenance: codes. regularisation: lambda = 1 / (n C)."""
 
     kernel: int
     gamma: float
@@ -44,6 +45,8 @@ class BudgetRules(NamedTuple):
     maintenance: int
     regularisation: float
     free_bias: bool
+    period: int
+    replicas: int
 
 
 class Pack(NamedTuple):
@@ -62,15 +65,15 @@ def make_state(n_features: int, budget: int) -> BudgetState:
     slots = -(-(budget + 1) // LANES) * LANES
     return BudgetState(
         np.zeros((n_features, slots), np.float32), np.zeros(slots, np.float32), np.zeros(slots),
-        np.zeros(4, np.int64), np.zeros(3),
+        np.zeros(4, np.int64), np.zeros(4),
     )  # fmt: skip
 
 
-def read_model(state: BudgetState, rules: BudgetRules) -> tuple[F32, F64, float]:
+def read_model(state: BudgetState) -> tuple[F32, F64, float]:
     """Return support vectors (m, d), their coefficients (m,) with the scale, and b."""
-    n, steps = int(state.counts[VECTORS]), max(int(state.counts[STEPS]), 1)
+    n = int(state.counts[VECTORS])
     vectors: F32 = np.ascontiguousarray(state.vectors[:, :n].T)
-    return vectors, state.alpha[:n] / (rules.regularisation * steps), float(state.totals[BIAS])
+    return vectors, state.alpha[:n] * state.totals[SCALE], float(state.totals[BIAS])
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -108,17 +108,19 @@ def build_table() -> F32:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def rate_partners(table: F32, smallest: float, alpha: F64, separations: F32, losses: F32) -> None:
-    """losses_j = |Delta|^2 / smallest^2 of merging with partner j, whose |alpha_j| >= |smallest|.
+def rate_partners(table: F32, own: float, alpha: F64, separations: F32, degradations: F64) -> None:
+    """degradations_j = |Delta|^2 of merging a term of coefficient `own` with partner j.
 
-    alpha, separations, losses: (n,). Read from the table of `build_table`; error at most 4e-6, which is 1e-6
-    of (|smallest| + |alpha_j|)^2.
+    alpha, separations, degradations: (n,). Read from the table of `build_table`; error at most 4e-6 of the smaller
+    coefficient's square, which is 1e-6 of (|own| + |alpha_j|)^2.
     """
     last_root, last_ratio = table.shape[0] - 2, table.shape[1] - 2
     per_root, per_ratio = np.float32((last_root + 1) / ROOT_END), np.float32(last_ratio + 1)
     flat, width = table.ravel(), table.shape[1]
     for j in range(alpha.size):
-        ratio = np.float32(smallest / alpha[j]) if alpha[j] != 0.0 else np.float32(1.0)
+        smaller, larger = min(abs(alpha[j]), abs(own)), max(abs(alpha[j]), abs(own))
+        size = np.float32(smaller / larger) if larger > 0.0 else np.float32(1.0)
+        ratio = size if alpha[j] * own >= 0.0 else -size
         x = min(np.sqrt(max(separations[j], np.float32(0.0))) * per_root, np.float32(last_root + 1))
         y = np.sqrt(np.float32(0.5) * (np.float32(1.0) - ratio)) * per_ratio
         row, column = min(np.int32(x), last_root), min(np.int32(y), last_ratio)
@@ -126,7 +128,7 @@ def rate_partners(table: F32, smallest: float, alpha: F64, separations: F32, los
         at = row * width + column
         near = flat[at] + b * (flat[at + 1] - flat[at])
         far = flat[at + width] + b * (flat[at + width + 1] - flat[at + width])
-        losses[j] = near + a * (far - near)
+        degradations[j] = smaller * smaller * (near + a * (far - near))
 
 
 @njit(cache=True, nogil=True)

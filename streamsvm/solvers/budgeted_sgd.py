@@ -36,6 +36,7 @@ from streamsvm.numeric.budget_state import (
     DEGRADATION,
     GRADIENT_ERROR,
     MAINTAINED,
+    SCALE,
     STEPS,
     VECTORS,
     VIOLATIONS,
@@ -86,7 +87,7 @@ class BudgetedSGD:
         regularisation = 1.0 / (self.n_rows * self.C)
         return make_rules(
             self.kernel, self.budget, self.merge, self.maintenance,
-            regularisation=regularisation, free_bias=self.free_bias,
+            regularisation=regularisation, free_bias=self.free_bias, period=self.n_rows, replicas=self.replicas,
         )  # fmt: skip
 
     @property
@@ -198,11 +199,11 @@ def read_current(settings: BudgetedSGD, state: State) -> BudgetState:
 
 
 def _count_once(joined: BudgetState, state: State, repeats: int) -> BudgetState:
-    """Take out what was counted for every replica: the steps (alpha is in units of 1 / (lambda t)) before the epoch."""
+    """Take out what was counted for every replica: that before the epoch."""
     counts, totals = joined.counts - repeats * state.counts, joined.totals - repeats * state.totals
-    counts[VECTORS], totals[BIAS] = joined.counts[VECTORS], joined.totals[BIAS]
-    alpha = joined.alpha * (counts[STEPS] / max(int(joined.counts[STEPS]), 1))
-    return joined._replace(alpha=alpha, counts=counts, totals=totals)
+    counts[VECTORS] = joined.counts[VECTORS]
+    totals[[BIAS, SCALE]] = joined.totals[[BIAS, SCALE]]
+    return joined._replace(counts=counts, totals=totals)
 
 
 def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) -> float:
@@ -218,7 +219,7 @@ def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) 
 
 def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64, float]:
     """Return support vectors, dense or sparse as the rows are, coefficients (m,), and b."""
-    vectors, coef, bias = read_model(model, settings.rules)
+    vectors, coef, bias = read_model(model)
     if not settings.is_sparse:
         return vectors, coef, bias
     X = csr_array(vectors)

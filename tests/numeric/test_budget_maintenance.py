@@ -5,7 +5,7 @@ import pytest
 
 from streamsvm.numeric.budget import make_rules
 from streamsvm.numeric.budget_maintenance import keep_budget
-from streamsvm.numeric.budget_state import DEGRADATION, GRADIENT_ERROR, MAINTAINED, STEPS, VECTORS, make_state
+from streamsvm.numeric.budget_state import DEGRADATION, GRADIENT_ERROR, MAINTAINED, SCALE, STEPS, VECTORS, make_state
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.merging import build_table
 
@@ -22,6 +22,7 @@ def fill(n=12, d=3, seed=0):
     state.squares[:n] = (state.vectors[:, :n] ** 2).sum(axis=0)
     state.alpha[:n] = rng.choice([-1.0, 1.0], n) * rng.uniform(0.3, 3.0, n)
     state.counts[VECTORS], state.counts[STEPS] = n, TIME
+    state.totals[SCALE] = 1 / (LAMBDA * TIME)
     return state
 
 
@@ -111,6 +112,17 @@ def test_smallest_coefficient_meets_its_best_partner(seed):
         f = alpha[a] * rbf(line, Z[a : a + 1])[:, 0] + alpha[j] * rbf(line, Z[j : j + 1])[:, 0]
         both = alpha[[a, j]] @ rbf(Z[[a, j]], Z[[a, j]]) @ alpha[[a, j]]
         assert loss <= both - (f**2).max() + 1e-5
+
+
+def test_three_that_merge_do_not_take_two_large_ones():
+    """The smallest lies between two large ones: merging with either costs least, with both more than all others."""
+    state = make_state(1, 3)
+    state.vectors[0, :4], state.alpha[:4] = [0.0, -1.0, 1.1, 1.6], [0.01, 5.0, 5.0, 0.1]
+    state.squares[:], state.counts[VECTORS] = state.vectors[0] ** 2, 4
+    maintain(state, "merge", 3)
+    Z, alpha = read(state)
+    np.testing.assert_allclose(Z[:, 0], [1.1, -1.0] if Z[0] > 0 else [-1.0, 1.1], atol=0.02)
+    np.testing.assert_allclose(alpha, 5.0, atol=0.11)
 
 
 def test_kernel_values_follow_vectors_that_move():

@@ -107,14 +107,16 @@ def test_table_agrees_with_golden_section(near):
         ratio, separation = -1 + 10 ** rng.uniform(-9, 0, n), 10 ** rng.uniform(-9, 0, n)
     larger = rng.choice([-1.0, 1.0], n) * 10 ** rng.uniform(-3, 3, n)
     separation = separation.astype(np.float32).astype(np.float64)
-    read = np.empty(n, np.float32)
+    smaller, read, swapped = ratio * larger, np.empty(n), np.empty(n)
     for k in range(n):
-        one = slice(k, k + 1)
-        rate_partners(build_table(), ratio[k] * larger[k], larger[one], separation[one].astype(np.float32), read[one])
+        one, apart = slice(k, k + 1), separation[k : k + 1].astype(np.float32)
+        rate_partners(build_table(), smaller[k], larger[one], apart, read[one])
+        rate_partners(build_table(), larger[k], smaller[one], apart, swapped[one])
+    np.testing.assert_array_equal(read, swapped)
     for k in range(n):
-        searched = weigh_share(ratio[k], separation[k], search_share(ratio[k], separation[k]))[1]
-        assert abs(read[k] * ratio[k] ** 2 - searched) <= 1e-6 * (1 + abs(ratio[k])) ** 2
-        assert abs(read[k] - compute_loss(ratio[k], separation[k])) <= 4.5e-6
+        searched = weigh_share(ratio[k], separation[k], search_share(ratio[k], separation[k]))[1] * larger[k] ** 2
+        assert abs(read[k] - searched) <= 1e-6 * (abs(smaller[k]) + abs(larger[k])) ** 2
+        assert abs(read[k] - compute_loss(ratio[k], separation[k]) * smaller[k] ** 2) <= 4.5e-6 * smaller[k] ** 2
 
 
 def groups(signs):
