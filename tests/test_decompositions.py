@@ -145,6 +145,21 @@ def test_rows_in_memory(asked: int | str | None, n: int, found: int) -> None:
     assert settings_of(large_source(n), options).resident_rows == found
 
 
+@pytest.mark.parametrize(
+    ("d", "n", "memory", "found"), [(600, 40_000, 12, 40_000), (600, 40_000, 2, None), (500, 40_000, 12, 8000)]
+)
+def test_long_rows_are_all_in_memory_if_a_tenth_of_their_columns_fits(
+    d: int, n: int, memory: int, found: int | None
+) -> None:
+    rows = settings_of(large_source(n, d=d), replace(OPTIONS, memory_bytes=memory << 30)).resident_rows
+    assert rows == found if found else rows <= n // 5
+
+
+def test_working_sets_grow_with_the_active_set() -> None:
+    found = [settings_of(large_source(n), replace(OPTIONS, resident_rows=n)).working_rows for n in (9, 50_000, 90_000)]
+    assert found == [1024, 1562, 2048]
+
+
 def test_rows_in_memory_fit_the_budget() -> None:
     """A fifth of a million rows would take 800 MB, thrice."""
     source = large_source(10**6, d=1000)

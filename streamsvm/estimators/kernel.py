@@ -52,8 +52,8 @@ class SVC(KernelSVC):
     "irwls"), selection of working sets ("second-order", "largest", "smallest", "random", "chunking" or "platt"), inner
     ("qp": a QP library in place of the solver's own steps), working_rows (of a working set), tol, class_weight (None, a
     dict, or "balanced", as in LinearSVC), memory, resident_rows (rows in memory, or their share, "10%"; None: all of
-    up to 16,384, a fifth of more, as many as fit), n_jobs, client, checkpoint, max_passes, random_state: as in
-    LinearSVC.
+    up to 16,384, or of long ones, else a fifth, as many as fit), n_jobs, client, checkpoint, max_passes, random_state:
+    as in LinearSVC.
 
     fit takes what LinearSVC takes. Fitted: support_vectors_ (m, d), dual_coef_ (1, m), y_j a_j; intercept_ (1,), coef_
     (1, d) for the linear kernel; classes_, n_features_in_, n_iter_, n_passes_, objective_, lower_bound_, gap_, status_,
