@@ -15,7 +15,7 @@ CHOICES = {  # of `train`
     "task": ("classify", "rank", "roc-area"),
     "kernel": ("linear", "rbf", "poly", "sigmoid"),
 }
-UNBUILT = {"solver": ("interior-point",), "task": ("rank", "roc-area")}  # known by name, and refused
+UNBUILT = {"task": ("rank", "roc-area")}  # known by name, and refused
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -98,7 +98,8 @@ def _add_train(commands: Any) -> None:
         "of cutting-plane: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts; of smo and irwls: "
         "selection=second-order|largest|smallest|random|chunking|platt, inner=smo|irwls|qp, working_rows, cache_bytes; "
         "of budgeted-sgd: budget, merge, maintenance=merge|gradient-merge|projection|removal, epochs, pack, replicas, "
-        "bias=none|free"
+        "bias=none|free; of interior-point: reduction=adaptive-balanced|adaptive|fixed|none, rule=omega|distance, "
+        "most_rows, theta, beta"
     )
     train.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=solver_options)
     train.add_argument("--json", action="store_true")

@@ -25,7 +25,6 @@ BAD_TRAINING = {
     "C no number": (["{data}", "--C", "much"], "invalid float value: 'much'"),
     "tol zero": (["{data}", "--tol", "0"], "tol is 0.0"),
     "solver": (["{data}", "--solver", "magic"], "invalid choice: 'magic'"),
-    "solver not built": (["{data}", "--solver", "interior-point"], "--solver interior-point is not built yet; use"),
     "task not built": (["{data}", "--task", "rank"], "--task rank is not built yet"),
     "kernel of another solver": (["{data}", "--kernel", "rbf"], "kernel rbf: cutting planes are for the linear one"),
     "resident rows not built": (["{data}", "--resident-rows", "10%"], "resident rows are not built yet for cutting"),

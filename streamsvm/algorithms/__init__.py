@@ -7,6 +7,7 @@ from collections.abc import Callable
 from streamsvm.algorithms.budgeted import make_budgeted
 from streamsvm.algorithms.cutting_planes import make_cutting_planes
 from streamsvm.algorithms.decompositions import make_decomposition
+from streamsvm.algorithms.interior_points import make_interior_points
 from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
@@ -19,6 +20,7 @@ FACTORIES: dict[str, Callable[[RowSource, TrainOptions], Algorithm]] = {
     "smo": make_decomposition,
     "irwls": make_decomposition,
     "budgeted-sgd": make_budgeted,
+    "interior-point": make_interior_points,
 }
 
 

@@ -1,0 +1,69 @@
+"""The normal equations of an interior-point step for w (Jung, O'Leary & Tits 2008, (3.11), (3.12), (3.17), (3.23)).
+
+    M dw = -rbar_w - ybar rbar_a / q,   db = -(ybar.dw - rbar_a) / q
+    rbar_w = w - X'Y alpha + X'Y W r_Omega,   rbar_a = y'alpha - y'W r_Omega,   W = diag(C / omega)
+    M = I + X_Q' W_Q X_Q - ybar_Q ybar_Q' / q_Q,   ybar = X'W e,   q = e'W e
+
+over all rows but for M, which is made of the rows in Q and positive definite whatever Q (Proposition 3.1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf
+
+from streamsvm.numeric.interior_point import Point, Targets, aim_at_zero, find_omega, find_right_side
+from streamsvm.numeric.rows import F64
+
+MOST_JITTER = 1e-4
+
+Solution = tuple[F64, float]  # dw, db
+
+
+class NormalEquations:
+    """The equations at a point, M factored: U'U = M + jitter I.
+
+    gram, chosen_sum, chosen_weight: X_Q'W_Q X_Q (upper triangle), ybar_Q, q_Q. FloatingPointError, see `factor`.
+    """
+
+    def __init__(
+        self, gram: F64, chosen_sum: F64, chosen_weight: float, ybar: F64, r_w: F64, point: Point, y: F64, costs: F64,
+        bias: float,
+    ) -> None:  # fmt: skip
+        self.point, self.y, self.bias, self.ybar, self.r_w = point, y, bias, ybar, r_w
+        self.weight, self.r_b = costs / find_omega(point), float(y @ (costs * point.t))
+        self.total = float(np.sum(self.weight))
+        M = gram - np.outer(chosen_sum, chosen_sum) / chosen_weight
+        M[np.diag_indices_from(M)] += 1.0
+        self.U, self.jitter = factor(M)
+
+    def solve(self, h: F64, targets: Targets) -> Solution:
+        """Return dw and db; h: X'Y W r_Omega, where r_Omega is that of the targets."""
+        return self._solve(self.r_w + h, self.r_b, find_right_side(self.point, self.y, self.bias, targets))
+
+    def predict(self, h: F64, center: F64) -> tuple[Solution, Solution]:
+        """Return the predictor's solution, and what sigma mu = 1 adds to it; center: X'Y W (1/r - 1/t)."""
+        predictor = self.solve(h, aim_at_zero(self.point))
+        return predictor, self._solve(center, 0.0, 1.0 / self.point.r - 1.0 / self.point.t)
+
+    def _solve(self, r_w: F64, r_b: float, right_side: F64) -> Solution:
+        r_b -= float(self.y @ (self.weight * right_side))
+        half = solve_triangular(self.U, -r_w - r_b / self.total * self.ybar, trans=1, check_finite=False)
+        dw = solve_triangular(self.U, half, check_finite=False)
+        return dw, -(float(self.ybar @ dw) - r_b) / self.total
+
+
+def factor(matrix: F64) -> tuple[F64, float]:
+    """Return U with U'U = matrix + jitter I, from its upper triangle, and the jitter: 0, or what rounding calls for.
+
+    The jitter is 1e-14 of the mean of the diagonal at first, and a hundred times more until it is enough.
+    FloatingPointError, naming the pivot, if a ten-thousandth is not, or the matrix is not finite.
+    """
+    mean, jitter, info = float(np.mean(np.diag(matrix))), 0.0, 1
+    while np.isfinite(mean) and jitter <= MOST_JITTER * mean:
+        U, info = dpotrf(matrix + jitter * np.eye(len(matrix)), lower=0, clean=1)
+        if info == 0 and np.isfinite(U[-1, -1]):
+            return U, jitter
+        jitter = max(100.0 * jitter, 1e-14 * mean)
+    raise FloatingPointError(f"the normal equations cannot be factored: pivot {info} of {len(matrix)}")
