@@ -171,8 +171,8 @@ def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | No
 
 
 def count_state_bytes(settings: BudgetedSGD) -> int:
-    """Return the memory of one model: its vectors by feature, and what it knows of each."""
-    return (4 * settings.n_features + 16) * (settings.budget + LANES)
+    """Return the memory of a replica's model: its vectors by feature, and what it knows of each."""
+    return (4 * settings.n_features + 16) * (settings.replica_budget + LANES)
 
 
 def _count_chunks(source: RowSource) -> int:

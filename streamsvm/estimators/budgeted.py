@@ -32,10 +32,10 @@ class BudgetedSVC(KernelSVC):
     Parameters: C, budget, merge (support vectors that become one where the budget is exceeded; more is faster), kernel,
     gamma, degree, coef0 (as in SVC; "merge" and "gradient-merge" are for "rbf"), maintenance ("merge",
     "gradient-merge", "projection" or "removal"), epochs, pack (rows met at once; changes nothing but the time),
-    replicas (models that learn side by side on shares of the rows, averaged after each epoch: with as many threads or
-    workers R times as fast, but each sees a share only), fit_intercept (a free bias; without, b = 0), expected_rows (n
-    of lambda = 1 / (n C), for partial_fit alone; None: the rows of the first call), class_weight, memory, n_jobs,
-    client, checkpoint, max_passes, random_state: as in LinearSVC.
+    replicas (R models of budget / R learn side by side on shares of the rows, on as many threads or workers; the model
+    is their average), fit_intercept (a free bias; without, b = 0), expected_rows (for partial_fit alone: n of lambda =
+    1 / (n C), over which the rate of learning falls, to begin anew; None: the rows of the first call), class_weight,
+    memory, n_jobs, client, checkpoint, max_passes, random_state: as in LinearSVC.
 
     fit takes what LinearSVC takes. Fitted: as SVC.
     """
