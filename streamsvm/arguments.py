@@ -25,13 +25,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_demo, _add_ingest, _add_info, _add_train, _add_predict, _add_evaluate):
+    for add in (_add_demo, _add_ingest, _add_info, _add_train, _add_predict, _add_evaluate, _add_report):
         add(commands)
     return parser
 
 
 def _add_demo(commands: Any) -> None:
-    demo = commands.add_parser("demo", help="ingest, train and evaluate real and generated data; under a minute")
+    demo = commands.add_parser("demo", help="ingest, train, evaluate, report on real and generated data; under a minute")
     demo.add_argument("--out", metavar="DIR", type=Path, help="keep the files here (default: a passing folder)")
 
 
@@ -119,6 +119,12 @@ def _add_evaluate(commands: Any) -> None:
     evaluate.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
     _add_reading(evaluate)
     evaluate.add_argument("--json", action="store_true")
+
+
+def _add_report(commands: Any) -> None:
+    report = commands.add_parser("report", help="one page of a run: gap, throughput, memory, settings")
+    report.add_argument("run", metavar="RUN", type=Path)
+    report.add_argument("--out", metavar="FILE.html", type=Path, help="(default: report.html in the run's folder)")
 
 
 def _add_reading(command: argparse.ArgumentParser) -> None:

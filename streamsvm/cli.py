@@ -218,6 +218,13 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _report(options: argparse.Namespace) -> int:
+    from streamsvm.report import write_report
+
+    print(write_report(options.run, options.out))
+    return 0
+
+
 COMMANDS = {
     "demo": _demo,
     "ingest": _ingest,
@@ -225,4 +232,5 @@ COMMANDS = {
     "train": _train,
     "predict": _predict,
     "evaluate": _evaluate,
+    "report": _report,
 }

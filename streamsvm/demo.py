@@ -55,6 +55,7 @@ def show_real_data(folder: Path) -> bool:
     _run(folder, "ingest cancer.svm cancer.zarr --scale standard")
     result = _run_for_json(folder, "train cancer.zarr --out cancer-run --C 0.1")
     scores = _run_for_json(folder, "evaluate cancer-run cancer-test.svm")
+    _run(folder, "report cancer-run")
     print(
         f"  {result['status']}: objective {result['objective']:.4f}, proved within {result['relative_gap']:.1e} of the "
         f"optimum, {result['passes']} passes\n  accuracy {scores['accuracy']:.1%} on the rows held out\n"
@@ -148,7 +149,8 @@ def _suggest(out: Path | None) -> str:
             "To keep and look at these files:  streamsvm demo --out demo"
         )
     return (
-        f"Next:  cd {out} && streamsvm info generated.zarr --verify\n"
+        f"Next:  open {out}/cancer-run/report.html in a browser\n"
+        f"       cd {out} && streamsvm info generated.zarr --verify\n"
         f"       streamsvm train generated.zarr --out again --C 1e-5 --memory {BUDGET_BYTES // 10**6}MB --workers 2\n"
         "       streamsvm predict cancer-run cancer-test.svm --out predictions.csv"
     )

@@ -55,6 +55,7 @@ def test_training_stays_within_a_quarter_of_the_data(kept: tuple[Path, str]) -> 
     assert "4.0 times the memory budget" in printed
     assert f"{result['passes']} passes" in printed
     assert ": kept\n" in printed
+    assert "converged" in (folder / "cancer-run" / "report.html").read_text()
 
 
 def test_real_data_are_learnt(kept: tuple[Path, str]) -> None:
