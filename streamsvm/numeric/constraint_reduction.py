@@ -43,18 +43,23 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
     return find_omega(point) if rule == "omega" else y * (point.f + bias) + point.xi - 1.0
 
 
-def find_limits(reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, gap: float) -> F64:
-    """Return the largest key of a row in Q by class, (2,): of y = -1 and y = +1; infinite where all are in."""
+def find_limits(
+    reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, gap: float, growth: float
+) -> F64:
+    """Return the largest key of a row in Q by class, (2,): of y = -1 and y = +1; infinite where all are in.
+
+    growth: so many times more rows than (3.18) says, at least 1.
+    """
     counted = costs > 0
     n = int(np.count_nonzero(counted))
-    most = min(n, reduction.most_rows or n)
+    most = min(n, int(np.ceil(growth * (reduction.most_rows or n))))
     if reduction.name == "none" or most == 0:
         return np.full(2, np.inf)
     keys = find_keys(reduction.rule, point, y, bias)
     least, wanted = np.zeros(len(y), dtype=bool), most
     if reduction.name != "fixed":
         least = _find_indispensable(reduction, point, costs, mu) & counted
-        wanted = min(int(np.ceil(min(1.0, max(mu, gap) ** (1 / reduction.beta)) * n)), most)
+        wanted = min(int(np.ceil(min(1.0, growth * max(mu, gap) ** (1 / reduction.beta)) * n)), most)
     sides = [counted & (y < 0), counted & (y > 0)]
     if reduction.name == "adaptive":
         limit = _find_smallest(keys[counted], max(int(least.sum()), wanted))

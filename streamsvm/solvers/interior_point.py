@@ -67,8 +67,9 @@ from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 BOUNDARY = 0.995  # share of the way to the boundary
 INSIDE = 0.9999  # a step that was found from some rows may go so far for all of them
 CRITICAL_SHARE, MOST_CRITICAL_ROWS = 100, 2048  # one row in so many is taken, so many at most
-SHORT_STEP = 0.1  # after a shorter one all rows are in Q
+SHORT_STEP = 0.1  # after a shorter one all rows are in Q once, and twice as many from then on
 MOST_STEPS = 200
+MOST_GROWTH = 1e9
 STUCK_STEPS = 15  # neither bound has moved for so many steps: rounding is the limit
 
 
@@ -104,6 +105,7 @@ class State:
     chosen_rows: int = 0
     step_length: float = 0.0
     largest: float = 0.0
+    growth: float = 1.0
     objective: float = float("inf")
     lower_bound: float = 0.0
     passes: int = 0
@@ -252,14 +254,14 @@ def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64
     expected = Point(end.f, *(np.maximum(value, TINY) for value in end[1:]))
     bias = state.bias + length * plan.bias_change
     limits = np.full(2, np.inf)
-    if length >= SHORT_STEP or settings.reduction.name == "fixed":
+    if length >= SHORT_STEP:
         limits = _find_limits(settings, state, expected, bias)
     return replace(plan, length=length, limits=limits)
 
 
 def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: float) -> F64:
     mu, gap = measure_complementarity(point, state.costs), state.progress.relative_gap or 0.0
-    return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, gap)
+    return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, gap, state.growth)
 
 
 def _move(state: State, plan: Plan, df: F64) -> tuple[State, bool]:
@@ -272,10 +274,10 @@ def _move(state: State, plan: Plan, df: F64) -> tuple[State, bool]:
     inside = length <= INSIDE * longest
     if not inside:
         length = min(1.0, BOUNDARY * longest)
-    point = move(state.point, direction, length)
+    point, growth = move(state.point, direction, length), state.growth * (2.0 if length < SHORT_STEP else 1.0)
     moved = replace(
         state, **point._asdict(), w=state.w + length * plan.dw, bias=state.bias + length * plan.bias_change,
-        step_length=length, passes=state.passes + 1 + (not inside),
+        step_length=length, growth=min(growth, MOST_GROWTH), passes=state.passes + 1 + (not inside),
     )  # fmt: skip
     return moved, inside
 

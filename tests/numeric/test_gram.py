@@ -1,0 +1,70 @@
+"""The weighted Gram matrix against plain float64 products; the normal equations against Newton's, written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamsvm.numeric import gram
+from streamsvm.numeric.gram import add_gram, start_gram
+from streamsvm.numeric.normal_equations import factor
+from streamsvm.numeric.rows import CsrRows
+from tests.kernel_problems import to_csr
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 60), d=st.integers(1, 20), sparse=st.booleans())
+def test_gram_of_chosen_rows(seed: int, n: int, d: int, sparse: bool) -> None:
+    """To the rounding of float64: products of float32 data are exact there. Added to what is there already."""
+    random = np.random.default_rng(seed)
+    X = (random.normal(size=(n, d)) * (random.random((n, d)) < (0.3 if sparse else 1))).astype(np.float32)
+    row = random.permutation(n)[: random.integers(0, n + 1)]
+    weight = random.exponential(size=len(row)) * random.choice([0.0, 1e-6, 1.0, 1e6], size=len(row))
+    total = start_gram(d)
+    for part in np.array_split(np.arange(len(row)), 2):
+        add_gram(total, to_csr(X) if sparse else X, row[part], weight[part])
+    chosen = X[row].astype(float)
+    expected = chosen.T @ (weight[:, None] * chosen)
+    np.testing.assert_allclose(np.triu(total), np.triu(expected), atol=1e-13 * max(1.0, np.abs(expected).max()))
+    assert not np.tril(total, -1).any()
+
+
+def test_items_of_a_row_may_be_in_any_order() -> None:
+    X = CsrRows(np.array([3, 1, 2], np.float32), np.array([2, 0, 1], np.int32), np.array([0, 3]), 3)
+    total = start_gram(3)
+    add_gram(total, X, np.array([0]), np.array([2.0]))
+    np.testing.assert_array_equal(total, [[2, 4, 6], [0, 8, 12], [0, 0, 18]])
+
+
+def test_parts_of_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are written out in float64 a few at a time, one at least."""
+    X = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
+    totals = []
+    for values in (1, 12, 1 << 16):
+        monkeypatch.setattr(gram, "PART_VALUES", values)
+        add_gram(total := start_gram(5), X, np.arange(9), np.ones(9))
+        totals.append(total)
+    np.testing.assert_allclose(totals[0], totals[2], rtol=1e-13)
+    np.testing.assert_allclose(totals[1], totals[2], rtol=1e-13)
+
+
+def test_factor() -> None:
+    A = np.random.default_rng(1).normal(size=(7, 5))
+    M = A.T @ A
+    U, jitter = factor(np.triu(M))
+    np.testing.assert_allclose(U.T @ U, M, rtol=1e-12, atol=1e-12)
+    assert jitter == 0
+    singular = np.outer(np.ones(4), np.ones(4))
+    U, jitter = factor(singular)
+    assert 0 < jitter <= 1e-8
+    np.testing.assert_allclose(U.T @ U, singular, atol=2 * jitter)
+    np.testing.assert_array_equal(singular, 1.0)
+
+
+@pytest.mark.parametrize(
+    "matrix", [np.diag([1.0, -1.0, 1.0]), np.array([[1.0, np.nan], [0.0, 1.0]]), np.diag([np.inf])]
+)
+def test_what_cannot_be_factored_is_named(matrix: np.ndarray) -> None:
+    with pytest.raises(FloatingPointError, match="cannot be factored"):
+        factor(matrix)

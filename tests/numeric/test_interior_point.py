@@ -1,0 +1,191 @@
+"""One Newton step against the equations of the paper, (3.1)-(3.10), linearised and written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamsvm.numeric.constraint_reduction import Reduction, find_keys, find_limits
+from streamsvm.numeric.interior_point import (
+    Direction,
+    Point,
+    Targets,
+    aim_at_center,
+    aim_at_zero,
+    find_direction,
+    find_omega,
+    find_ratios,
+    find_residuals,
+    find_right_side,
+    find_second_order,
+    measure_complementarity,
+    measure_residual,
+    move,
+)
+from streamsvm.numeric.normal_equations import NormalEquations
+from streamsvm.numeric.rows import F64
+
+N, D = 40, 5
+
+
+class Example:
+    """A point that is neither feasible nor central; every second weight another, one of them 0."""
+
+    def __init__(self, seed: int = 0) -> None:
+        random = np.random.default_rng(seed)
+        self.X, self.y = random.normal(size=(N, D)), random.choice([-1.0, 1.0], N)
+        self.costs = random.choice([0.5, 2.0], N)
+        self.costs[3] = 0.0
+        self.w, self.bias = random.normal(size=D), 0.3
+        self.point = Point(self.X @ self.w, *random.uniform(0.1, 2.0, (4, N)))
+
+    @property
+    def alpha(self) -> F64:
+        return self.costs * self.point.t
+
+    def step(self, targets: Targets) -> tuple[F64, float, Direction]:
+        """The whole Newton step, unreduced."""
+        W = self.costs / find_omega(self.point)
+        gram, ybar = self.X.T @ (W[:, None] * self.X), self.X.T @ W
+        r_w = self.w - self.X.T @ (self.y * self.alpha)
+        equations = NormalEquations(
+            gram, ybar, float(W.sum()), ybar, r_w, self.point, self.y, self.costs, self.bias
+        )  # fmt: skip
+        h = self.X.T @ (self.y * W * find_right_side(self.point, self.y, self.bias, targets))
+        dw, db = equations.solve(h, targets)
+        return dw, db, find_direction(self.point, self.y, self.costs, self.bias, targets, self.X @ dw, db)
+
+
+def check_newton(example: Example, targets: Targets, dw: F64, db: float, direction: Direction) -> None:
+    """Every equation, in alpha and u."""
+    e, p, costs = example, example.point, example.costs
+    d_alpha, du, kept = costs * direction.t, costs * direction.r, costs > 0
+    u = costs * p.r
+    np.testing.assert_allclose(dw - e.X.T @ (e.y * d_alpha), -(e.w - e.X.T @ (e.y * e.alpha)), atol=1e-9)
+    np.testing.assert_allclose(e.y @ d_alpha, -(e.y @ e.alpha), atol=1e-9)
+    np.testing.assert_allclose(-d_alpha - du, -(costs - e.alpha - u), atol=1e-9)
+    primal = e.y * (e.X @ dw + db) + direction.xi - direction.s
+    np.testing.assert_allclose(primal[kept], -(e.y * (e.X @ e.w + e.bias) + p.xi - 1 - p.s)[kept], atol=1e-9)
+    np.testing.assert_allclose(e.alpha * direction.s + p.s * d_alpha, -costs * targets.sv * kept, atol=1e-9)
+    np.testing.assert_allclose(u * direction.xi + p.xi * du, -costs * targets.xu * kept, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_predictor_and_corrector_are_newton_steps(seed: int) -> None:
+    example = Example(seed)
+    zero = aim_at_zero(example.point)
+    dw, db, predicted = example.step(zero)
+    check_newton(example, zero, dw, db, predicted)
+    targets = aim_at_center(example.point, predicted, 0.07)
+    p, d = example.point, predicted
+    np.testing.assert_allclose(targets.sv, p.s * p.t + d.s * d.t - 0.07)  # (3.9)
+    np.testing.assert_allclose(targets.xu, p.xi * p.r + d.xi * d.r - 0.07)  # (3.10)
+    check_newton(example, targets, *example.step(targets))
+
+
+def test_sigma_enters_the_right_side_linearly() -> None:
+    """What two passes rest on: r_Omega of the corrector from that of the predictor, in parts."""
+    example = Example()
+    p, zero = example.point, aim_at_zero(example.point)
+    _, _, predicted = example.step(zero)
+    corrected = find_right_side(p, example.y, example.bias, aim_at_center(p, predicted, 0.4))
+    parts = (
+        find_right_side(p, example.y, example.bias, zero) + find_second_order(p, predicted) + 0.4 * (1 / p.r - 1 / p.t)
+    )
+    np.testing.assert_allclose(corrected, parts, rtol=1e-12, atol=1e-12)
+
+
+def test_predictor_and_center_solve_separately() -> None:
+    """dw is linear in sigma mu, too."""
+    example = Example()
+    p, W = example.point, example.costs / find_omega(example.point)
+    ybar = example.X.T @ W
+    r_w = example.w - example.X.T @ (example.y * example.alpha)
+    gram = example.X.T @ (W[:, None] * example.X)
+    equations = NormalEquations(gram, ybar, float(W.sum()), ybar, r_w, p, example.y, example.costs, example.bias)
+
+    def h(of_rows: F64) -> F64:
+        found: F64 = example.X.T @ (example.y * W * of_rows)
+        return found
+
+    side = find_right_side(p, example.y, example.bias, aim_at_zero(p))
+    (dw, db), (dw_center, db_center) = equations.predict(h(side), h(1 / p.r - 1 / p.t))
+    targets = Targets(p.s * p.t - 0.2, p.xi * p.r - 0.2)
+    together = equations.solve(h(find_right_side(p, example.y, example.bias, targets)), targets)
+    np.testing.assert_allclose(dw + 0.2 * dw_center, together[0], rtol=1e-10)
+    assert db + 0.2 * db_center == pytest.approx(together[1])
+
+
+def test_ratios_and_moves() -> None:
+    """The step at which the first variable of a row is 0; f is no variable, and rows without a cost bound nothing."""
+    example = Example()
+    _, _, d = example.step(aim_at_zero(example.point))
+    ratios = find_ratios(example.point, d)
+    assert np.isinf(ratios[3])
+    for i in np.flatnonzero(np.isfinite(ratios)):
+        inside, outside = (np.array([v[i] for v in move(example.point, d, ratios[i] * k)[1:]]) for k in (0.999, 1.001))
+        assert inside.min() > 0 > outside.min()
+    np.testing.assert_allclose(move(example.point, d, 0.5).f, example.point.f + 0.5 * d.f)
+
+
+def test_measures() -> None:
+    example = Example()
+    p, costs = example.point, example.costs
+    u = costs * p.r
+    assert measure_complementarity(p, costs) == pytest.approx((p.s @ example.alpha + p.xi @ u) / 2 / costs.sum())
+    assert measure_complementarity(p, np.zeros(N)) == 0
+    r_s, r_u = find_residuals(p, example.y, example.bias)
+    of_rows = max(np.abs(r_s[costs > 0]).max(), np.abs(costs * r_u).max())
+    assert measure_residual(p, example.y, costs, example.bias) == max(of_rows, abs(example.y @ example.alpha))
+
+
+def choose(reduction: Reduction, mu: float, gap: float = 0.0, growth: float = 1.0) -> tuple[F64, F64, F64]:
+    """Flags of Q, keys and y of 400 rows, 100 of them positive, two thirds of the weights in 20 rows."""
+    random = np.random.default_rng(0)
+    y = np.where(np.arange(400) < 100, 1.0, -1.0)
+    s, xi = random.uniform(1, 2, (2, 400))
+    s[::20], xi[::20] = random.uniform(0.02, 0.04, (2, 20))
+    point, ones = Point(np.zeros(400), s, np.ones(400), xi, np.ones(400)), np.ones(400)
+    limits = find_limits(reduction, point, y, ones, 0.1, mu, gap, growth)
+    keys = find_keys(reduction.rule, point, y, 0.1)
+    return keys <= np.where(y > 0, limits[1], limits[0]), keys, y
+
+
+def test_keys() -> None:
+    example = Example()
+    p = example.point
+    np.testing.assert_allclose(find_keys("omega", p, example.y, 0.3), p.s / p.t + p.xi / p.r)
+    np.testing.assert_allclose(find_keys("distance", p, example.y, 0.3), example.y * (p.f + 0.3) + p.xi - 1)
+
+
+@pytest.mark.parametrize("rule", ["omega", "distance"])
+@pytest.mark.parametrize("name", ["adaptive", "adaptive-balanced", "fixed", "none"])
+def test_q_holds_the_smallest_keys(name: str, rule: str) -> None:
+    """Of each class where balanced; (3.18) with rho = mu^(1/4)."""
+    chosen, keys, y = choose(Reduction(name, rule, most_rows=300, theta=1e9), mu=0.3**4)
+    for side in (y > 0, y < 0) if name != "adaptive" else (y != 0,):
+        assert chosen[side].any()
+        assert keys[side & chosen].max() <= keys[side & ~chosen].min(initial=np.inf)
+    sizes = int((chosen & (y > 0)).sum()), int((chosen & (y < 0)).sum())
+    if name == "none":
+        assert sizes == (100, 300)
+    if name == "fixed":
+        assert sizes == (100, 200)  # the rest of the 150 + 150 that one class has not
+    if rule == "omega" and name.startswith("adaptive"):
+        assert sum(sizes) >= 120
+    if name == "adaptive-balanced" and rule == "omega":
+        assert sizes[0] >= 60
+
+
+def test_size_of_q() -> None:
+    """q_U bounds it, q_L and the sum of the weights do from below, the gap and growth make it larger."""
+    plain = Reduction("adaptive", theta=1e9)
+    assert choose(plain, 1.0)[0].all()
+    small = choose(plain, 1e-12)[0]
+    omega = choose(plain, 1e-12)[1]
+    assert (1 / omega)[small].sum() >= 0.9 * (1 / omega).sum()
+    assert choose(Reduction("adaptive", most_rows=390, theta=1e9), 1.0)[0].sum() == 390
+    assert choose(plain, 1e-12, gap=0.99**4)[0].sum() == 396
+    assert choose(Reduction("fixed", most_rows=20), 1.0)[0].sum() == 20
+    assert choose(Reduction("fixed", most_rows=20), 1.0, growth=2.0)[0].sum() == 40
+    assert choose(Reduction("adaptive", theta=1e-9), 1e-12)[0].all()  # q_L
