@@ -79,7 +79,7 @@ def draw_front(plt: Any, results: Results) -> Any:
     by_budget = results.figures_2_3["adult"]
     points = [(one.seconds, one.accuracy) for runs in by_budget.values() for one in runs.values()]
     merges = list(next(iter(by_budget.values())))
-    for marker, (budget, runs) in zip(MARKERS, by_budget.items(), strict=True):
+    for marker, (budget, runs) in zip(MARKERS, by_budget.items(), strict=False):
         place = [one.seconds for one in runs.values()], [one.accuracy for one in runs.values()]
         axes.plot(*place, ":", color="0.7", linewidth=1)
         dots = axes.scatter(*place, c=merges, cmap="viridis", marker=marker, label=f"B = {budget:,}", zorder=3)

@@ -7,8 +7,8 @@
 
 Each time M - 1 vectors fewer are left. The first partner is that with the least degradation, as published. So are the
 others if coefficients are of one size; but a very small one merges with any at next to no cost, then, two large ones
-among them. So the others are those with the least degradation when merged with the *pair*, at a distance from it of at
-most |x - x_a| + |x_a - z| (the triangle inequality, by which the paper argues, too).
+among them. So the others are those which merge with the *pair*, z, at least cost by a bound of the degradation,
+min(alpha, alpha_z)^2 (1 - k(x, z)^2), with |x - z| <= |x - x_a| + |x_a - z| (the paper argues by this, too).
 Sources: Wang, Crammer & Vucetic 2012, section 4.2; Qaadan & Glasmachers 2018, section 3. Kernel values between support
 vectors that enter a solution, or a degradation, are float64.
 """
@@ -29,6 +29,7 @@ from streamsvm.numeric.budget_state import (
     BudgetState,
     multiply_vectors,
 )
+from streamsvm.numeric.exponentials import exponentiate
 from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.merging import merge_by_ascent, merge_in_turn, rate_partners
 from streamsvm.numeric.rows import F32, F64, I64
@@ -92,8 +93,12 @@ def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
         apart[0, 1] = apart[1, 0] = max(separations[group[1]], np.float32(0.0))
         shares, merged, _ = merge_in_turn(alpha[pair], apart)
         moved = np.float32(abs(shares[1]) * np.sqrt(apart[0, 1]))
-        separations[:] = (np.sqrt(np.maximum(separations, np.float32(0.0))) + moved) ** 2
-        rate_partners(table, merged, alpha, separations, degradations)
+        for j in range(alpha.size):
+            separations[j] = np.float32(-2.0) * (np.sqrt(max(separations[j], np.float32(0.0))) + moved) ** 2
+        exponentiate(separations)
+        for j in range(alpha.size):
+            smaller = min(abs(alpha[j]), abs(merged))
+            degradations[j] = smaller * smaller * (1.0 - separations[j])
         degradations[pair] = np.inf
         group[2:] = _find_least(degradations, rules.merge - 2)
     return group
