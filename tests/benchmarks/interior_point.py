@@ -1,0 +1,103 @@
+"""Interior point: a1a to a9a beside LIBSVM's linear kernel, and Covertype at three C. Prints Markdown tables.
+
+    python tests/benchmarks/interior_point.py --data FOLDER [--rounds 3] [--libsvm-rows 50000]
+
+FOLDER holds adult/a1a to a9a and covtype/covtype.csv (a header, then features and a class from 1 to 7; all rows, class
+1 against the rest, columns divided by their maxima). One thread; processor seconds, medians of the rounds, compilation
+not counted. LIBSVM (scikit-learn's SVC, C=1, tolerance 1e-3, 200 MB of cache) is run once, on files of so many rows at
+most; ours to a gap of 1e-3 and of 1e-6. The exponent is the slope of log seconds over log rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from sklearn.datasets import load_svmlight_file
+from sklearn.svm import SVC
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.train import Result, TrainOptions, train
+
+FILES = ("a1a", "a4a", "a5a", "a7a", "a8a", "a9a")
+
+
+def measure(source: ArrayDataset, rounds: int, **options: Any) -> tuple[float, Result]:
+    """Median of the processor seconds, and the result."""
+    spent = []
+    for _ in range(rounds):
+        began = time.process_time()
+        result = train(source, TrainOptions(solver="interior-point", threads=1, **options))
+        spent.append(time.process_time() - began)
+    return median(spent), result
+
+
+def show_adult(data: Path, rounds: int, libsvm_rows: int) -> None:
+    """Print the first table."""
+    print("| file | rows | ours, 1e-3 | ours, 1e-6 | passes | steps | LIBSVM | ratio to 1e-3 (a9a: >= 10) |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    sizes, seconds = [], []
+    for file in FILES:
+        X, y = load_svmlight_file(str(data / "adult" / file), n_features=123)
+        source = ArrayDataset(csr_array(X.astype(np.float32)), (y > 0).astype(np.int32), np.array([-1, 1]))
+        train(source, TrainOptions(solver="interior-point", max_passes=3, threads=1))  # compiles
+        loose, _ = measure(source, rounds, tol=1e-3)
+        tight, result = measure(source, rounds, tol=1e-6)
+        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # LIBSVM takes no others
+        sizes.append(len(y))
+        seconds.append((loose, tight))
+        libsvm = float("nan")
+        if len(y) <= libsvm_rows:
+            began = time.process_time()
+            SVC(kernel="linear", tol=1e-3, cache_size=200).fit(X, y)
+            libsvm = time.process_time() - began
+        print(
+            f"| {file} | {len(y):,} | {loose:.3f} | {tight:.3f} | {result.passes} | {result.steps} | {libsvm:.2f} "
+            f"| {libsvm / loose:.1f} |",
+            flush=True,
+        )
+    exponents = [np.polyfit(np.log(sizes), np.log(spent), 1)[0] for spent in zip(*seconds, strict=True)]
+    print(f"\nFitted exponents (<= 1.1): {exponents[0]:.2f} for 1e-3, {exponents[1]:.2f} for 1e-6\n")
+
+
+def show_covertype(data: Path, rounds: int) -> None:
+    """Print the second table."""
+    table = np.loadtxt(data / "covtype" / "covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
+    X = np.ascontiguousarray(table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1))
+    source = ArrayDataset(X, (table[:, 54] == 1).astype(np.int32), np.array([-1, 1]))
+    print(
+        "| Covertype, 581,012 rows, C | status | gap | objective | steps | passes a step (<= 2.2) | rows at the end "
+        "| largest jitter | processor seconds |\n|---|---|---|---|---|---|---|---|---|"
+    )
+    steps = []
+    for C in (0.01, 1.0, 100.0):
+        spent, result = measure(source, rounds, C=C, tol=1e-6)
+        steps.append(result.steps)
+        jitter = max(line["jitter"] for line in result.history)
+        print(
+            f"| {C:g} | {result.status} | {result.relative_gap:.1e} | {result.objective:.6g} | {result.steps} "
+            f"| {result.passes / result.steps:.2f} | {result.history[-1]['chosen_rows']:,.0f} | {jitter:.0e} "
+            f"| {spent:.1f} |",
+            flush=True,
+        )
+    print(f"\nMost steps over least (<= 1.5): {max(steps) / min(steps):.2f}")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--libsvm-rows", type=int, default=50_000)
+    options = parser.parse_args()
+    show_adult(options.data, options.rounds, options.libsvm_rows)
+    show_covertype(options.data, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Datasets of features: their products are the kernel's; written in chunks; pivots block by block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.data import features
+from streamsvm.data.features import make_kernel_map, make_polynomial_map, measure_trace_error, write_features
+from streamsvm.errors import InputError
+from streamsvm.numeric.feature_maps import PolynomialMap, choose_pivots
+from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.rows import F64
+from tests.conftest import make_problem
+from tests.kernel_problems import KINDS, compute_matrix
+
+
+@pytest.mark.parametrize("density", [1.0, 0.3])
+def test_polynomial_features(density: float, tmp_path: Path) -> None:
+    """(5.1): products are (x.z + 1)^2; (5.2): the largest is 1; labels and weights go with the rows."""
+    problem = make_problem(1, n=70, d=5, density=density, weighted=True)
+    found = make_polynomial_map(source := problem.store(tmp_path / "rows", chunk_bytes=500))
+    assert found.n_features == 21
+    dataset = write_features(source, found, tmp_path / "features")
+    assert (dataset.n_rows, dataset.n_features, dataset.is_sparse) == (70, 21, False)
+    rows = dataset.take(np.arange(70))
+    assert np.abs(rows.X).max() == pytest.approx(1.0)
+    X = problem.dense()
+    np.testing.assert_allclose(rows.X @ rows.X.T * found.largest**2, (X @ X.T + 1) ** 2, rtol=1e-4, atol=1e-4)
+    expected = source.take(np.arange(70))
+    np.testing.assert_array_equal(rows.y, expected.y)
+    np.testing.assert_array_equal(rows.sample_weight, expected.sample_weight)
+    np.testing.assert_array_equal(dataset.classes, source.classes)
+    np.testing.assert_array_equal(dataset.class_counts, source.class_counts)
+    with pytest.raises(InputError, match="exists already"):
+        write_features(source, found, tmp_path / "features")
+
+
+def test_order_of_the_features() -> None:
+    root = np.sqrt(2.0)
+    found = PolynomialMap(2).apply(np.array([[3.0, 5.0]], np.float32))
+    np.testing.assert_allclose(found, [[9, 25, 15 * root, 3 * root, 5 * root, 1]])
+
+
+def approximate(problem_rows: F64, source: object, kind: str, approximation: str, rank: int) -> tuple[F64, F64]:
+    K = compute_matrix(KINDS[kind], problem_rows, problem_rows)
+    found = make_kernel_map(source, KINDS[kind], approximation, rank)  # type: ignore[arg-type]
+    phi = found.apply(source.take(np.arange(len(problem_rows))).X)  # type: ignore[attr-defined]
+    assert phi.shape[1] <= rank
+    return K, phi @ phi.T
+
+
+@pytest.mark.parametrize("density", [1.0, 0.4])
+@pytest.mark.parametrize("approximation", features.APPROXIMATIONS)
+@pytest.mark.parametrize("kind", ["rbf", "poly", "linear"])
+def test_whole_rank_is_exact(kind: str, approximation: str, density: float, tmp_path: Path) -> None:
+    """And lower ranks leave a positive semidefinite rest, of the trace that is told."""
+    problem = make_problem(2, n=60, d=4, density=density)
+    source = problem.store(tmp_path / "rows", chunk_bytes=400)
+    K, whole = approximate(problem.dense(), source, kind, approximation, 60)
+    np.testing.assert_allclose(whole, K, atol=2e-5 * K.max())
+    K, low = approximate(problem.dense(), source, kind, approximation, 8)
+    assert np.linalg.eigvalsh(K - low).min() >= -1e-6 * K.max()
+    told = measure_trace_error(source, make_kernel_map(source, KINDS[kind], approximation, 8))
+    assert told == pytest.approx(np.trace(K - low) / np.trace(K), abs=1e-6)
+
+
+def test_cholesky_beats_random_rows_and_eigen_beats_both(tmp_path: Path) -> None:
+    """The best approximation of a rank is known by the eigenvalues that it leaves."""
+    problem = make_problem(3, n=300, d=3)
+    source = problem.in_memory()
+    K = compute_matrix(KINDS["rbf"], problem.dense(), problem.dense())
+    best = np.sort(np.linalg.eigvalsh(K))[:-40].sum() / 300
+    errors = {
+        name: measure_trace_error(source, make_kernel_map(source, KINDS["rbf"], name, 40))
+        for name in features.APPROXIMATIONS
+    }
+    assert best <= errors["eigen"] <= 1.05 * best
+    assert errors["eigen"] < errors["cholesky"] < errors["nystrom"] < 8 * best
+
+
+def test_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    find = features._find_residuals
+    monkeypatch.setattr(features, "_find_residuals", lambda *given: passes.append(1) or find(*given))
+    make_kernel_map(make_problem(4, n=400, d=6).in_memory(), KINDS["rbf"], "cholesky", 100)
+    assert len(passes) == features.BLOCKS
+
+
+def test_pivots_are_those_of_the_textbook() -> None:
+    random = np.random.default_rng(5)
+    A = random.normal(size=(12, 12))
+    K = A @ A.T
+    rest, expected = K.copy(), []
+    for _ in range(5):
+        k = int(np.argmax(np.diag(rest)))
+        expected.append(k)
+        rest = rest - np.outer(rest[:, k], rest[k]) / rest[k, k]
+    np.testing.assert_array_equal(choose_pivots(K, 5, 0.0), expected)
+    ones = np.ones((4, 4))
+    np.testing.assert_array_equal(choose_pivots(ones, 3, 1e-9), [0])
+
+
+def test_rows_that_repeat_lower_the_rank() -> None:
+    problem = make_problem(6, n=50, d=1)
+    problem.X[10:] = problem.X[:1]
+    found = make_kernel_map(problem.in_memory(), KINDS["rbf"], "cholesky", 40)
+    assert found.n_features <= 11
+    assert measure_trace_error(problem.in_memory(), found) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("kernel", "approximation", "rank", "message"),
+    [
+        ("rbf", "magic", 3, "choose from cholesky, eigen, nystrom"),
+        ("rbf", "cholesky", 0, "rank is 0"),
+        ("sigmoid", "cholesky", 3, "not positive semidefinite"),
+    ],
+)
+def test_what_is_refused(kernel: str, approximation: str, rank: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_kernel_map(make_problem(7).in_memory(), Kernel(kernel), approximation, rank)
