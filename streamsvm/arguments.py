@@ -31,7 +31,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_demo(commands: Any) -> None:
-    demo = commands.add_parser("demo", help="ingest, train, evaluate, report on real and generated data; under a minute")
+    demo = commands.add_parser("demo", help="files to certified models, on real and generated data; under a minute")
     demo.add_argument("--out", metavar="DIR", type=Path, help="keep the files here (default: a passing folder)")
 
 

@@ -2,77 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from streamsvm import __version__
 from streamsvm.algorithms import Algorithm, make_algorithm
 from streamsvm.data.source import RowSource
-from streamsvm.engines.memory import MemoryPlan
-from streamsvm.engines.opening import open_engine
-from streamsvm.engines.protocol import Engine, answer
-from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
-from streamsvm.models import Model
+from streamsvm.engines.opening import Opened, open_engine
+from streamsvm.errors import InputError
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
-from streamsvm.solvers.protocol import Solver, Step, Take
+from streamsvm.training import Event, Listener, Result, Training, drive
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Event", "Listener", "Result", "TrainOptions", "train"]
-
-
-@dataclass(frozen=True)
-class Result:
-    """A trained model, its certificate, and what it cost. `as_json` is the object of INTERFACE.
-
-    lower_bound and relative_gap are None if the solver proves nothing, n_support_vectors if the model holds none.
-    finished: nothing cut the solver short; it has converged, or made the passes that it was told to make.
-    """
-
-    model: Model
-    status: str
-    solver: str
-    objective: float
-    lower_bound: float | None
-    relative_gap: float | None
-    passes: int
-    steps: int
-    seconds: float
-    read_bytes: int
-    peak_memory_bytes: int
-    projected_memory_bytes: int
-    file_page_bytes: int | None
-    finished: bool
-    n_rows: int
-    n_features: int
-    n_support_vectors: int | None
-    model_sha256: str
-    history: list[dict[str, Any]]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result without the model and the history."""
-        return {name: value for name, value in vars(self).items() if name not in ("model", "history")}
-
-
-@dataclass
-class Event:
-    """What a listener is told after each step."""
-
-    line: dict[str, Any]
-    plan: MemoryPlan
-
-
-Listener = Callable[[Event], None]
+__all__ = ["Event", "Listener", "Result", "TrainOptions", "train", "train_together"]
 
 
 def train(
@@ -86,22 +35,51 @@ def train(
     """
     algorithm = make_algorithm(source, options)
     run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume)
-    compile_kernels(algorithm.name)
-    opened = open_engine(
+    with threadpool_limits(1), _open(source, options, [algorithm], client) as (engine, plan):
+        return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
+
+
+def train_together(
+    source: RowSource, many: Sequence[TrainOptions], client: Client | None = None, listener: Listener = lambda _: None
+) -> list[Result]:
+    """Train several models, each to its own end, in one read of the data a round; the bits are those of `train`.
+
+    For a grid of C and gamma, or several class weights. Memory, threads, workers and scheduler are the first one's;
+    the memory of all solvers is counted. Models of budgeted SGD share a read if they have one seed and as many
+    replicas: they learn the rows in the same order. read_bytes of a result counts what all had read by then. Raises
+    as `train` does; nothing is saved on the way.
+    """
+    if not many:
+        raise InputError("no settings are given to train with")
+    algorithms = [make_algorithm(source, options) for options in many]
+    with threadpool_limits(1), _open(source, many[0], algorithms, client) as (engine, plan):
+        trainings = [
+            Training(source, options, algorithm, engine, plan, None, listener)
+            for options, algorithm in zip(many, algorithms, strict=True)
+        ]
+        drive(engine, trainings)
+        return [training.make_result() for training in trainings]
+
+
+def _open(
+    source: RowSource, options: TrainOptions, algorithms: Sequence[Algorithm], client: Client | None
+) -> AbstractContextManager[Opened]:
+    """Compile what the solvers need, and open an engine that has room for all of them."""
+    for name in {algorithm.name for algorithm in algorithms}:
+        compile_kernels(name)
+    return open_engine(
         source,
-        totals_bytes=algorithm.totals_bytes(source),
-        solver_bytes=algorithm.driver_bytes(source),
-        shared_bytes=algorithm.shared_bytes(source),
-        fold_bytes=partial(algorithm.fold_bytes, source),
+        totals_bytes=sum(algorithm.totals_bytes(source) for algorithm in algorithms),
+        solver_bytes=sum(algorithm.driver_bytes(source) for algorithm in algorithms),
+        shared_bytes=sum(algorithm.shared_bytes(source) for algorithm in algorithms),
+        fold_bytes=lambda threads: sum(algorithm.fold_bytes(source, threads) for algorithm in algorithms),
         budget_bytes=options.memory_bytes,
         threads=options.threads,
         workers=options.workers,
         scheduler=options.scheduler,
         client=client,
-        solver=algorithm.name,
+        solvers=sorted({algorithm.name for algorithm in algorithms}),
     )
-    with threadpool_limits(1), opened as (engine, plan):
-        return _Training(source, options, algorithm, engine, plan, run, listener).carry_out()
 
 
 def _describe(source: RowSource, options: TrainOptions, algorithm: Algorithm) -> dict[str, Any]:
@@ -110,120 +88,3 @@ def _describe(source: RowSource, options: TrainOptions, algorithm: Algorithm) ->
     return {"solver": algorithm.name, "seed": options.seed, **data, **algorithm.describe()}
 
 
-class _Training:
-    """One run: drives the solver, step by step."""
-
-    def __init__(
-        self, source: RowSource, options: TrainOptions, algorithm: Algorithm, engine: Engine, plan: MemoryPlan,
-        run: RunFolder | None, listener: Listener,
-    ) -> None:  # fmt: skip
-        self.source, self.options, self.algorithm, self.engine = source, options, algorithm, engine
-        self.plan, self.run, self.listener = plan, run, listener
-        self.history: list[dict[str, Any]] = []
-        self.state, self.status = algorithm.start_state(source), ""
-        self.seconds_before, self.read_before = 0.0, 0
-        self.began = time.monotonic()
-
-    def carry_out(self) -> Result:
-        """Go on from the checkpoint, if there is one, to the end."""
-        saved = self.run.begin(self.algorithm.state_type) if self.run else None
-        if saved is not None:
-            self.state, self.history = saved.state, saved.history
-            self.status, self.seconds_before = saved.status, saved.seconds
-            self.read_before = self.history[-1]["read_bytes"] if self.history else 0
-        try:
-            finished = self.history and self.algorithm.report(self.state).finished
-            if self.status not in ("converged", "stalled") and not finished:
-                self.status = ""
-                self._drive(self.algorithm.solve(self.source, self.state))
-        except KeyboardInterrupt:
-            if self.run is None or not self.history:
-                raise
-            self.status = self.status or "interrupted"  # it may have come just after the last step
-        if self.run:
-            self.run.save(self.state, len(self.history), self.status, self._seconds(), now=True)
-        result = self._make_result()
-        if self.run:
-            self.run.finish(result.model.to_bytes(), result.as_json())
-        return result
-
-    def _drive(self, solver: Solver) -> None:
-        if self.history:  # one pass at least: there would be no objective
-            self.status = self._limit(self.history[-1]["passes"])
-        request = next(solver) if not self.status else None
-        while request is not None:
-            if isinstance(request, Step):
-                self._note(request)
-                if self.status:
-                    return
-                request = solver.send(None)
-            else:
-                request = solver.send(answer(self.engine, request))
-
-    def _note(self, step: Step) -> None:
-        progress = step.progress
-        line = {
-            "step": len(self.history) + 1,
-            "passes": progress.passes,
-            "objective": progress.objective,
-            "lower_bound": progress.lower_bound,
-            "relative_gap": progress.relative_gap,
-            "seconds": round(self._seconds(), 4),
-            "read_bytes": self.read_before + self.engine.costs.read_bytes,
-            "memory_bytes": resident_bytes(),
-            **step.figures,
-        }
-        if self.run:
-            self.run.record(line)
-        status = step.status or self._limit(progress.passes)
-        self.state, self.history, self.status = step.state, [*self.history, line], status  # no Ctrl-C comes between
-        if self.run:
-            self.run.save(self.state, len(self.history), self.status, self._seconds())
-        self.listener(Event(line, self.plan))
-
-    def _limit(self, passes: int) -> str:
-        if self.options.max_passes is not None and passes >= self.options.max_passes:
-            return "pass_limit"
-        if self.options.max_seconds is not None and self._seconds() >= self.options.max_seconds:
-            return "time_limit"
-        return ""
-
-    def _seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self.began
-
-    def _make_result(self) -> Result:
-        report, model = self.algorithm.report(self.state), self._make_model()
-        return Result(
-            model=model,
-            status=self.status,
-            solver=self.algorithm.name,
-            objective=report.objective,
-            lower_bound=report.lower_bound,
-            relative_gap=report.relative_gap,
-            passes=report.passes,
-            steps=len(self.history),
-            seconds=self._seconds(),
-            read_bytes=self.read_before + self.engine.costs.read_bytes,
-            peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
-            projected_memory_bytes=self.plan.projected_bytes,
-            file_page_bytes=file_page_bytes(),
-            finished=report.finished or self.status == "converged",
-            n_rows=self.source.n_rows,
-            n_features=self.source.n_features,
-            n_support_vectors=report.n_support_vectors,
-            model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
-            history=self.history,
-        )
-
-    def _make_model(self) -> Model:
-        report = self.algorithm.report(self.state)
-        info = {
-            "solver": self.algorithm.name,
-            "C": float(self.options.C),
-            "version": __version__,
-            "status": self.status,
-            "objective": report.objective,
-            "lower_bound": report.lower_bound,
-        }
-        model = self.algorithm.make_model(self.source, self.state, lambda rows: self.engine.take(Take(rows)))
-        return replace(model, info=info)

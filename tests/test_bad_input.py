@@ -188,10 +188,10 @@ def test_what_the_system_refuses_is_told_without_a_traceback(
 
 
 def test_commands_that_are_none(run: Run) -> None:
-    for arguments in ([], ["report", "run"], ["tune", "data"], ["ingest", "one"]):
+    for arguments in ([], ["report"], ["tune", "data"], ["ingest", "one"]):
         ran = run(*arguments)
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith("usage: streamsvm")
     assert run("--version").out.startswith("streamsvm ")
-    for command in ("demo", "ingest", "info", "train", "predict", "evaluate"):
+    for command in ("demo", "ingest", "info", "train", "predict", "evaluate", "report"):
         assert run(command, "--help").code == 0

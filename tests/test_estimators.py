@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC
-from streamsvm.engines.protocol import answer
+from streamsvm.engines.joint import answer_all
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.models import LinearModel
 from tests.conftest import Problem, compute_objective, make_problem
@@ -240,11 +240,11 @@ def test_ctrl_c_passes_through_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         n_requests += 1
         if n_requests == 3:
             raise KeyboardInterrupt
-        return answer(*arguments)
+        return answer_all(*arguments)
 
     model = LinearSVC(checkpoint=tmp_path / "run" if with_checkpoint else None)
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.train.answer", answer_twice)
+        patch.setattr("streamsvm.training.answer_all", answer_twice)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
     assert not hasattr(model, "coef_")

@@ -137,7 +137,7 @@ def test_stopped_before_the_first_pass_is_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.train.answer", interrupt)
+        patch.setattr("streamsvm.training.answer_all", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(data, TrainOptions(), tmp_path / "run")
     assert train(data, TrainOptions(), tmp_path / "run").status == "converged"

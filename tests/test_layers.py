@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["options"] = {"errors", "numeric", "data"}
 MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict"}
-MAY_IMPORT["train"] = {*MAY_IMPORT, "version"} - {"predict", "solvers"}  # algorithms alone know each solver
+MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "solvers"}  # algorithms alone know each solver
+MAY_IMPORT["train"] = {*MAY_IMPORT["training"], "training"}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "version"}
 BELOW_FACES = {*MAY_IMPORT, "version"}  # info, progress, estimators, cli, demo and the like may use all of it
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -24,13 +24,14 @@ Opened = tuple[Engine, MemoryPlan]
 def open_engine(
     source: RowSource, *, totals_bytes: int, solver_bytes: int, shared_bytes: int = 0,
     fold_bytes: Callable[[int], int] = lambda _: 0, budget_bytes: int | None = None, threads: int | None = None,
-    workers: int | None = None, scheduler: str | None = None, client: Client | None = None, solver: str = "",
+    workers: int | None = None, scheduler: str | None = None, client: Client | None = None,
+    solvers: Sequence[str] = ("",),
 ) -> Iterator[Opened]:  # fmt: skip
     """Open the engine that was asked for, and close it at the end: a client's, a scheduler's, workers, or threads.
 
     totals_bytes: of one task; solver_bytes: of the driver, what it sends to all tasks included; shared_bytes: of that
     alone, which workers hold, too; fold_bytes: of sequential passes, by the threads of a process; budget_bytes: of
-    one process (None: half of the machine's); solver: whose kernels workers are to compile.
+    one process (None: half of the machine's); solvers: whose kernels workers are to compile.
     Yields the engine and the plan of the process that needs the most. MemoryBudgetError before anything is started or
     read, InputError for a scheduler that cannot be used.
     """
@@ -46,7 +47,7 @@ def open_engine(
             cluster = connect(scheduler)
         elif client is None:
             cluster = start_workers(workers or default_threads(), threads or 1, budget)
-        opened = _open_cluster(source, cluster, driver, totals_bytes, shared_bytes, fold_bytes, solver)
+        opened = _open_cluster(source, cluster, driver, totals_bytes, shared_bytes, fold_bytes, solvers)
     with opened as engine_and_plan:
         yield engine_and_plan
 
@@ -69,10 +70,10 @@ def _open_threads(
 @contextmanager
 def _open_cluster(
     source: RowSource, cluster: AbstractContextManager[Client], driver: MemoryPlan, totals_bytes: int,
-    shared_bytes: int, fold_bytes: Callable[[int], int], solver: str,
+    shared_bytes: int, fold_bytes: Callable[[int], int], solvers: Sequence[str],
 ) -> Iterator[Opened]:  # fmt: skip
     with cluster as client:
-        ready = prepare_workers(client, solver)
+        ready = prepare_workers(client, solvers)
         base = max(worker.resident_bytes for worker in ready)
         threads = max(worker.threads for worker in ready)
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])

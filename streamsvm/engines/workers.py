@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -27,14 +27,15 @@ class ReadyWorker:
     limit_bytes: int
 
 
-def prepare_worker(dask_worker: Worker, solver: str = "") -> ReadyWorker:
-    """Load in a worker all that a solver's tasks need, so that its memory can be projected."""
-    compile_kernels(solver)
+def prepare_worker(dask_worker: Worker, solvers: Sequence[str] = ("",)) -> ReadyWorker:
+    """Load in a worker all that the solvers' tasks need, so that its memory can be projected."""
+    for solver in solvers:
+        compile_kernels(solver)
     limit_bytes = int(dask_worker.memory_manager.memory_limit or 0)
     return ReadyWorker(resident_bytes(), dask_worker.state.nthreads, limit_bytes)
 
 
-def prepare_workers(client: Client, solver: str = "") -> list[ReadyWorker]:
+def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[ReadyWorker]:
     """Prepare one worker of each host, then the others, which find its kernels in the cache.
 
     (Processes that compile the same cached function at once have crashed each other: numba#4807.) InputError if the
@@ -48,7 +49,7 @@ def prepare_workers(client: Client, solver: str = "") -> list[ReadyWorker]:
     ready: list[ReadyWorker] = []
     for workers in (list(first_of_host), others):
         if workers:
-            ready += client.run(prepare_worker, solver=solver, workers=workers).values()
+            ready += client.run(prepare_worker, solvers=solvers, workers=workers).values()
     return ready
 
 

@@ -92,9 +92,9 @@ def test_one_worker_of_each_host_compiles_before_the_others(client: Client, monk
     calls: list[list[str]] = []
     run = client.run
 
-    def record(function: Any, workers: list[str], solver: str) -> Any:
+    def record(function: Any, workers: list[str], solvers: list[str]) -> Any:
         calls.append(workers)
-        return run(function, workers=workers, solver=solver)
+        return run(function, workers=workers, solvers=solvers)
 
     monkeypatch.setattr(client, "run", record)
     ready = prepare_workers(client)
@@ -114,15 +114,15 @@ class TwoHosts:
         assert n_workers == -1, "all of them"
         return {"workers": {address: {"host": host} for address, host in self.hosts.items()}}
 
-    def run(self, function: Any, workers: list[str], solver: str) -> dict[str, int]:
-        assert (function, solver) == (prepare_worker, "smo")
+    def run(self, function: Any, workers: list[str], solvers: list[str]) -> dict[str, int]:
+        assert (function, solvers) == (prepare_worker, ["smo"])
         self.calls.append(set(workers))
         return dict.fromkeys(workers, len(workers))
 
 
 def test_hosts_compile_side_by_side() -> None:
     client = TwoHosts()
-    assert len(prepare_workers(client, "smo")) == 4
+    assert len(prepare_workers(client, ["smo"])) == 4
     first, then = client.calls
     assert sorted(client.hosts[address] for address in first) == ["a", "b"]
     assert first | then == set(client.hosts)

@@ -21,12 +21,13 @@ from typing import Any
 import streamsvm.files
 import streamsvm.run
 import streamsvm.train
+import streamsvm.training
 from streamsvm.data.dataset import open_dataset
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.run import RunFolder
 from streamsvm.train import TrainOptions, train
 
-WATCHED = {str(module.__file__) for module in (streamsvm.run, streamsvm.files, streamsvm.train)}
+WATCHED = {str(module.__file__) for module in (streamsvm.run, streamsvm.files, streamsvm.train, streamsvm.training)}
 ANY_COST = ("seconds", "memory_bytes", "read_bytes")
 
 

@@ -1,0 +1,99 @@
+"""Requests of several solvers, answered in one read of the data.
+
+Passes become one: each chunk is read once, and added to the totals of all. Sequential passes that go through the same
+chunks in the same order do, too: the carry of all is a tuple. Rows that several take are read once. The bits are those
+of each request alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from streamsvm.engines.protocol import Engine, answer
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.protocol import Fold, Scan, Take
+
+
+@dataclass(frozen=True)
+class Part:
+    """A pass among others: its functions, and how many shared and by-row arrays are its own."""
+
+    start: Callable[[], Any]
+    add: Callable[..., None]
+    combine: Callable[[Any, Any], Any]
+    n_shared: int
+    n_by_row: int
+
+
+def answer_all(engine: Engine, requests: Sequence[Scan | Take | Fold]) -> list[Any]:
+    """Carry requests out, passes of one kind together; return their answers in order."""
+    answers: list[Any] = [None] * len(requests)
+    scans = [k for k, request in enumerate(requests) if isinstance(request, Scan)]
+    groups: dict[Any, list[int]] = {"scans": scans} if scans else {}
+    for k, request in enumerate(requests):
+        if isinstance(request, Fold):
+            groups.setdefault(_name_orders(request), []).append(k)
+        elif isinstance(request, Take):
+            groups.setdefault(request.rows.tobytes(), []).append(k)
+    for members in groups.values():
+        found = _answer_alike(engine, [requests[k] for k in members])
+        for k, one in zip(members, found, strict=True):
+            answers[k] = one
+    return answers
+
+
+def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
+    """Answer requests of one kind: all passes, sequential ones of the same orders, or the same rows."""
+    if len(alike) == 1:
+        return [answer(engine, alike[0])]
+    match alike[0]:
+        case Scan():
+            return _scan(engine, alike)
+        case Fold():
+            return _fold(engine, alike)
+    return [engine.take(alike[0])] * len(alike)
+
+
+def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
+    parts = [Part(scan.start, scan.add, scan.combine, len(scan.shared), len(scan.by_row)) for scan in scans]
+    shared = tuple(value for scan in scans for value in scan.shared)
+    by_row = tuple(value for scan in scans for value in scan.by_row)
+    found = engine.scan(Scan(partial(_start, parts), partial(_add, parts), partial(_combine, parts), shared, by_row))
+    return list(found)
+
+
+def _start(parts: Sequence[Part]) -> list[Any]:
+    return [part.start() for part in parts]
+
+
+def _add(parts: Sequence[Part], totals: list[Any], rows: Rows, *arrays: Any) -> None:
+    at, by_row = 0, sum(part.n_shared for part in parts)
+    for part, own in zip(parts, totals, strict=True):
+        shared, slices = arrays[at : at + part.n_shared], arrays[by_row : by_row + part.n_by_row]
+        part.add(own, rows, *shared, *slices)
+        at, by_row = at + part.n_shared, by_row + part.n_by_row
+
+
+def _combine(parts: Sequence[Part], left: list[Any], right: list[Any]) -> list[Any]:
+    return [part.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
+
+
+def _name_orders(fold: Fold) -> tuple[Any, ...]:
+    return tuple(tuple(tuple(group) for group in order) for order in fold.orders)
+
+
+def _fold(engine: Engine, folds: Sequence[Fold]) -> list[Any]:
+    carries = list(zip(*(fold.carries for fold in folds), strict=True))
+    found = engine.fold(Fold(partial(_step, [fold.step for fold in folds]), carries, folds[0].orders))
+    return [list(carries) for carries in zip(*found, strict=True)]
+
+
+def _step(steps: Sequence[Callable[[Any, Rows], Iterator[Any]]], carries: tuple[Any, ...], rows: Rows) -> Iterator[Any]:
+    after = list(carries)
+    for k, step in enumerate(steps):
+        for carry in step(carries[k], rows):
+            after[k] = carry
+            yield tuple(after)

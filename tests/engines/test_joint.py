@@ -1,0 +1,66 @@
+"""Requests of several solvers in one read: the answers are those of each alone, and each chunk is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.data.source import RowSource
+from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.engines.joint import answer_all
+from streamsvm.engines.protocol import Engine, answer
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.numeric.rows import Rows
+from streamsvm.solvers.protocol import Fold, Scan, Take
+from tests.engines.scans import Trace, note_rows, trace_scan
+
+
+@pytest.fixture(params=["serial", "threads"])
+def engine(request: pytest.FixtureRequest, sources: dict[str, RowSource]) -> Iterator[Engine]:
+    source = sources["dense"]
+    made = SerialEngine(source) if request.param == "serial" else ThreadedEngine(source, 2)
+    yield made
+    made.close()
+
+
+def make_requests(source: RowSource) -> list[Scan | Take | Fold]:
+    by_row = np.arange(source.n_rows)
+    order = [[3, 1], [0], [2]]
+    return [
+        trace_scan((np.ones(2),), (by_row, -by_row)),
+        Take(np.array([7, 5, 900])),
+        trace_scan(),
+        Fold(note_rows, [["a"], ["b"]], [order, [[5]]]),
+        trace_scan((np.zeros(3), np.arange(4)), (2.0 * by_row,)),
+        Fold(partial(note_rows), [["c"], ["d"]], [order, [[5]]]),
+        Fold(note_rows, [["e"]], [[[1], [3]]]),
+    ]
+
+
+def describe(found: Any) -> Any:
+    if isinstance(found, Trace):
+        return found.tree
+    return found.X.tobytes() if isinstance(found, Rows) else found
+
+
+def test_answers_are_those_of_each_request_alone(engine: Engine) -> None:
+    requests = make_requests(engine.source)
+    alone = [describe(answer(engine, request)) for request in requests]
+    assert [describe(found) for found in answer_all(engine, requests)] == alone
+
+
+def test_passes_of_one_kind_read_once(engine: Engine) -> None:
+    requests = make_requests(engine.source)
+    scans = [request for request in requests if isinstance(request, Scan)]
+    answer_all(engine, scans)
+    assert engine.costs.read_bytes == engine.source.nbytes
+    before = engine.costs.read_bytes
+    folds = [request for request in requests if isinstance(request, Fold)][:2]
+    answer_all(engine, folds)
+    together = engine.costs.read_bytes - before
+    answer(engine, folds[0])
+    assert together == engine.costs.read_bytes - before - together
