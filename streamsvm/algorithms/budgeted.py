@@ -32,7 +32,7 @@ from streamsvm.solvers.budgeted_sgd import SAMPLE_ROWS, BudgetedSGD, State
 from streamsvm.solvers.protocol import Solver
 
 OPTIONS = ("budget", "merge", "maintenance", "epochs", "pack", "replicas", "bias")
-BUDGET, MERGE = 500, 3
+BUDGET, MERGE = 500, 2
 BUFFER_BYTES = 32 << 20
 MOST_CHUNKS = 8  # of a buffer; two where one is larger than BUFFER_BYTES
 SAMPLE_CHUNKS = 4  # that the rows of the estimate are taken from

@@ -46,7 +46,7 @@ class BudgetedSVC(KernelSVC):
     _stream: tuple[BudgetedModels, State]
 
     def __init__(
-        self, C: float = 1.0, *, budget: int = 500, merge: int = 3, kernel: str = "rbf", gamma: float | str = "scale",
+        self, C: float = 1.0, *, budget: int = 500, merge: int = 2, kernel: str = "rbf", gamma: float | str = "scale",
         degree: int = 3, coef0: float = 0.0, maintenance: str = "merge", epochs: int = 1, pack: int = 64,
         replicas: int = 1, fit_intercept: bool = False, expected_rows: int | None = None, class_weight: Any = None,
         memory: str | int | None = None, n_jobs: int | None = None, client: Client | None = None,

@@ -57,7 +57,7 @@ BLOCK = 512  # support vectors met by all rows of a pack before the next are: th
 
 
 def make_rules(
-    kernel: Kernel, budget: int, merge: int = 3, maintenance: Maintenance = "merge", *, regularisation: float,
+    kernel: Kernel, budget: int, merge: int = 2, maintenance: Maintenance = "merge", *, regularisation: float,
     free_bias: bool = False, period: int = 0, replicas: int = 1,
 ) -> BudgetRules:  # fmt: skip
     """Return the rules of training; regularisation is lambda = 1 / (n C).

@@ -71,7 +71,7 @@ class BudgetedSGD:
     is_sparse: bool = False
     buffer_chunks: int = 1
     budget: int = 500
-    merge: int = 3
+    merge: int = 2
     maintenance: Maintenance = "merge"
     free_bias: bool = False
     epochs: int = 1
