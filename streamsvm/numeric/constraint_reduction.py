@@ -2,12 +2,11 @@
 
 The rows of Q are those with the smallest keys: omega (rule 2), or the one-sided distance y (f + b) + xi - 1 (rule 1).
 
-    |Q| = max(q_L, min(ceil(rho n), q_U)),   rho = max(mu, gap)^(1/beta),   beta = 4                             (3.18)
+    |Q| = max(q_L, min(ceil(rho n), q_U)),   rho = mu^(1/beta),   beta = 4                                       (3.18)
     q_L = number of rows with 1 / omega >= theta sqrt(mu), theta = 100                                           (3.20)
 
-balanced: half of them of each class (3.21, 3.22), more of one class where the other has not so many. Two things are
-ours. rho knows the relative gap besides mu: far from the optimum mu alone may be small (Covertype, C=0.01: with mu
-alone the method did not end). And the rows that are left out have a tenth of the sum of all C / omega at most.
+balanced: half of them of each class (3.21, 3.22), more of one class where the other has not so many. Ours is that the
+rows that are left out have a tenth of the sum of all C / omega at most: far from the optimum, mu alone may be small.
 """
 
 from __future__ import annotations
@@ -43,9 +42,7 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
     return find_omega(point) if rule == "omega" else y * (point.f + bias) + point.xi - 1.0
 
 
-def find_limits(
-    reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, gap: float, growth: float
-) -> F64:
+def find_limits(reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float) -> F64:
     """Return the largest key of a row in Q by class, (2,): of y = -1 and y = +1; infinite where all are in.
 
     growth: so many times more rows than (3.18) says, at least 1.
@@ -59,7 +56,7 @@ def find_limits(
     least, wanted = np.zeros(len(y), dtype=bool), most
     if reduction.name != "fixed":
         least = _find_indispensable(reduction, point, costs, mu) & counted
-        wanted = min(int(np.ceil(min(1.0, growth * max(mu, gap) ** (1 / reduction.beta)) * n)), most)
+        wanted = min(int(np.ceil(min(1.0, growth * mu ** (1 / reduction.beta)) * n)), most)
     sides = [counted & (y < 0), counted & (y > 0)]
     if reduction.name == "adaptive":
         limit = _find_smallest(keys[counted], max(int(least.sum()), wanted))

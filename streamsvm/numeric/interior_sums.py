@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.numeric.constraint_reduction import Flags, find_keys
-from streamsvm.numeric.gram import add_gram, start_gram
+from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.interior_point import (
     Point,
     Targets,
@@ -44,7 +44,7 @@ class AssembledSums:
     classes +1 and -1. largest: of |X|. tiles: first row, X dw, and, if asked for, codes of the labels and weights.
     """
 
-    gram: F64
+    gram: GramSum
     chosen_sum: F64
     sums: F64
     chosen_weight: float = 0.0
@@ -55,7 +55,7 @@ class AssembledSums:
 
 def start_assembled(n_features: int) -> AssembledSums:
     """Return the totals of no rows."""
-    return AssembledSums(start_gram(n_features), np.zeros(n_features), np.zeros((N_SUMS, n_features)))
+    return AssembledSums(GramSum(n_features), np.zeros(n_features), np.zeros((N_SUMS, n_features)))
 
 
 def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSums:
@@ -87,8 +87,8 @@ def add_assembled(
     weight = costs / find_omega(point)
     keys = find_keys(rule, point, y, bias)
     chosen = np.flatnonzero(allowed & (keys <= np.where(y > 0, limits[1], limits[0])) & (weight > 0))
-    add_gram(totals.gram, rows.X, chosen, weight[chosen])
-    _add_sum(totals.chosen_sum[None, :], rows.X, weight * np.isin(np.arange(len(y)), chosen))
+    totals.gram.add(rows.X, chosen, weight[chosen])
+    add_rows(totals.chosen_sum[None, :], rows.X, chosen, np.zeros(len(chosen), np.int64), weight[chosen])
     totals.chosen_weight += float(np.sum(weight[chosen]))
     totals.chosen_rows += len(chosen)
     right_side = find_right_side(point, y, bias, aim_at_zero(point))

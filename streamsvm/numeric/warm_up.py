@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.numeric.budget import learn_rows, make_rules
 from streamsvm.numeric.budget_average import average_models
 from streamsvm.numeric.budget_state import make_state
-from streamsvm.numeric.gram import add_gram, start_gram
+from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, to_float64
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.master_qp import solve_master
@@ -40,7 +40,7 @@ def compile_kernels(solver: str = "") -> None:
         for vectors in (X, sparse):
             compute_scores(vectors, np.eye(2))
             add_rows(np.zeros((1, 2)), vectors, both, np.zeros(2, np.int64), np.ones(2))
-            add_gram(start_gram(2), vectors, both, np.ones(2))
+            GramSum(2).add(vectors, both, np.ones(2))
         return
     for rows in (Rows(0, X, np.arange(2, dtype=np.int32)), Rows(0, sparse, np.arange(2, dtype=np.int32))):
         totals = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))

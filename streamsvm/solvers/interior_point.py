@@ -67,7 +67,7 @@ from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 BOUNDARY = 0.995  # share of the way to the boundary
 INSIDE = 0.9999  # a step that was found from some rows may go so far for all of them
 CRITICAL_SHARE, MOST_CRITICAL_ROWS = 100, 2048  # one row in so many is taken, so many at most
-SHORT_STEP = 0.1  # after a shorter one all rows are in Q once, and twice as many from then on
+SHORT_STEP, LONG_STEP = 0.1, 0.5  # after a short one all rows are in Q, then four times as many; half after a long one
 MOST_STEPS = 200
 MOST_GROWTH = 1e9
 STUCK_STEPS = 15  # neither bound has moved for so many steps: rounding is the limit
@@ -260,24 +260,23 @@ def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64
 
 
 def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: float) -> F64:
-    mu, gap = measure_complementarity(point, state.costs), state.progress.relative_gap or 0.0
-    return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, gap, state.growth)
+    mu = measure_complementarity(point, state.costs)
+    return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, state.growth)
 
 
 def _move(state: State, plan: Plan, df: F64) -> tuple[State, bool]:
-    """Return the state at the end of a step, and whether it is where the sums were made: it is not if it were outside.
-
-    Then it is as far as all rows allow.
-    """
+    """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside."""
     direction, length = _direct(state, plan, df), plan.length
     longest = float(np.min(find_ratios(state.point, direction)))
     inside = length <= INSIDE * longest
     if not inside:
         length = min(1.0, BOUNDARY * longest)
-    point, growth = move(state.point, direction, length), state.growth * (2.0 if length < SHORT_STEP else 1.0)
+    point = move(state.point, direction, length)
+    factor = 4.0 if length < SHORT_STEP else 0.5 if length >= LONG_STEP else 1.0
     moved = replace(
         state, **point._asdict(), w=state.w + length * plan.dw, bias=state.bias + length * plan.bias_change,
-        step_length=length, growth=min(growth, MOST_GROWTH), passes=state.passes + 1 + (not inside),
+        step_length=length, growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)),
+        passes=state.passes + 1 + (not inside),
     )  # fmt: skip
     return moved, inside
 
@@ -292,7 +291,7 @@ def _settle(state: State, sums: AssembledSums) -> State:
     rises = better or lower_bound > state.lower_bound * (1 + 1e-12)
     lowest = objective if better else state.objective
     return replace(
-        state, gram=sums.gram, sums=sums.sums, chosen_sum=sums.chosen_sum, chosen_weight=sums.chosen_weight,
+        state, gram=sums.gram.finish(), sums=sums.sums, chosen_sum=sums.chosen_sum, chosen_weight=sums.chosen_weight,
         chosen_rows=sums.chosen_rows, best_w=state.w if better else state.best_w,
         best_bias=best_bias if better else state.best_bias, objective=lowest,
         lower_bound=min(max(state.lower_bound, lower_bound), lowest), passes=state.passes + 1, steps=state.steps + 1,

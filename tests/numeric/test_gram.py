@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.numeric import gram
-from streamsvm.numeric.gram import add_gram, start_gram
+from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.normal_equations import factor
 from streamsvm.numeric.rows import CsrRows
 from tests.kernel_problems import to_csr
@@ -21,9 +21,10 @@ def test_gram_of_chosen_rows(seed: int, n: int, d: int, sparse: bool) -> None:
     X = (random.normal(size=(n, d)) * (random.random((n, d)) < (0.3 if sparse else 1))).astype(np.float32)
     row = random.permutation(n)[: random.integers(0, n + 1)]
     weight = random.exponential(size=len(row)) * random.choice([0.0, 1e-6, 1.0, 1e6], size=len(row))
-    total = start_gram(d)
+    sums = GramSum(d)
     for part in np.array_split(np.arange(len(row)), 2):
-        add_gram(total, to_csr(X) if sparse else X, row[part], weight[part])
+        sums.add(to_csr(X) if sparse else X, row[part], weight[part])
+    total = sums.finish()
     chosen = X[row].astype(float)
     expected = chosen.T @ (weight[:, None] * chosen)
     np.testing.assert_allclose(np.triu(total), np.triu(expected), atol=1e-13 * max(1.0, np.abs(expected).max()))
@@ -32,21 +33,32 @@ def test_gram_of_chosen_rows(seed: int, n: int, d: int, sparse: bool) -> None:
 
 def test_items_of_a_row_may_be_in_any_order() -> None:
     X = CsrRows(np.array([3, 1, 2], np.float32), np.array([2, 0, 1], np.int32), np.array([0, 3]), 3)
-    total = start_gram(3)
-    add_gram(total, X, np.array([0]), np.array([2.0]))
-    np.testing.assert_array_equal(total, [[2, 4, 6], [0, 8, 12], [0, 0, 18]])
+    sums = GramSum(3)
+    sums.add(X, np.array([0]), np.array([2.0]))
+    np.testing.assert_array_equal(sums.finish(), [[2, 4, 6], [0, 8, 12], [0, 0, 18]])
 
 
-def test_parts_of_wide_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are written out in float64 a few at a time, one at least."""
-    X = np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32)
-    totals = []
-    for values in (1, 12, 1 << 16):
-        monkeypatch.setattr(gram, "PART_VALUES", values)
-        add_gram(total := start_gram(5), X, np.arange(9), np.ones(9))
-        totals.append(total)
-    np.testing.assert_allclose(totals[0], totals[2], rtol=1e-13)
-    np.testing.assert_allclose(totals[1], totals[2], rtol=1e-13)
+def test_rows_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many make room, and wherever they are cut; none is lost, or counted twice."""
+    X = np.random.default_rng(0).normal(size=(23, 5)).astype(np.float32)
+    for size in (1, 4, 23, 256):
+        monkeypatch.setattr(gram, "BUFFER_ROWS", size)
+        sums = GramSum(5)
+        for part in np.split(np.arange(23), [2, 2, 11]):
+            sums.add(X, part, np.ones(len(part)))
+        expected = np.triu(X.astype(float).T @ X)
+        np.testing.assert_allclose(sums.finish(), expected, rtol=1e-12)
+        np.testing.assert_array_equal(sums.finish(), sums.total)
+
+
+def test_sums_of_sums() -> None:
+    """As often as a scheduler likes."""
+    X = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
+    left, right = GramSum(4), GramSum(4)
+    left.add(X, np.arange(5), np.ones(5))
+    right.add(X, np.arange(5, 9), np.ones(4))
+    for _ in range(2):
+        np.testing.assert_allclose((left + right).finish(), np.triu(X.astype(float).T @ X), rtol=1e-12, atol=1e-12)
 
 
 def test_factor() -> None:
