@@ -5,8 +5,10 @@ The rows of Q are those with the smallest keys: omega (rule 2), or the one-sided
     |Q| = max(q_L, min(ceil(rho n), q_U)),   rho = mu^(1/beta),   beta = 4                                       (3.18)
     q_L = number of rows with 1 / omega >= theta sqrt(mu), theta = 100                                           (3.20)
 
-balanced: half of them of each class (3.21, 3.22), more of one class where the other has not so many. Ours is that the
-rows that are left out have a tenth of the sum of all C / omega at most: far from the optimum, mu alone may be small.
+balanced: half of them of each class (3.21, 3.22), more of one class where the other has not so many. Two things are
+ours. The rows that are left out have a tenth of the sum of all C / omega at most: far from the optimum, mu alone may be
+small. And Q has half as many rows as there are features, if q_U lets it: with fewer, the directions in which no row of
+Q holds w back end a step early (1,500 rows of ISOLET, 617 features: 28 iterations; 14 so, 13 with all rows).
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
     return find_omega(point) if rule == "omega" else y * (point.f + bias) + point.xi - 1.0
 
 
-def find_limits(reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float) -> F64:
+def find_limits(
+    reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float, n_features: int
+) -> F64:
     """Return the largest key of a row in Q by class, (2,): of y = -1 and y = +1; infinite where all are in.
 
     growth: so many times more rows than (3.18) says, at least 1.
@@ -56,7 +60,8 @@ def find_limits(reduction: Reduction, point: Point, y: F64, costs: F64, bias: fl
     least, wanted = np.zeros(len(y), dtype=bool), most
     if reduction.name != "fixed":
         least = _find_indispensable(reduction, point, costs, mu) & counted
-        wanted = min(int(np.ceil(min(1.0, growth * mu ** (1 / reduction.beta)) * n)), most)
+        rho = max(mu ** (1 / reduction.beta), n_features / (2 * n))
+        wanted = min(int(np.ceil(min(1.0, growth * rho) * n)), most)
     sides = [counted & (y < 0), counted & (y > 0)]
     if reduction.name == "adaptive":
         limit = _find_smallest(keys[counted], max(int(least.sum()), wanted))

@@ -261,7 +261,7 @@ def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64
 
 def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: float) -> F64:
     mu = measure_complementarity(point, state.costs)
-    return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, state.growth)
+    return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, state.growth, len(state.w))
 
 
 def _move(state: State, plan: Plan, df: F64) -> tuple[State, bool]:

@@ -139,14 +139,14 @@ def test_measures() -> None:
     assert measure_residual(p, example.y, costs, example.bias) == max(of_rows, abs(example.y @ example.alpha))
 
 
-def choose(reduction: Reduction, mu: float, growth: float = 1.0) -> tuple[F64, F64, F64]:
+def choose(reduction: Reduction, mu: float, growth: float = 1.0, n_features: int = 1) -> tuple[F64, F64, F64]:
     """Flags of Q, keys and y of 400 rows, 100 of them positive, two thirds of the weights in 20 rows."""
     random = np.random.default_rng(0)
     y = np.where(np.arange(400) < 100, 1.0, -1.0)
     s, xi = random.uniform(1, 2, (2, 400))
     s[::20], xi[::20] = random.uniform(0.02, 0.04, (2, 20))
     point, ones = Point(np.zeros(400), s, np.ones(400), xi, np.ones(400)), np.ones(400)
-    limits = find_limits(reduction, point, y, ones, 0.1, mu, growth)
+    limits = find_limits(reduction, point, y, ones, 0.1, mu, growth, n_features)
     keys = find_keys(reduction.rule, point, y, 0.1)
     return keys <= np.where(y > 0, limits[1], limits[0]), keys, y
 
@@ -185,6 +185,7 @@ def test_size_of_q() -> None:
     omega = choose(plain, 1e-12)[1]
     assert (1 / omega)[small].sum() >= 0.9 * (1 / omega).sum()
     assert choose(Reduction("adaptive", most_rows=390, theta=1e9), 1.0)[0].sum() == 390
+    assert choose(plain, 1e-12, n_features=780)[0].sum() == 390
     assert choose(plain, 0.99**4)[0].sum() == 396
     assert choose(plain, 0.33**4, growth=3.0)[0].sum() == 396
     assert choose(Reduction("fixed", most_rows=20), 1.0)[0].sum() == 20
