@@ -13,6 +13,7 @@ from streamsvm.engines.group import plan_groups
 from streamsvm.errors import InputError
 from streamsvm.models import LinearModel
 from streamsvm.numeric.constraint_reduction import BETA, REDUCTIONS, RULES, THETA, Reduction
+from streamsvm.numeric.gram import BUFFER_ROWS
 from streamsvm.numeric.interior_sums import N_SUMS
 from streamsvm.options import (
     TrainOptions,
@@ -52,9 +53,9 @@ class InteriorPoints:
         return 8 * ROW_VECTORS * source.n_rows + 8 * MATRICES * source.n_features**2 + critical
 
     def totals_bytes(self, source: RowSource) -> int:
-        """See Algorithm: a matrix, sums, and what comes back of each row."""
+        """See Algorithm: a matrix and its buffer, sums, and what comes back of each row."""
         d = source.n_features
-        return 8 * d * (d + N_SUMS + 2) + 40 * source.n_rows // len(plan_groups(source))
+        return 8 * d * (d + BUFFER_ROWS + N_SUMS + 2) + 40 * source.n_rows // len(plan_groups(source))
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm: vectors of d; and the rows' own, of which each task is sent its part."""
