@@ -24,7 +24,7 @@ class LinearSVC(BaseSVC):
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, 1 - y_i (w.x_i + b))
 
     C_i = C * class_weight[y_i] * sample_weight_i. Cutting planes penalise the bias, as LIBLINEAR does; for
-    solver="interior-point" it is free (no term in b): gaps of 1e-8 in 20 to 40 iterations of two passes, or three,
+    solver="interior-point" it is free (no term in b): gaps of 1e-8 in 15 to 45 iterations of two passes, or three,
     with some thousands of features at most (Jung, O'Leary & Tits 2008). Training stops when the relative duality gap
     over all rows is at most `tol`, and says "converged" in `status_` only then. On a dataset that is scaled, coef_ and
     intercept_ belong to scaled rows; predictions scale raw rows themselves.
