@@ -29,8 +29,8 @@ class BudgetedSVC(KernelSVC):
     memory and the time of a row do not grow with the rows. Nothing is proved: `status_` is "pass_limit" after the
     epochs asked for, lower_bound_ and gap_ are None, objective_ is an estimate from up to 1,024 rows.
 
-    Parameters: C, budget, merge (support vectors that become one where the budget is exceeded; more is faster, less exact), kernel,
-    gamma, degree, coef0 (as in SVC; "merge" and "gradient-merge" are for "rbf"), maintenance ("merge",
+    Parameters: C, budget, merge (support vectors that become one where the budget is exceeded; more is faster, less
+    exact), kernel, gamma, degree, coef0 (as in SVC; "merge" and "gradient-merge" are for "rbf"), maintenance ("merge",
     "gradient-merge", "projection" or "removal"), epochs, pack (rows met at once; changes nothing but the time),
     replicas (R models of budget / R learn side by side on shares of the rows, on as many threads or workers; the model
     is their average), fit_intercept (a free bias; without, b = 0), expected_rows (for partial_fit alone: n of lambda =
