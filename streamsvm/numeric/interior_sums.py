@@ -22,6 +22,7 @@ from streamsvm.numeric.interior_point import (
     find_second_order,
     move,
 )
+from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, CsrRows, Matrix, Rows, add_rows, compute_scores
 
 N_SUMS = 6
@@ -65,12 +66,6 @@ def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSum
         left.chosen_weight + right.chosen_weight, left.chosen_rows + right.chosen_rows,
         max(left.largest, right.largest), left.tiles + right.tiles,
     )  # fmt: skip
-
-
-def read_labels(class_costs: F64, codes: Any, weight: F64 | None) -> tuple[F64, F64]:
-    """Return y, -1 or +1, and C_i of rows."""
-    costs = class_costs[codes]
-    return np.where(codes == 1, 1.0, -1.0), costs if weight is None else costs * weight
 
 
 def add_assembled(

@@ -45,6 +45,7 @@ from streamsvm.numeric.budget_state import (
     read_model,
 )
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums
+from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
 from streamsvm.solvers.protocol import Fold, Progress, Solver, Step, Take
 
@@ -153,7 +154,7 @@ def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) ->
     order = np.random.default_rng((settings.seed, epoch, owner, carry.buffer)).permutation(rows.n_rows)
     if not settings.shares_chunks:
         order = np.ascontiguousarray(order[carry.replica :: settings.replicas])
-    y, cost = read_labels(settings, rows)
+    y, cost = read_labels(settings.class_weights, rows.y, rows.sample_weight)
     after, rules = Carry(model, carry.replica, carry.buffer + 1), settings.rules
     yield after
     for at in range(0, len(order), PART_ROWS):
@@ -166,12 +167,6 @@ def learn_rows_of_stream(settings: BudgetedSGD, state: State, rows: Rows) -> Sta
     (model,) = unpack_models(state.models)
     *_, carry = learn_buffer(settings, 0, Carry(model, 0, state.buffer), rows)
     return replace(state, models=pack_models([carry.model]), buffer=carry.buffer)
-
-
-def read_labels(settings: BudgetedSGD, rows: Rows) -> tuple[F64, F64]:
-    """y, -1 or +1, and c_i of rows."""
-    cost = np.array(settings.class_weights)[rows.y]
-    return np.where(rows.y == 1, 1.0, -1.0), cost if rows.sample_weight is None else cost * rows.sample_weight
 
 
 def _update(
@@ -204,7 +199,7 @@ def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) 
     scores, f = np.zeros(len(coef)), np.full(sample.n_rows, bias)
     add_kernel_sums(settings.kernel, vectors, vectors, coef, scores, settings.threads)
     add_kernel_sums(settings.kernel, sample.X, vectors, coef, f, settings.threads)
-    y, cost = read_labels(settings, sample)
+    y, cost = read_labels(settings.class_weights, sample.y, sample.sample_weight)
     loss = float(np.mean(cost * np.maximum(0.0, 1.0 - y * f)))
     return 0.5 * float(coef @ scores) + settings.n_rows * settings.C * loss
 

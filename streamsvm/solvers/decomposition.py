@@ -29,6 +29,7 @@ import numpy as np
 
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, add_linear_sums, fold, to_float64
+from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
 from streamsvm.solvers.all_active import solve_all
@@ -161,7 +162,7 @@ def _choose_damping(settings: Decomposition, state: State) -> float:
 
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
-    y, costs = _read_labels(settings, taken.y, taken.sample_weight)
+    y, costs = read_labels(settings.class_costs, taken.y, taken.sample_weight)
     X = to_float64(taken.X) if is_small(settings, len(state.alpha)) else taken.X
     return ActiveSet(X, y, costs, state.alpha[chosen], state.f[chosen], chosen)
 
@@ -170,12 +171,6 @@ def is_small(settings: Decomposition, n_rows: int) -> bool:
     """Whether all rows make one working set of pair steps: then they are solved in float64, to its rounding."""
     most = min(settings.working_rows, settings.resident_rows)
     return settings.inner == "smo" and settings.selection != "platt" and n_rows <= most
-
-
-def _read_labels(settings: Decomposition, codes: Any, weight: F64 | None) -> tuple[F64, F64]:
-    """y, -1 or +1, and C_i of rows."""
-    costs = np.array(settings.class_costs)[codes]
-    return np.where(codes == 1, 1.0, -1.0), costs if weight is None else costs * weight
 
 
 def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: float | None) -> Rounds:
@@ -210,7 +205,7 @@ def _add_up(settings: Decomposition, state: State, active: ActiveSet, sums: RowS
     """Return the state after a pass: new multipliers, and what changed in f."""
     y, costs = state.y, state.costs
     if state.passes == 0:
-        y, costs = _read_labels(settings, sums.gather(2), sums.gather(3))
+        y, costs = read_labels(settings.class_costs, sums.gather(2), sums.gather(3))
     alpha = state.alpha.copy()
     alpha[active.rows] = active.alpha
     return _update(state, alpha, state.f + sums.gather(1), y, costs)

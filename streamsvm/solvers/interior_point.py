@@ -56,10 +56,10 @@ from streamsvm.numeric.interior_sums import (
     combine_predicted,
     find_lower_bound,
     gather,
-    read_labels,
     start_assembled,
     start_predicted,
 )
+from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.normal_equations import NormalEquations, Solution
 from streamsvm.numeric.rows import F64, I64, compute_scores
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take

@@ -15,6 +15,7 @@ from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.numeric.budget import learn_rows
 from streamsvm.numeric.budget_state import DEGRADATION, GRADIENT_ERROR, MAINTAINED, STEPS, VECTORS, make_state
 from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers import budgeted_sgd
 from streamsvm.solvers.budgeted_sgd import (
@@ -27,7 +28,6 @@ from streamsvm.solvers.budgeted_sgd import (
     learn_rows_of_stream,
     pack_models,
     read_current,
-    read_labels,
     read_vectors,
     solve,
     start_state,
@@ -202,7 +202,7 @@ def test_a_weight_is_a_cost() -> None:
     by_row = drive(replace(DENSE, weight=np.full(300, 2.0)), ones)[-1].state
     assert by_class.models.tobytes() == by_row.models.tobytes()
     assert by_class.models.tobytes() != drive(plain, ones)[-1].state.models.tobytes()
-    y, cost = read_labels(SETTINGS, dense_rows())
+    y, cost = read_labels(SETTINGS.class_weights, (rows := dense_rows()).y, rows.sample_weight)
     np.testing.assert_array_equal(cost, DENSE.costs(1.0, 0.5, 3.0))
     np.testing.assert_array_equal(y, DENSE.y)
 
