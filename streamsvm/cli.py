@@ -141,6 +141,33 @@ def _info(options: argparse.Namespace) -> int:
     return 0
 
 
+def _features(options: argparse.Namespace) -> int:
+    from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.features import FeatureOptions, make_features, plan_features
+    from streamsvm.info import describe_features, format_features
+    from streamsvm.machine import parse_bytes
+    from streamsvm.numeric.kernels import Kernel
+    from streamsvm.options import TrainOptions, make_kernel
+    from streamsvm.progress import Line, RowCounter
+
+    began, line, polynomial = time.monotonic(), Line(), options.map == "polynomial"
+    if polynomial and (options.kernel or options.rank):
+        raise InputError("--kernel and --rank are not for --map polynomial, which has neither")
+    memory, chunk = (None if size is None else parse_bytes(size) for size in (options.memory, options.chunk_bytes))
+    which = FeatureOptions(options.map, options.rank or 300, options.seed, chunk)
+    source, name, counter = open_dataset(options.data, options.label), options.kernel or "rbf", RowCounter(line)
+    projected = plan_features(source, options.destination, which, name, memory)
+    kernel_options = TrainOptions(kernel=name, gamma=options.gamma, degree=options.degree, coef0=options.coef0)
+    try:
+        kernel = Kernel() if polynomial else make_kernel(source, kernel_options)
+        dataset = make_features(source, options.destination, which, kernel, STOP.after(counter.add))
+    finally:
+        line.close()
+    about = describe_features(dataset, time.monotonic() - began, projected)
+    print(json.dumps(about) if options.json else format_features(about))
+    return 0
+
+
 def _train(options: argparse.Namespace) -> int:
     from streamsvm.data.dataset import open_dataset
     from streamsvm.machine import default_threads, parse_bytes
@@ -229,6 +256,7 @@ COMMANDS = {
     "demo": _demo,
     "ingest": _ingest,
     "info": _info,
+    "features": _features,
     "train": _train,
     "predict": _predict,
     "evaluate": _evaluate,

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
-from streamsvm.machine import format_bytes
+from streamsvm.machine import format_bytes, peak_bytes
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "scaling": dataset.scaling.kind if dataset.scaling else "none",
         "shuffle": dataset.meta.get("shuffle"),
         "source": dataset.meta.get("source"),
+        "map": None if dataset.features is None else dataset.meta["features"]["map"],
         "manifest": dataset.meta.get("arrays") is not None,
         "fingerprint": dataset.fingerprint,
     }
@@ -58,6 +59,8 @@ def format_description(about: dict[str, Any]) -> str:
         f"  chunks    {about['n_chunks']}, at most {size}{codec}",
         f"  scaling   {about['scaling']}",
     ]
+    if about["map"] is not None:
+        lines.append(f"  made by   a {about['map']} map: {about['source']}")
     if about["classes"] is not None:
         shown = list(about["classes"].items())[:10]
         more = f", and {len(about['classes']) - 10} more" if len(about["classes"]) > 10 else ""
@@ -68,6 +71,37 @@ def format_description(about: dict[str, Any]) -> str:
         what = "verified" if about["verified"] else "read (there is nothing to verify them by)"
         lines.append(f"  all {about['verified_rows']:,} rows {what}")
     return "\n".join(lines)
+
+
+def describe_features(dataset: Dataset, seconds: float, projected_bytes: int) -> dict[str, Any]:
+    """Return what making a dataset of features came to. trace_error: of kernels, trace(K - Phi Phi') / trace K."""
+    assert dataset.features is not None
+    return {
+        "path": dataset.path,
+        "map": dataset.meta["features"]["map"],
+        "n_rows": dataset.n_rows,
+        "n_features": dataset.n_features,
+        "bytes": dataset.nbytes,
+        "n_chunks": dataset.n_chunks,
+        "trace_error": dataset.meta["trace_error"],
+        "passes": dataset.meta["passes"],
+        "seconds": seconds,
+        "peak_memory_bytes": peak_bytes(),
+        "projected_memory_bytes": projected_bytes,
+        "map_sha256": dataset.features.sha256,
+    }
+
+
+def format_features(about: dict[str, Any]) -> str:
+    """Return lines for people."""
+    error = about["trace_error"]
+    shown = "" if error is None else f"; trace error {error:.2e} of the kernel, summed up as they were written"
+    return (
+        f"{about['path']}: {about['n_rows']:,} rows of {about['n_features']:,} features, "
+        f"{format_bytes(about['bytes'])} in {about['n_chunks']} chunks{shown}\n"
+        f"{about['passes']} passes, {about['seconds']:.1f} s, memory: peak {format_bytes(about['peak_memory_bytes'])}, "
+        f"projected {format_bytes(about['projected_memory_bytes'])}"
+    )
 
 
 def format_evaluation(scores: dict[str, Any]) -> str:

@@ -14,24 +14,62 @@ import numpy.typing as npt
 
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
+from streamsvm.numeric.feature_maps import Features, split_rows, unpack_features
 from streamsvm.numeric.kernel_values import KERNELS
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
-from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, compute_scores, keep_features, to_dense
-from streamsvm.numeric.scaling import Scaling
+from streamsvm.numeric.rows import (
+    F64,
+    CsrRows,
+    Matrix,
+    compute_scores,
+    pack_rows,
+    slice_rows,
+    to_dense,
+    unpack_rows,
+)
+from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 
 FORMAT = 1
 Scorer = Callable[[Matrix], F64]
 
 
 class _SavedModel(ABC):
-    """What all models can do: score rows in memory, and be saved."""
+    """What all models can do: score rows in memory, and be saved.
+
+    features: what made the rows that the model was trained on (None: they were not mapped). Such a model takes raw
+    rows, and maps them; it takes rows of features only where it is told that the same map made them.
+    """
+
+    features: Features | None
+
+    @property
+    @abstractmethod
+    def n_trained(self) -> int:
+        """Features of the training rows."""
+
+    @property
+    def n_features(self) -> int:
+        """Features of the rows that it takes."""
+        return self.n_trained if self.features is None else self.features.map.d
+
+    def scorer(
+        self, n_features: int, scaling: Scaling | None, sparse: bool, features: Features | None = None
+    ) -> Scorer:
+        """Return what computes f for rows of so many features, scaled like that (None: raw), or made like that.
+
+        Sparse rows may have more features or fewer (unseen ones count nothing); dense rows must have d. InputError
+        for them, and for rows of features that another map made.
+        """
+        if self.features is None and features is None:
+            return self._score_rows(n_features, scaling, sparse)
+        if self.features is None or (features is not None and features.sha256 != self.features.sha256):
+            raise InputError("these rows are features that were not made by the map of the model; give it raw rows")
+        known = self._score_rows(self.n_trained, None, False)
+        return known if features is not None else _map_first(self.features, known, n_features, scaling, sparse)
 
     @abstractmethod
-    def scorer(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
-        """Return what computes f for rows of so many features that were scaled like that (None: raw).
-
-        Sparse rows may have more features or fewer (unseen ones count nothing); dense rows must have d. InputError.
-        """
+    def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
+        """Return what computes f for rows like those that it was trained on."""
 
     @abstractmethod
     def to_arrays(self) -> dict[str, Any]:
@@ -55,6 +93,7 @@ class LinearModel(_SavedModel):
     """f(x) = w.x + b for rows scaled as in training; f > 0 means classes[1].
 
     coef: (d,) float64; classes: (2,); scaling: of the training rows (None: raw). info: how it was trained.
+    features: x is Phi of a row (see numeric.feature_maps); feature_names are then those of rows before the map.
     """
 
     coef: F64
@@ -63,14 +102,15 @@ class LinearModel(_SavedModel):
     scaling: Scaling | None = None
     feature_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    features: Features | None = None
 
     @property
-    def n_features(self) -> int:
+    def n_trained(self) -> int:
         """Features of the training rows."""
         return len(self.coef)
 
-    def scorer(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
-        """Return what computes f for rows of so many features that were scaled like that (None: raw)."""
+    def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
+        """Return what computes f for rows like those that it was trained on."""
         w, b = self.weights(n_features, scaling, sparse)
         return lambda X: compute_scores(X, w[None, :])[:, 0] + b
 
@@ -81,7 +121,7 @@ class LinearModel(_SavedModel):
         """
         if not sparse and n_features != len(self.coef):
             raise InputError(f"rows of {n_features} features; the model was trained on {len(self.coef)}")
-        if _same(scaling, self.scaling):
+        if same_scaling(scaling, self.scaling):
             w, b = self.coef, self.intercept
         else:
             w, b = self.scaling.to_raw(self.coef, self.intercept) if self.scaling else (self.coef, self.intercept)
@@ -98,7 +138,7 @@ class LinearModel(_SavedModel):
         """Return what is saved."""
         about = _describe(self, "linear") | {"intercept": self.intercept}
         arrays = {"coef": self.coef, "classes": self.classes, "about": json.dumps(about)}
-        return arrays | _pack_scaling(self.scaling)
+        return arrays | _pack_scaling(self.scaling) | _pack_features(self.features)
 
 
 @dataclass(frozen=True)
@@ -116,24 +156,19 @@ class KernelModel(_SavedModel):
     scaling: Scaling | None = None
     feature_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    features: Features | None = None
 
     @property
-    def n_features(self) -> int:
+    def n_trained(self) -> int:
         """Features of the training rows."""
         return int(self.support_vectors.shape[1])
 
-    def scorer(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
+    def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
         """See LinearModel; the scores are sums over the support vectors."""
-        d = self.support_vectors.shape[1]
-        if not sparse and n_features != d:
-            raise InputError(f"rows of {n_features} features; the model was trained on {d}")
-        change = None if _same(scaling, self.scaling) else _find_change(scaling, self.scaling, d)
+        prepare = make_rescaling(n_features, scaling, sparse, self.n_trained, self.scaling)
 
         def score(X: Matrix) -> F64:
-            rows = keep_features(X, d) if isinstance(X, CsrRows) else X
-            if change is not None:
-                rows = _rescale(rows, *change)
-            rows = to_float64(rows)
+            rows = to_float64(prepare(X))
             if not isinstance(rows, CsrRows) and isinstance(self.support_vectors, CsrRows):
                 vectors: Matrix = to_dense(self.support_vectors)
             elif isinstance(rows, CsrRows) and not isinstance(self.support_vectors, CsrRows):
@@ -150,12 +185,8 @@ class KernelModel(_SavedModel):
         """Return what is saved."""
         about = _describe(self, "kernel") | {"intercept": self.intercept, "kernel": asdict(self.kernel)}
         arrays = {"dual_coef": self.dual_coef, "classes": self.classes}
-        if isinstance(self.support_vectors, CsrRows):
-            about["n_features"] = self.support_vectors.n_features
-            arrays |= {name: getattr(self.support_vectors, name) for name in ("data", "indices", "indptr")}
-        else:
-            arrays["support_vectors"] = self.support_vectors
-        return arrays | {"about": json.dumps(about)} | _pack_scaling(self.scaling)
+        arrays |= pack_rows(self.support_vectors, "support_vectors") | _pack_scaling(self.scaling)
+        return arrays | {"about": json.dumps(about)} | _pack_features(self.features)
 
 
 Model = LinearModel | KernelModel
@@ -177,10 +208,14 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
             raise InputError(f"{name}: model format {about['format']!r}; this version of streamsvm reads {FORMAT}")
         scaling = Scaling(about["scaling"], arrays["offset"], arrays["factor"]) if about["scaling"] else None
         names = tuple(about["feature_names"]) if about["feature_names"] else None
-        shared = (about["intercept"], arrays["classes"], scaling, names, about["info"])
+        features = _read_features(arrays, about.get("features"))
+        shared = (about["intercept"], arrays["classes"], scaling, names, about["info"], features)
+        if features is not None and features.map.n_features != about["n_features"]:
+            raise ValueError(f"a model of {about['n_features']} features, and a map to {features.map.n_features}")
         if about["kind"] == "linear":
             return LinearModel(arrays["coef"], *shared)
-        kernel, vectors = Kernel(**about["kernel"]), _read_vectors(arrays, about)
+        kernel = Kernel(**about["kernel"])
+        vectors = unpack_rows(arrays, "support_vectors", about.get("n_features", 0))
         if kernel.name not in KERNELS or arrays["dual_coef"].shape != (vectors.shape[0],):
             raise ValueError(f"a {kernel.name} kernel of {vectors.shape[0]} support vectors")
         return KernelModel(kernel, vectors, arrays["dual_coef"], *shared)
@@ -188,23 +223,28 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
         raise InputError(f"{name}: not a model of streamsvm ({error!r})") from error
 
 
-def _read_vectors(arrays: dict[str, Any], about: dict[str, Any]) -> Matrix:
-    """Return the support vectors; ValueError for indices that would lead compiled code out of its arrays."""
-    if "support_vectors" in arrays:
-        dense: F32 = arrays["support_vectors"]
-        return dense
-    rows = CsrRows(arrays["data"], arrays["indices"], arrays["indptr"], about["n_features"])
-    ends, inside = rows.indptr, (rows.indices >= 0) & (rows.indices < rows.n_features)
-    if ends[0] or np.any(np.diff(ends) < 0) or not (ends[-1] == len(rows.data) == len(inside) == inside.sum()):
-        raise ValueError("indices of support vectors outside of their arrays")
-    return rows
+def _pack_features(features: Features | None) -> dict[str, Any]:
+    """Return the arrays that make features, under names of their own."""
+    arrays = {} if features is None else features.pack()[1]
+    return {f"features_{name}": values for name, values in arrays.items()}
 
 
-def _same(left: Scaling | None, right: Scaling | None) -> bool:
-    if left is None or right is None:
-        return left is right
-    same = np.array_equal(left.offset, right.offset) and np.array_equal(left.factor, right.factor)
-    return left.kind == right.kind and same
+def _read_features(arrays: dict[str, Any], about: dict[str, Any] | None) -> Features | None:
+    prefix = "features_"
+    parts = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+    return None if about is None else unpack_features(about, parts)
+
+
+def _map_first(features: Features, score: Scorer, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
+    """Return what computes f for raw rows, a few at a time: their features are more than they are."""
+    prepare = make_rescaling(n_features, scaling, sparse, features.map.d, features.scaling)
+
+    def score_mapped(X: Matrix) -> F64:
+        rows = prepare(X)
+        parts = [score(features.apply(slice_rows(rows, part))) for part in split_rows(features.map, rows.shape[0])]
+        return np.concatenate([np.empty(0), *parts])
+
+    return score_mapped
 
 
 def _describe(model: Model, kind: str) -> dict[str, Any]:
@@ -215,27 +255,10 @@ def _describe(model: Model, kind: str) -> dict[str, Any]:
         "scaling": scaling,
         "feature_names": model.feature_names,
         "info": model.info,
+        "n_features": model.n_trained,
+        **({} if model.features is None else {"features": model.features.pack()[0]}),
     }
 
 
 def _pack_scaling(scaling: Scaling | None) -> dict[str, F64]:
     return {} if scaling is None else {"offset": scaling.offset, "factor": scaling.factor}
-
-
-def _find_change(rows: Scaling | None, model: Scaling | None, d: int) -> tuple[F64, F64]:
-    """Return factor and shift (d,) that take rows scaled in one way (None: raw) to another."""
-    factor, shift = np.ones(d), np.zeros(d)
-    if rows is not None:
-        known = min(d, len(rows.factor))
-        factor[:known], shift[:known] = 1.0 / rows.factor[:known], rows.offset[:known]
-    if model is not None:
-        factor, shift = factor * model.factor, (shift - model.offset) * model.factor
-    return factor, shift
-
-
-def _rescale(X: Matrix, factor: F64, shift: F64) -> Matrix:
-    """Return x * factor + shift; dense where zeros do not stay zeros."""
-    if isinstance(X, CsrRows) and not shift.any():
-        return CsrRows((X.data * factor[X.indices]).astype(np.float32), X.indices, X.indptr, X.n_features)
-    dense: F32 = to_dense(X) if isinstance(X, CsrRows) else X
-    return (dense * factor + shift).astype(np.float32)

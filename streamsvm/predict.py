@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import zarr
+from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.source import RowSource
@@ -101,13 +102,17 @@ def score(
 
 
 def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
-    """Scores of every chunk, in order, on all threads; a few chunks in memory."""
+    """Scores of every chunk, in order, on all threads; a few chunks in memory.
+
+    Raw rows are mapped first if the model was trained on features; a dataset of features is taken as it is, but only
+    if the model's own map made it. InputError for other rows.
+    """
     if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
         raise InputError(f"{source.name}: its features are not those that the model was trained on")
-    scorer = model.scorer(source.n_features, source.scaling, source.is_sparse)
+    scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
     table = None if source.classes is None else _code_labels(source.classes, model)
     threads = threads or default_threads()
-    with ThreadPoolExecutor(threads) as pool:
+    with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:  # BLAS: as many bits as threads otherwise
         waiting: deque[Future[Scored]] = deque()
         for index in range(source.n_chunks):
             waiting.append(pool.submit(_score_chunk, source, index, scorer, table))

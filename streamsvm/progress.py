@@ -55,7 +55,12 @@ class RowCounter:
     """Rows read so far and rows a second."""
 
     def __init__(self, line: Line) -> None:
-        self.line, self.began = line, time.monotonic()
+        self.line, self.began, self.n_rows = line, time.monotonic(), 0
+
+    def add(self, n_rows: int) -> None:
+        """Take note of more rows."""
+        self.n_rows += n_rows
+        self.show(self.n_rows)
 
     def show(self, n_rows: int) -> None:
         """Take note of the rows so far."""

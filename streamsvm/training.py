@@ -186,6 +186,9 @@ class Training:
             "lower_bound": report.lower_bound,
         }
         model = self.algorithm.make_model(self.source, self.state, lambda rows: self.engine.take(Take(rows)))
+        features = self.source.features
+        if features is not None:  # the model takes raw rows, and these names are theirs
+            return replace(model, info=info, features=features, feature_names=features.feature_names)
         return replace(model, info=info)
 
 

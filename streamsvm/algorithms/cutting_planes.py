@@ -79,7 +79,10 @@ def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlan
     """Options: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts."""
     check_names(options, ("acceleration", "epsilon", "intercept_scaling", "max_cuts"))
     if options.kernel != "linear":
-        raise InputError(f"kernel {options.kernel}: cutting planes are for the linear one; use the solver smo")
+        raise InputError(
+            f"kernel {options.kernel}: cutting planes are for the linear one; map the rows with `streamsvm "
+            "features`, or use the solver smo"
+        )
     if options.resident_rows is not None:
         raise InputError("resident rows are not built yet for cutting planes; leave them out")
     given = options.options

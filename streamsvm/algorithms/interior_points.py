@@ -92,7 +92,10 @@ def make_interior_points(source: RowSource, options: TrainOptions) -> InteriorPo
     """Options: reduction=adaptive-balanced|adaptive|fixed|none, rule=omega|distance, most_rows, theta, beta."""
     check_names(options, OPTIONS)
     if options.kernel != "linear":
-        raise InputError(f"kernel {options.kernel}: interior-point is for the linear one; use the solver smo")
+        raise InputError(
+            f"kernel {options.kernel}: interior-point is for the linear one; map the rows with "
+            "`streamsvm features`, or use the solver smo"
+        )
     if options.resident_rows is not None:
         raise InputError("resident rows are not for interior-point, which holds none; leave them out")
     if source.n_features > MOST_FEATURES:

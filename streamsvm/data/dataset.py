@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -17,11 +17,13 @@ import zarr
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
+from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, stack_rows, take_rows
 from streamsvm.numeric.scaling import Scaling
 
 FORMAT = 1
 ATTRIBUTE = "streamsvm"
+FEATURES = "features/"  # folder of the arrays of a feature map
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Dataset:
     feature_names: tuple[str, ...] | None
     meta: dict[str, Any]
     label: str | None = None
+    features: Features | None = None
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -202,6 +205,7 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
         )
     return Dataset(
         path=text,
+        features=_read_features(text, meta, stored),
         layout=layout,
         vectors={name: stored(name) for name in ("y", "sample_weight", "qid") if name in meta["arrays"]},
         n_rows=meta["n_rows"],
@@ -213,6 +217,18 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
         feature_names=None if meta["feature_names"] is None else tuple(meta["feature_names"]),
         meta=meta,
     )
+
+
+def _read_features(path: str, meta: dict[str, Any], stored: Callable[[str], StoredArray]) -> Features | None:
+    """Return what made the rows of others, None if nothing did."""
+    if (about := meta.get("features")) is None:
+        return None
+    names = [name for name in meta["arrays"] if name.startswith(FEATURES)]
+    arrays = {name.removeprefix(FEATURES): (array := stored(name)).read(0, array.length) for name in names}
+    try:
+        return unpack_features(about, arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: its feature map cannot be read ({error!r})") from error
 
 
 def fingerprint_of(meta: dict[str, Any]) -> str:

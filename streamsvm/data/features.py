@@ -6,22 +6,31 @@ The second-order polynomial map, or an approximation of a kernel of rank r (Jung
                approximation leaves of them (Chen, Epperly, Tropp & Webber 2022), in memory, the largest rest first
     nystrom    rows drawn at random
     eigen      the leading eigenvectors, found within a Cholesky approximation of four times the rank
+
+The map lies beside the rows that it made, in the folder `features`: a model trained on them carries it, and takes raw
+rows. BLAS has one thread here: sums in another order have other bits. So have, in the last ones, other chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.dataset import FEATURES, Dataset, open_dataset
+from streamsvm.data.feature_memory import project_bytes
 from streamsvm.data.source import RowSource
-from streamsvm.data.writer import DatasetWriter, Shape, new_folder
-from streamsvm.errors import InputError
+from streamsvm.data.writer import DatasetWriter, Shape, check_destination, new_folder
+from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.machine import default_budget_bytes, format_bytes
 from streamsvm.numeric.feature_maps import (
     LEAST_PIVOT,
     FeatureMap,
+    Features,
     KernelMap,
     PolynomialMap,
     choose_pivots,
@@ -29,79 +38,167 @@ from streamsvm.numeric.feature_maps import (
     compute_diagonal,
     make_cholesky_map,
     make_nystrom_map,
+    split_rows,
     truncate,
 )
 from streamsvm.numeric.kernels import Kernel, compute_squares, to_float64
 from streamsvm.numeric.rows import F64, I64, Rows, slice_rows
 
 APPROXIMATIONS = ("cholesky", "eigen", "nystrom")
+MAPS = (*APPROXIMATIONS, "polynomial")
 BLOCKS = 10  # of pivots: as many passes
 CANDIDATES = 2  # rows taken for a pivot
 EIGEN_SHARE = 4
-PART_VALUES = 1 << 20  # features that are made at a time: 8 MB
+
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class FeatureOptions:
+    """Which features. map: one of MAPS; rank and seed are for all but the polynomial one."""
+
+    map: str = "cholesky"
+    rank: int = 300
+    seed: int = 0
+    chunk_bytes: int | None = None
+
+
+def plan_features(
+    source: RowSource, destination: str | Path, options: FeatureOptions, kernel_name: str,
+    memory_bytes: int | None = None,
+) -> int:  # fmt: skip
+    """Return the resident memory of this process, whole, as the features are made, at most; nothing is read.
+
+    memory_bytes: None is half of the machine's. InputError for what cannot be made, MemoryBudgetError for too little.
+    """
+    check_destination(Path(destination))
+    _check(source, options.map, kernel_name, options.rank)
+    m = min(source.n_rows, options.rank * (EIGEN_SHARE if options.map == "eigen" else 1))
+    needed = project_bytes(source, options.map, kernel_name, m, options.chunk_bytes)
+    budget = default_budget_bytes() if memory_bytes is None else memory_bytes
+    if needed > budget:
+        raise MemoryBudgetError(
+            f"{format_bytes(needed)} of memory are needed to make the features but the budget is "
+            f"{format_bytes(budget)}: raise --memory to at least {format_bytes(needed, up=True)}, use a lower --rank "
+            "or a smaller --chunk-bytes"
+        )
+    return needed
+
+
+def make_features(
+    source: RowSource, destination: str | Path, options: FeatureOptions, kernel: Kernel,
+    report: Report = lambda _: None, made_by: dict[str, Any] | None = None,
+) -> Dataset:  # fmt: skip
+    """Find the map, write the features of all rows, whole or not at all, and open them.
+
+    The rows are read once to be written, and before that: polynomial once, nystrom not at all, cholesky BLOCKS times
+    (less if a lower rank is exact), eigen once more. report is told the rows just read; made_by (JSON) goes with them.
+    InputError as in plan_features.
+    """
+    n_read = 0
+
+    def count(n_rows: int) -> None:
+        nonlocal n_read
+        n_read += n_rows
+        report(n_rows)
+
+    with new_folder(Path(destination)) as folder:
+        found: FeatureMap
+        if options.map == "polynomial":
+            found = make_polynomial_map(source, count)
+        else:
+            found = make_kernel_map(source, kernel, options.map, options.rank, options.seed, count)
+        about = {"passes": n_read // source.n_rows + 1, "made_by": made_by}
+        _write(source, found, folder, options.chunk_bytes, report, about)
+    return open_dataset(destination)
 
 
 def write_features(source: RowSource, feature_map: FeatureMap, destination: str | Path) -> Dataset:
     """Write Phi(x) of all rows, dense, with their labels and weights, and open the dataset. InputError if it exists."""
-    n, d = source.n_rows, feature_map.n_features
-    counts = source.class_counts
     with new_folder(Path(destination)) as folder:
-        writer = None
-        for rows in _parts(source, d):
-            if writer is None:
-                fields = tuple(name for name in ("y", "sample_weight", "qid") if getattr(rows, name) is not None)
-                writer = DatasetWriter(folder, Shape(n, d, n * d, d, False), fields, None, "crc32c")
-            mapped = feature_map.apply(rows.X).astype(np.float32)
-            writer.append(Rows(rows.start, mapped, rows.y, rows.sample_weight, rows.qid))
-        assert writer is not None
-        about = {
-            "classes": None if source.classes is None else np.asarray(source.classes).tolist(),
-            "class_counts": None if counts is None else np.asarray(counts).tolist(),
-            "feature_names": None, "shuffle": None, "source": f"features of {source.name}",
-        }  # fmt: skip
-        writer.finish(about, None)
+        _write(source, feature_map, folder, None, lambda _: None, {"passes": 1})
     return open_dataset(destination)
 
 
-def make_polynomial_map(source: RowSource) -> PolynomialMap:
+@threadpool_limits.wrap(limits=1)
+def _write(
+    source: RowSource, found: FeatureMap, folder: Path, chunk_bytes: int | None, report: Report, about: dict[str, Any]
+) -> None:
+    n, d = source.n_rows, found.n_features
+    features, writer = Features(found, source.scaling, source.feature_names), None
+    left, whole = 0.0, 0.0
+    for rows in _parts(source, found, report):
+        if writer is None:
+            fields = tuple(name for name in ("y", "sample_weight", "qid") if getattr(rows, name) is not None)
+            writer = DatasetWriter(folder, Shape(n, d, n * d, d, False), fields, chunk_bytes, "crc32c")
+        mapped = features.apply(rows.X)
+        writer.append(Rows(rows.start, mapped, rows.y, rows.sample_weight, rows.qid))
+        if isinstance(found, KernelMap):
+            diagonal = _measure_diagonal(found.kernel, rows)
+            left += float(np.sum(diagonal - np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64)))
+            whole += float(np.sum(diagonal))
+    assert writer is not None
+    described, arrays = features.pack()
+    counts = source.class_counts
+    meta: dict[str, Any] = {
+        "classes": None if source.classes is None else np.asarray(source.classes).tolist(),
+        "class_counts": None if counts is None else np.asarray(counts).tolist(),
+        "feature_names": None, "shuffle": None, "source": f"features of {source.name}", "features": described,
+        "trace_error": left / whole if whole > 0 else None, **about,
+    }  # fmt: skip
+    writer.finish(meta, None, {FEATURES + name: values for name, values in arrays.items()})
+
+
+@threadpool_limits.wrap(limits=1)
+def make_polynomial_map(source: RowSource, report: Report = lambda _: None) -> PolynomialMap:
     """Return the second-order map, normalised (5.2); reads the rows once."""
     plain = PolynomialMap(source.n_features)
-    largest = max(float(np.max(np.abs(plain.apply(rows.X)))) for rows in _parts(source, plain.n_features))
+    largest = max(float(np.max(np.abs(plain.apply(rows.X)))) for rows in _parts(source, plain, report))
     return PolynomialMap(source.n_features, largest)
 
 
-def make_kernel_map(source: RowSource, kernel: Kernel, approximation: str, rank: int, seed: int = 0) -> KernelMap:
+@threadpool_limits.wrap(limits=1)
+def make_kernel_map(
+    source: RowSource, kernel: Kernel, approximation: str, rank: int, seed: int = 0, report: Report = lambda _: None
+) -> KernelMap:
     """Return an approximation of the kernel of that rank, or a lower one if that is exact. InputError for others."""
-    if approximation not in APPROXIMATIONS:
-        raise InputError(f"approximation {approximation!r}: choose from {', '.join(APPROXIMATIONS)}")
-    if rank < 1:
-        raise InputError(f"rank is {rank}; at least 1 is expected")
-    if kernel.name == "sigmoid":
-        raise InputError("the kernel sigmoid has no features: it is not positive semidefinite")
+    _check(source, approximation, kernel.name, rank, APPROXIMATIONS)
     rng, n = np.random.default_rng(seed), source.n_rows
     if approximation == "nystrom":
         return make_nystrom_map(kernel, source.take(np.sort(rng.permutation(n)[:rank])).X)
     if approximation == "cholesky":
-        return _find_cholesky(source, kernel, min(n, rank), rng)
-    wide = _find_cholesky(source, kernel, min(n, EIGEN_SHARE * rank), rng)
+        return _find_cholesky(source, kernel, min(n, rank), rng, report)
+    wide = _find_cholesky(source, kernel, min(n, EIGEN_SHARE * rank), rng, report)
     gram = np.zeros((wide.n_features, wide.n_features))
-    for rows in _parts(source, wide.n_features):
+    for rows in _parts(source, wide, report):
         features = wide.apply(rows.X)
         gram += features.T @ features
     return truncate(wide, gram, rank)
 
 
+def _check(source: RowSource, name: str, kernel_name: str, rank: int, names: tuple[str, ...] = MAPS) -> None:
+    """InputError for features that there cannot be."""
+    if name not in names:
+        raise InputError(f"approximation {name!r}: choose from {', '.join(names)}")
+    if source.features is not None:
+        raise InputError(f"{source.name}: holds features already; make others of the rows that they were made of")
+    if name != "polynomial" and rank < 1:
+        raise InputError(f"rank is {rank}; at least 1 is expected")
+    if name != "polynomial" and kernel_name == "sigmoid":
+        raise InputError("the kernel sigmoid has no features: it is not positive semidefinite")
+
+
 def measure_trace_error(source: RowSource, feature_map: KernelMap) -> float:
-    """Return trace(K - Phi Phi') / trace K over all rows: a pass."""
-    residuals, diagonal = _find_residuals(source, feature_map.kernel, feature_map)
+    """Return trace(K - Phi Phi') / trace K over all rows: a pass. A dataset of features was told it as it was made."""
+    residuals, diagonal = _find_residuals(source, feature_map.kernel, feature_map, lambda _: None)
     return float(np.sum(residuals) / np.sum(diagonal))
 
 
-def _find_cholesky(source: RowSource, kernel: Kernel, rank: int, rng: np.random.Generator) -> KernelMap:
+def _find_cholesky(source: RowSource, kernel: Kernel, rank: int, rng: np.random.Generator, report: Report) -> KernelMap:
     """Add pivots block by block; the first block's candidates are drawn at random."""
     block, pivots = max(1, -(-rank // BLOCKS)), np.empty(0, np.int64)
     feature_map: KernelMap | None = None
-    _, diagonal = _find_residuals(source, kernel, None)
+    _, diagonal = _find_residuals(source, kernel, None, report)
     largest, number = float(np.max(diagonal)), min(source.n_rows, CANDIDATES * block)
     candidates = np.sort(rng.permutation(source.n_rows)[:number])
     while True:
@@ -118,7 +215,7 @@ def _find_cholesky(source: RowSource, kernel: Kernel, rank: int, rng: np.random.
             raise InputError(f"{source.name}: the kernel is zero on all rows that were drawn")
         if len(pivots) >= rank or (len(chosen) < block and len(pivots) > len(chosen)):
             return feature_map
-        residuals, _ = _find_residuals(source, kernel, feature_map)
+        residuals, _ = _find_residuals(source, kernel, feature_map, report)
         candidates = _draw(np.maximum(residuals, 0.0), number, rng)
 
 
@@ -128,24 +225,30 @@ def _draw(residuals: F64, number: int, rng: np.random.Generator) -> I64:
     return np.sort(rng.choice(len(residuals), min(number, left), replace=False, p=share))
 
 
-def _find_residuals(source: RowSource, kernel: Kernel, feature_map: KernelMap | None) -> tuple[F64, F64]:
+def _find_residuals(
+    source: RowSource, kernel: Kernel, feature_map: KernelMap | None, report: Report
+) -> tuple[F64, F64]:
     """Return k(x, x) - |Phi(x)|^2 and k(x, x) of all rows."""
-    residuals, diagonals = [np.empty(0)], [np.empty(0)]
-    for rows in _parts(source, feature_map.n_features if feature_map else 1):
-        diagonal = compute_diagonal(kernel, compute_squares(to_float64(rows.X)).astype(np.float64))
-        known = np.sum(feature_map.apply(rows.X) ** 2, axis=1) if feature_map else 0.0
-        diagonals.append(diagonal)
-        residuals.append(diagonal - known)
-    return np.concatenate(residuals), np.concatenate(diagonals)
+    residuals, diagonals, at = np.empty(source.n_rows), np.empty(source.n_rows), 0
+    for rows in _parts(source, feature_map, report):
+        mine = slice(at, at := at + rows.n_rows)
+        diagonals[mine] = residuals[mine] = _measure_diagonal(kernel, rows)
+        if feature_map is not None:
+            residuals[mine] -= np.sum(feature_map.apply(rows.X) ** 2, axis=1)
+    return residuals, diagonals
 
 
-def _parts(source: RowSource, n_features: int) -> Iterator[Rows]:
-    """Rows in order, few enough at a time for that many features of each."""
-    step = max(1, PART_VALUES // n_features)
+def _measure_diagonal(kernel: Kernel, rows: Rows) -> F64:
+    return compute_diagonal(kernel, compute_squares(to_float64(rows.X)).astype(np.float64))
+
+
+def _parts(source: RowSource, feature_map: FeatureMap | None, report: Report) -> Iterator[Rows]:
+    """All rows in order, few enough at a time to be mapped (None: they are not)."""
     for index in range(source.n_chunks):
         for tile in source.tiles(index):
-            for at in range(0, tile.n_rows, step):
-                yield _slice(tile, slice(at, min(at + step, tile.n_rows)))
+            for part in split_rows(feature_map, tile.n_rows) if feature_map else [slice(0, tile.n_rows)]:
+                yield _slice(tile, part)
+            report(tile.n_rows)
 
 
 def _slice(rows: Rows, part: slice) -> Rows:

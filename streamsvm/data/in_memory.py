@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from streamsvm.data.dataset import split_rows
 from streamsvm.errors import InputError
+from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
 from streamsvm.numeric.scaling import Scaling
 
@@ -24,6 +25,7 @@ class ArrayDataset:
     on_disk = False
     streams = True  # there is nothing to read ahead
     scaling: Scaling | None = None
+    features: Features | None = None
 
     def __init__(
         self, X: npt.NDArray[Any] | csr_array, y: npt.NDArray[np.int32] | None, classes: npt.NDArray[Any] | None,
@@ -85,7 +87,7 @@ class ArrayDataset:
 
     def _convert(self, X: Any, start: int) -> Matrix:
         with np.errstate(over="ignore"):  # found below
-            values = np.array(X.data if isinstance(X, csr_array) else X, dtype=np.float32, order="C")
+            values = np.asarray(X.data if isinstance(X, csr_array) else X, dtype=np.float32, order="C")
         matrix: Matrix = values
         if isinstance(X, csr_array):
             matrix = CsrRows(values, X.indices.astype(np.int32), X.indptr.astype(np.int64), self.n_features)

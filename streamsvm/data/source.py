@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.scaling import Scaling
 
@@ -48,6 +49,10 @@ class RowSource(Protocol):
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the features, where they have any."""
+
+    @property
+    def features(self) -> Features | None:
+        """What made the rows of others, if they are features."""
 
     @property
     def nbytes(self) -> int:

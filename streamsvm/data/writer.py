@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,13 +133,16 @@ class DatasetWriter:
                 self._arrays[name].append(values)
         self._n_rows += rows.n_rows
 
-    def finish(self, meta: dict[str, Any], scaling: Scaling | None) -> None:
-        """Write what is left and, last of all, the manifest."""
+    def finish(
+        self, meta: dict[str, Any], scaling: Scaling | None, others: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> None:
+        """Write what is left, other arrays of any kind by name, and, last of all, the manifest."""
+        small = dict(others or {})
         if scaling is not None:
-            for name in ("offset", "factor"):
-                values = getattr(scaling, name)
-                self._create(f"scaling/{name}", values.shape, len(values), "float64")
-                self._arrays[f"scaling/{name}"].append(values)
+            small |= {"scaling/offset": scaling.offset, "scaling/factor": scaling.factor}
+        for name, values in small.items():
+            self._create(name, values.shape, len(values), str(values.dtype))
+            self._arrays[name].append(values)
         arrays = {name: array.finish() for name, array in self._arrays.items()}
         whole = {
             "format": FORMAT,
@@ -174,13 +177,18 @@ class DatasetWriter:
         return [*starts, *[n] * (n_chunks + 1 - len(starts))]
 
 
-@contextmanager
-def new_folder(destination: Path) -> Iterator[Path]:
-    """Make a folder that becomes `destination` if the block succeeds, and is removed if it does not."""
+def check_destination(destination: Path) -> None:
+    """InputError if nothing can be written there."""
     if destination.exists():
         raise InputError(f"{destination}: exists already; remove it or choose another name")
     if not destination.parent.is_dir():
         raise InputError(f"{destination.parent}: no such folder")
+
+
+@contextmanager
+def new_folder(destination: Path) -> Iterator[Path]:
+    """Make a folder that becomes `destination` if the block succeeds, and is removed if it does not."""
+    check_destination(destination)
     partial = destination.with_name(f".{destination.name}.partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -10,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.data.features import make_kernel_map, write_features
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.features import FeatureOptions, make_features, plan_features
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVC
@@ -19,7 +25,7 @@ from streamsvm.models import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.numeric.kernels import fold
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.options import check_numbers, make_kernel
+from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.train import train
 
 if TYPE_CHECKING:
@@ -47,16 +53,19 @@ class KernelSVC(BaseSVC):
             self.coef_ = np.atleast_2d(fold(X, model.dual_coef))
 
 
-def unfold(feature_map: KernelMap, model: LinearModel, source: RowSource) -> KernelModel:
+def unfold(model: LinearModel) -> KernelModel:
     """Return the kernel expansion that w is for features T' k(Z, x): coefficients T w."""
+    features = model.features
+    assert features is not None
+    assert isinstance(features.map, KernelMap)
     return KernelModel(
-        kernel=feature_map.kernel,
-        support_vectors=feature_map.rows,
-        dual_coef=feature_map.matrix @ model.coef,
+        kernel=features.map.kernel,
+        support_vectors=features.map.rows,
+        dual_coef=features.map.matrix @ model.coef,
         intercept=model.intercept,
         classes=model.classes,
-        scaling=source.scaling,
-        feature_names=source.feature_names,
+        scaling=features.scaling,
+        feature_names=features.feature_names,
         info=model.info,
     )
 
@@ -79,10 +88,12 @@ class SVC(KernelSVC):
     checkpoint, max_passes, random_state: as in LinearSVC.
 
     solver="interior-point" solves the linear problem of features that approximate the kernel (Jung, O'Leary & Tits
-    2008, section 4), written to a passing dataset: approximation ("cholesky": pivoted incomplete; "eigen": leading
-    eigenvectors within one; "nystrom": random rows) of a rank (300). Its gap is that of the approximate problem; the
-    model is a sum of kernels of as many rows (four times as many for "eigen"), none of which need be support vectors.
-    Features are float32: gaps below 1e-6 mean little.
+    2008, section 4): approximation ("cholesky": pivoted incomplete; "eigen": leading eigenvectors within one;
+    "nystrom": random rows) of a rank (300). They are written once, 4 * rank bytes a row, to a passing dataset in the
+    folder for temporary files, or to `checkpoint`, where they stay for a fit that resumes. n_passes_ and read_bytes
+    count the passes that made them (cholesky 11, eigen 12, nystrom 1); history_ and max_passes do not. Its gap is that
+    of the approximate problem; the model is a sum of kernels of as many rows (four times as many for "eigen"), none of
+    which need be support vectors. Features are float32: gaps below 1e-6 mean little.
 
     fit takes what LinearSVC takes. Fitted: support_vectors_ (m, d), dual_coef_ (1, m), y_j a_j; intercept_ (1,), coef_
     (1, d) for the linear kernel; classes_, n_features_in_, n_iter_, n_passes_, objective_, lower_bound_, gap_, status_,
@@ -122,21 +133,54 @@ class SVC(KernelSVC):
         """Train; see the class. ValueError (InputError) for bad data and settings."""
         if self.solver != "interior-point":
             return super().fit(X, y, sample_weight)
-        if self.checkpoint is not None:
-            raise InputError("the features of interior-point pass away: there is no checkpoint of it")
-        options = self._options()
+        options, began = self._options(), time.monotonic()
         check_numbers(options)
-        with open_source(self, X, y, sample_weight) as source, TemporaryDirectory(prefix="streamsvm") as folder:
-            kernel = make_kernel(source, options)
-            feature_map = make_kernel_map(source, kernel, self.approximation, self.rank, options.seed)
-            dataset = write_features(source, feature_map, Path(folder) / "features.zarr")
-            result = train(dataset, replace(options, kernel="linear", options={}), client=self.client)
-            assert isinstance(result.model, LinearModel)
-            model = unfold(feature_map, result.model, source)
+        with open_source(self, X, y, sample_weight) as source, self._open_folder() as folder:
+            dataset, projected = self._make_features(source, options, folder / "features.zarr")
+            seconds, passes = time.monotonic() - began, dataset.meta["passes"]
+            linear, resume = replace(options, kernel="linear", options={}), self.checkpoint is not None
+            result = train(dataset, linear, out=self.checkpoint, resume=resume, client=self.client)
+            read_bytes = result.read_bytes + (passes * source.nbytes if source.on_disk else 0)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: fit again to go on")
+        assert isinstance(result.model, LinearModel)
+        model = unfold(result.model)
         self._take_model(model, getattr(y, "dtype", None))
-        self.result_, self.history_ = replace(result, model=model), result.history
-        self.n_iter_, self.n_passes_ = result.steps, result.passes
+        self.result_ = replace(
+            result, model=model, passes=result.passes + passes, seconds=result.seconds + seconds, read_bytes=read_bytes,
+            projected_memory_bytes=max(projected, result.projected_memory_bytes), n_features=model.n_features,
+            model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
+        )  # fmt: skip
+        self.history_, self.n_iter_, self.n_passes_ = result.history, result.steps, self.result_.passes
         return self
+
+    @contextmanager
+    def _open_folder(self) -> Iterator[Path]:
+        """Open the folder of the features: the checkpoint's, in which they stay, or one that passes away."""
+        if self.checkpoint is None:
+            with TemporaryDirectory(prefix="streamsvm") as folder:
+                yield Path(folder)
+            return
+        try:
+            Path(self.checkpoint).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.checkpoint}: cannot be written: {error.strerror}") from error
+        yield Path(self.checkpoint)
+
+    def _make_features(self, source: RowSource, options: TrainOptions, path: Path) -> tuple[Dataset, int]:
+        """Return the features and projected memory; features that an earlier fit made are taken if they are the same.
+
+        InputError if they are of other rows or settings.
+        """
+        which = FeatureOptions(self.approximation, self.rank, options.seed)
+        made_by = {"data": source.fingerprint, **asdict(which), **self._name_kernel()}
+        if path.exists():
+            dataset = open_dataset(path)
+            if dataset.meta.get("made_by") != json.loads(json.dumps(made_by)):
+                raise InputError(f"{path}: features of other rows or settings; choose another checkpoint")
+            return dataset, 0
+        projected = plan_features(source, path, which, self.kernel, options.memory_bytes)
+        return make_features(source, path, which, make_kernel(source, options), made_by=made_by), projected
 
     def _name_options(self) -> dict[str, Any]:
         options = {"selection": self.selection, "inner": self.inner, "working_rows": self.working_rows}

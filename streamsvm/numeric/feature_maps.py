@@ -6,20 +6,38 @@ PolynomialMap, Jung, O'Leary & Tits 2008 (5.1), (5.2): Phi(x).Phi(z) = (x.z + 1)
 
 KernelMap, ibid. section 4: Phi(x) = T' k(Z, x) for m rows Z and a matrix T (m, r), so that Phi(x).Phi(z) is an
 approximation of k(x, z) of rank r. A w for Phi is a kernel expansion: w.Phi(x) = sum_j (T w)_j k(z_j, x).
+
+Features is a map with what it was made for: it goes with the rows that it made, and with models trained on them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from streamsvm.numeric.kernel_values import KERNELS
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, compute_scores, to_dense
+from streamsvm.numeric.rows import (
+    F32,
+    F64,
+    I64,
+    CsrRows,
+    Matrix,
+    compute_scores,
+    pack_rows,
+    to_dense,
+    unpack_rows,
+)
+from streamsvm.numeric.scaling import Scaling
 
 LEAST_PIVOT = 1e-10  # of the largest diagonal element: what is less is rounding
+PART_VALUES = 1 << 20  # float64 values of rows that are mapped at a time: 8 MB
 
 
 @dataclass(frozen=True)
@@ -34,12 +52,25 @@ class PolynomialMap:
         """Number of features."""
         return (self.d + 1) * (self.d + 2) // 2
 
+    @property
+    def row_values(self) -> int:
+        """Float64 values that `apply` holds for a row: x, what is made of it, and the features."""
+        return self.n_features + 3 * self.d
+
     def apply(self, X: Matrix) -> F64:
         """Phi of rows (n, d): (n, n_features)."""
         x = (to_dense(X) if isinstance(X, CsrRows) else X).astype(np.float64)
-        i, j = np.triu_indices(self.d, 1)
-        root = np.sqrt(2.0)
-        return np.hstack((x**2, root * x[:, i] * x[:, j], root * x, np.ones((len(x), 1)))) / self.largest
+        d, root = self.d, np.sqrt(2.0)
+        phi = np.empty((len(x), self.n_features))
+        np.square(x, out=phi[:, :d])
+        at = d
+        for i in range(d - 1):
+            np.multiply(root * x[:, i : i + 1], x[:, i + 1 :], out=phi[:, at : at + d - 1 - i])
+            at += d - 1 - i
+        np.multiply(root, x, out=phi[:, at:-1])
+        phi[:, -1] = 1.0
+        phi /= self.largest
+        return phi
 
 
 @dataclass(frozen=True)
@@ -51,9 +82,19 @@ class KernelMap:
     matrix: F64 = field(repr=False)
 
     @property
+    def d(self) -> int:
+        """Features of the rows that are mapped."""
+        return int(self.rows.shape[1])
+
+    @property
     def n_features(self) -> int:
         """Number of features: the rank."""
         return int(self.matrix.shape[1])
+
+    @property
+    def row_values(self) -> int:
+        """Float64 values that `apply` holds for a row: x (dense), its kernel values, its features."""
+        return (0 if isinstance(self.rows, CsrRows) else self.d) + sum(self.matrix.shape)
 
     def apply(self, X: Matrix) -> F64:
         """Phi of rows (n, d): (n, n_features)."""
@@ -61,6 +102,58 @@ class KernelMap:
 
 
 FeatureMap = PolynomialMap | KernelMap
+
+
+def split_rows(feature_map: FeatureMap, n_rows: int) -> Iterator[slice]:
+    """Rows that are mapped at a time, so that PART_VALUES float64 values are enough; one at least."""
+    step = max(1, PART_VALUES // feature_map.row_values)
+    for at in range(0, n_rows, step):
+        yield slice(at, min(at + step, n_rows))
+
+
+@dataclass(frozen=True)
+class Features:
+    """What made rows of features: `map`, of rows scaled like that (None: raw) with these names."""
+
+    map: FeatureMap
+    scaling: Scaling | None = None
+    feature_names: tuple[str, ...] | None = None
+
+    def apply(self, X: Matrix) -> F32:
+        """Features (n, n_features) of rows (n, d) that are scaled as they have to be, as a dataset holds them."""
+        return self.map.apply(X).astype(np.float32)
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what is saved: a description for JSON, and arrays by name."""
+        kind = None if self.scaling is None else self.scaling.kind
+        names = None if self.feature_names is None else list(self.feature_names)
+        about: dict[str, Any] = {"d": self.map.d, "scaling": kind, "feature_names": names}
+        arrays = {} if self.scaling is None else {"offset": self.scaling.offset, "factor": self.scaling.factor}
+        if isinstance(self.map, PolynomialMap):
+            return about | {"map": "polynomial", "largest": self.map.largest}, arrays
+        arrays["matrix"] = self.map.matrix
+        return about | {"map": "kernel", "kernel": asdict(self.map.kernel)}, arrays | pack_rows(self.map.rows, "rows")
+
+    @property
+    def sha256(self) -> str:
+        """What tells these features from others."""
+        about, arrays = self.pack()
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+        for name in sorted(arrays):
+            digest.update(f"{name} {arrays[name].shape}".encode() + np.ascontiguousarray(arrays[name]).tobytes())
+        return digest.hexdigest()
+
+
+def unpack_features(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Features:
+    """Return what `Features.pack` took apart; KeyError, TypeError or ValueError for anything else."""
+    scaling = Scaling(about["scaling"], arrays["offset"], arrays["factor"]) if about["scaling"] else None
+    names = None if about["feature_names"] is None else tuple(about["feature_names"])
+    if about["map"] == "polynomial":
+        return Features(PolynomialMap(about["d"], about["largest"]), scaling, names)
+    kernel, rows, matrix = Kernel(**about["kernel"]), unpack_rows(arrays, "rows", about["d"]), arrays["matrix"]
+    if kernel.name not in KERNELS or matrix.ndim != 2 or len(matrix) != rows.shape[0] or rows.shape[1] != about["d"]:
+        raise ValueError(f"a {kernel.name} kernel of {rows.shape[0]} rows, and a matrix {matrix.shape}")
+    return Features(KernelMap(kernel, rows, matrix), scaling, names)
 
 
 def compute_block(kernel: Kernel, X: Matrix, Z: Matrix) -> F64:

@@ -9,7 +9,9 @@ code calls `scores_of` and `add_rows_of` with what `unpack` makes of a matrix, o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -231,3 +233,20 @@ def to_dense(X: CsrRows) -> F32:
     dense = np.zeros(X.shape, X.data.dtype)
     dense[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
     return dense
+
+
+def pack_rows(X: Matrix, name: str) -> dict[str, Any]:
+    """Return rows as arrays to be saved: dense ones under that name, or data, indices and indptr."""
+    return {"data": X.data, "indices": X.indices, "indptr": X.indptr} if isinstance(X, CsrRows) else {name: X}
+
+
+def unpack_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
+    """Return the rows that were saved; ValueError for indices that would lead compiled code out of its arrays."""
+    if name in arrays:
+        dense: F32 = arrays[name]
+        return dense
+    rows = CsrRows(arrays["data"], arrays["indices"], arrays["indptr"], n_features)
+    ends, inside = rows.indptr, (rows.indices >= 0) & (rows.indices < rows.n_features)
+    if ends[0] or np.any(np.diff(ends) < 0) or not (ends[-1] == len(rows.data) == len(inside) == inside.sum()):
+        raise ValueError("indices of sparse rows outside of their arrays")
+    return rows

@@ -7,12 +7,13 @@ A linear model of scaled features is a linear model of raw ones: w.x_scaled = (w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from streamsvm.errors import InputError
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, keep_features, to_dense
 
 KINDS = ("none", "minmax", "maxabs", "standard")
 
@@ -102,3 +103,48 @@ class FeatureStatistics:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
         negligible = spread <= 1e-12 * np.maximum(np.abs(low), np.abs(high))
         return Scaling(kind, offset, np.where(negligible, 1.0, 1.0 / np.where(negligible, 1.0, spread)))
+
+
+def make_rescaling(
+    n_features: int, scaling: Scaling | None, sparse: bool, d: int, wanted: Scaling | None
+) -> Callable[[Matrix], Matrix]:
+    """Return what makes rows of d features, scaled as wanted, of rows of so many that were scaled like that.
+
+    Sparse rows may have more features or fewer (unseen ones are dropped); dense rows must have d. InputError.
+    """
+    if not sparse and n_features != d:
+        raise InputError(f"rows of {n_features} features; the model was trained on {d}")
+    change = None if same_scaling(scaling, wanted) else _find_change(scaling, wanted, d)
+
+    def prepare(X: Matrix) -> Matrix:
+        rows = keep_features(X, d) if isinstance(X, CsrRows) else X
+        return rows if change is None else _rescale(rows, *change)
+
+    return prepare
+
+
+def same_scaling(left: Scaling | None, right: Scaling | None) -> bool:
+    """Whether rows of both are scaled in the same way (None: raw)."""
+    if left is None or right is None:
+        return left is right
+    same = np.array_equal(left.offset, right.offset) and np.array_equal(left.factor, right.factor)
+    return left.kind == right.kind and same
+
+
+def _find_change(rows: Scaling | None, model: Scaling | None, d: int) -> tuple[F64, F64]:
+    """Return factor and shift (d,) that take rows scaled in one way (None: raw) to another."""
+    factor, shift = np.ones(d), np.zeros(d)
+    if rows is not None:
+        known = min(d, len(rows.factor))
+        factor[:known], shift[:known] = 1.0 / rows.factor[:known], rows.offset[:known]
+    if model is not None:
+        factor, shift = factor * model.factor, (shift - model.offset) * model.factor
+    return factor, shift
+
+
+def _rescale(X: Matrix, factor: F64, shift: F64) -> Matrix:
+    """Return x * factor + shift; dense where zeros do not stay zeros."""
+    if isinstance(X, CsrRows) and not shift.any():
+        return CsrRows((X.data * factor[X.indices]).astype(np.float32), X.indices, X.indptr, X.n_features)
+    dense: F32 = to_dense(X) if isinstance(X, CsrRows) else X
+    return (dense * factor + shift).astype(np.float32)
