@@ -24,7 +24,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solvers.selection": {"numeric"},
     "solvers.active_set": {"numeric", "solvers.selection"},
     "solvers.all_active": {"numeric", "solvers.selection", "solvers.active_set"},
-    "solvers": {"numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active"},
+    "solvers.cuts": {"numeric"},
+    "solvers": {
+        "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active", "solvers.cuts"
+    },
     "data": {"errors", "machine", "numeric"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
     "run": {"errors", "files"},

@@ -14,20 +14,17 @@ the segment are the master's minimiser, and one cut a pass is taken there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals, fine_steps
-from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.solvers.cuts import CutState, add_cuts, count_pass, cut_bytes, find_status, minimise_master, most_cuts
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
 
 CUTS_A_PASS = 4  # at most; see _search_line
-IDLE_STEPS = 40  # a cut that has been inactive for so many steps is dropped
-STUCK_STEPS = 30  # neither bound has moved for so many steps: rounding is the limit
-MASTER_SHARE = 0.05  # the master is solved to this share of the gap that is left or wanted
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,13 @@ class CuttingPlane:
         return int(np.clip((16 << 20) // (8 * (n_features + 1)) - 1, 4, 16)) if self.accelerated else 1
 
     def most_cuts(self, n_features: int) -> int:
-        """Cuts kept at once: 1,000, fewer where they would be more than 128 MiB, at least 64."""
-        return self.max_cuts or int(np.clip((128 << 20) // (8 * (n_features + 1)), 64, 1000))
+        """Cuts kept at once."""
+        return self.max_cuts or most_cuts(n_features + 1)
 
     def driver_bytes(self, n_features: int) -> int:
-        """Memory of the driver: the cuts while they are copied, their products, a few vectors."""
-        cuts = self.most_cuts(n_features)
-        return 8 * (n_features + 1) * (2 * cuts + 3 * self.cut_points(n_features) + 8) + 6 * 8 * cuts**2
+        """Memory of the driver: the cuts, and a few vectors."""
+        width = n_features + 1
+        return cut_bytes(width, self.most_cuts(n_features)) + 8 * width * (3 * self.cut_points(n_features) + 8)
 
     def totals_bytes(self, n_features: int) -> int:
         """Memory of one task's totals."""
@@ -63,23 +60,11 @@ class CuttingPlane:
 
 
 @dataclass
-class State:
-    """All that changes. w vectors are (d+1,), the last entry the bias' weight; cuts are (m, d+1)."""
+class State(CutState):
+    """All that changes. The vectors are (d+1,), the last entry the bias' weight."""
 
-    best_w: F64
-    master_w: F64
-    cuts: F64
-    offsets: F64 = field(default_factory=lambda: np.empty(0))
-    z: F64 = field(default_factory=lambda: np.empty(0))
-    gram: F64 = field(default_factory=lambda: np.empty((0, 0)))
-    idle: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    objective: float = float("inf")
-    lower_bound: float = 0.0
-    slack: float = 0.0
     total_cost: float = 0.0
     step: float = 1.0
-    passes: int = 0
-    stuck: int = 0
 
 
 @dataclass
@@ -121,25 +106,16 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
         cut_steps = _choose_cut_steps(state.step, settings.cut_points(n_features))
         start = partial(start_totals, len(cut_steps), ends.shape[1])
         totals = yield Scan(start, add_to_totals, combine_totals, (ends, class_costs, cut_steps, settings.bias_feature))
-        before = (state.objective, state.lower_bound)
+        before = state
         state, chosen, loss = _search_line(state, ends, cut_steps, totals)
         if state.total_cost == 0.0:
             state = replace(state, total_cost=float(totals.costs[0]))
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
-        state = _solve_master(_with_cuts(state, totals, chosen, settings.most_cuts(n_features)), settings.tol)
-        moved = state.objective < before[0] or state.lower_bound > before[1] * (1 + 1e-12)
-        state = replace(state, passes=state.passes + 1, stuck=0 if moved else state.stuck + 1)
+        cuts, offsets = np.cumsum(totals.gradients, axis=0)[chosen], np.cumsum(totals.costs)[chosen]
+        state = minimise_master(add_cuts(state, cuts, offsets, settings.most_cuts(n_features)), settings.tol)
+        state = count_pass(state, before, 1)
         progress = Progress(state.objective, state.lower_bound, state.passes)
-        yield Step(state, progress, _status(settings, state, progress, violation))
-
-
-def _status(settings: CuttingPlane, state: State, progress: Progress, violation: float) -> str | None:
-    gap = progress.relative_gap
-    if settings.epsilon is not None and violation <= settings.epsilon and state.passes > 1:
-        return "converged"
-    if settings.epsilon is None and gap is not None and gap <= settings.tol:
-        return "converged"
-    return "stalled" if state.stuck >= STUCK_STEPS else None
+        yield Step(state, progress, find_status(state, settings.tol, settings.epsilon, violation))
 
 
 def _choose_cut_steps(last_step: float, k: int) -> F64:
@@ -166,46 +142,3 @@ def _search_line(state: State, ends: F64, cut_steps: F64, totals: SegmentTotals)
     below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 stands for the start of the segment
     chosen = np.unique(np.minimum([below, below + 1, below + 2, len(cut_steps)], len(cut_steps)))
     return state, chosen, float(losses[-1])
-
-
-def _with_cuts(state: State, totals: SegmentTotals, chosen: I64, most_cuts: int) -> State:
-    """Add the chosen cuts (those that differ); drop the longest idle ones where there are too many."""
-    cuts = np.cumsum(totals.gradients, axis=0)[chosen]
-    offsets = np.cumsum(totals.costs)[chosen]
-    differs = np.concatenate(([True], np.any(np.diff(cuts, axis=0) != 0, axis=1)))
-    cuts, offsets = cuts[differs], offsets[differs]
-    keep = state.idle <= IDLE_STEPS
-    if (excess := int(keep.sum()) + len(cuts) - most_cuts) > 0:
-        expendable = np.lexsort((state.z, -state.idle))
-        keep[expendable[keep[expendable]][:excess]] = False
-    m = int(keep.sum())
-    both = np.empty((m + len(cuts), cuts.shape[1]))  # the cuts may be most of the driver's memory: copied once
-    old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
-    both[m:] = cuts
-    gram = np.empty((m + len(cuts), m + len(cuts)))
-    gram[:m, :m] = state.gram[np.ix_(keep, keep)]
-    gram[m:, :m] = cuts @ old.T
-    gram[:m, m:] = gram[m:, :m].T
-    gram[m:, m:] = cuts @ cuts.T
-    none = np.zeros(len(cuts))
-    return replace(
-        state,
-        cuts=both,
-        offsets=np.concatenate((state.offsets[keep], offsets)),
-        z=np.concatenate((state.z[keep], none)),
-        idle=np.concatenate((state.idle[keep], none.astype(np.int64))),
-        gram=gram,
-    )
-
-
-def _solve_master(state: State, tol: float) -> State:
-    wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
-    solution = solve_master(state.gram, state.offsets, state.z, wanted)
-    return replace(
-        state,
-        z=solution.z,
-        master_w=solution.z @ state.cuts,
-        lower_bound=min(max(state.lower_bound, solution.value), state.objective),  # equal but for rounding at most
-        slack=max(0.0, float(np.max(state.offsets - state.gram @ solution.z))),
-        idle=np.where(solution.z > 0, 0, state.idle + 1),
-    )

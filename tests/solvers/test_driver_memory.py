@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 import numpy as np
 
 from streamsvm.files import pack_arrays
-from streamsvm.solvers.cutting_plane import CuttingPlane, State, _solve_master, _with_cuts, start_state, start_totals
+from streamsvm.solvers.cuts import add_cuts, minimise_master
+from streamsvm.solvers.cutting_plane import CuttingPlane, State, start_state, start_totals
 
 D, M = 50_000, 64
 
@@ -30,7 +31,8 @@ def test_a_step_and_a_checkpoint_take_what_is_planned() -> None:
     try:
         before = full_state(random)
         tracemalloc.reset_peak()
-        after = _solve_master(_with_cuts(before, totals, np.arange(4), M), 1e-3)
+        cuts = np.cumsum(totals.gradients, axis=0)[:4]
+        after = minimise_master(add_cuts(before, cuts, np.ones(4), M), 1e-3)
         stepping = tracemalloc.get_traced_memory()[1]
         assert len(after.cuts) == len(before.cuts) == M
         del before
