@@ -1,0 +1,56 @@
+"""What a run of jung_2008.py does not keep: the state at each step, and which rows its equations are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.protocol import answer
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.numeric.constraint_reduction import Flags, find_keys
+from streamsvm.solvers.interior_point import InteriorPoint, State, solve, start_state
+from streamsvm.solvers.protocol import Scan, Step, Take
+
+LIMITS, ALLOWED = 4, -1  # where the pass `assemble` has them, among what it shares and what it has by row
+
+
+def follow_steps(rows: ArrayDataset, settings: InteriorPoint) -> Iterator[tuple[Step, Flags]]:
+    """Solve, and tell of each step which rows are in the Q that the next begins with."""
+    engine, solver = SerialEngine(rows), solve(settings, start_state(rows.n_rows, rows.n_features))
+    assembled: Scan | None = None
+    with threadpool_limits(1):
+        request = next(solver)
+        while True:
+            if isinstance(request, Step):
+                assert assembled is not None
+                yield request, find_chosen(settings, request.state, assembled)
+                if request.status is not None:
+                    return
+                request = solver.send(None)
+                continue
+            assert isinstance(request, Scan | Take)
+            if isinstance(request, Scan):
+                assembled = request  # the last before a step is `assemble`
+            request = solver.send(answer(engine, request))
+
+
+def find_chosen(settings: InteriorPoint, state: State, assembled: Scan) -> Flags:
+    """Return which rows are in Q; RuntimeError if they are not as many as the solver says."""
+    keys = find_keys(settings.reduction.rule, state.point, state.y, state.bias)
+    limits = assembled.shared[LIMITS]
+    chosen: Flags = assembled.by_row[ALLOWED] & (keys <= np.where(state.y > 0, limits[1], limits[0]))
+    if int(chosen.sum()) != state.chosen_rows:
+        raise RuntimeError(f"{chosen.sum()} rows were found to be in Q, and {state.chosen_rows} are")
+    return chosen
+
+
+def tell_support(state: State) -> tuple[Flags, Flags]:
+    """Return which rows are support vectors, and which of them are on the boundary of their class.
+
+    At the end either s or alpha is 0, and either xi or u (Table 2.1): the larger share tells which is not.
+    """
+    support: Flags = state.t > state.s
+    return support, support & (state.r > state.xi)
