@@ -17,44 +17,71 @@ BUFFER_ROWS = 256  # that are added at once: with fewer, reading and writing the
 
 
 class GramSum:
-    """Sum of weight_i x_i x_i', upper triangle: `total` (d, d) after `finish`. Dense rows wait in a buffer."""
+    """Sum of weight_i x_i x_i', upper triangle. Dense rows wait in a buffer, those of sums of sums, too.
+
+    There is no matrix before the buffer is full for the first time: few rows in many groups need one in the end only.
+    """
 
     def __init__(self, n_features: int) -> None:
-        self.total = np.zeros((n_features, n_features), order="F")
-        self._buffer, self._filled = np.empty((0, n_features)), 0
+        self._n_features, self._filled = n_features, 0
+        self._buffer = np.empty((0, n_features))
+        self._total: F64 | None = None
+        self._own = True  # nobody else has the matrix
 
     def add(self, X: Matrix, row: I64, weight: F64) -> None:
         """Add the rows x_{row_e} with weights that are not negative."""
         if isinstance(X, CsrRows):
-            _add_csr_gram(X.data, X.indices, X.indptr, row, weight, self.total.T)
-            return
-        if len(self._buffer) == 0:
-            self._buffer = np.empty((BUFFER_ROWS, X.shape[1]))
-        at, roots = 0, np.sqrt(weight)
+            _add_csr_gram(X.data, X.indices, X.indptr, row, weight, self._own_total().T)
+        else:
+            self._wait(X, row, np.sqrt(weight))
+
+    def __add__(self, other: GramSum) -> GramSum:
+        """Return the sum; the parts stay good for another."""
+        both, totals = GramSum(self._n_features), [part._total for part in (self, other) if part._total is not None]
+        if totals:
+            both._total, both._own = totals[0] if len(totals) == 1 else totals[0] + totals[1], len(totals) == 2
+        for part in (self, other):
+            both._wait(part._buffer, np.arange(part._filled), np.ones(part._filled))
+        return both
+
+    def finish(self) -> F64:
+        """Add what waits; return the total, (d, d)."""
+        self._flush()
+        self._buffer = self._buffer[:0].copy()
+        return self._own_total()
+
+    def _own_total(self) -> F64:
+        if self._total is None:
+            self._total = np.zeros((self._n_features, self._n_features), order="F")
+        elif not self._own:
+            self._total = self._total.copy(order="F")
+        self._own = True
+        return self._total
+
+    def _wait(self, X: F32 | F64, row: I64, root: F64) -> None:
+        if len(self._buffer) == 0 and len(row):
+            self._buffer = np.empty((BUFFER_ROWS, self._n_features))
+        at = 0
         while at < len(row):
             n = min(len(row) - at, BUFFER_ROWS - self._filled)
             part = slice(at, at + n)
-            np.multiply(X[row[part]], roots[part, None], out=self._buffer[self._filled : self._filled + n])
+            _scale_rows(X, row[part], root[part], self._buffer[self._filled : self._filled + n])
             self._filled, at = self._filled + n, at + n
             if self._filled == BUFFER_ROWS:
                 self._flush()
 
-    def __add__(self, other: GramSum) -> GramSum:
-        """Return the sum; the parts stay good for another."""
-        both = GramSum(len(self.total))
-        np.add(self.finish(), other.finish(), out=both.total)
-        return both
-
-    def finish(self) -> F64:
-        """Add what waits; return the total."""
-        self._flush()
-        self._buffer = self._buffer[:0].copy()
-        return self.total
-
     def _flush(self) -> None:
         if self._filled:
-            dsyrk(1.0, self._buffer[: self._filled].T, beta=1.0, c=self.total, overwrite_c=1)
+            dsyrk(1.0, self._buffer[: self._filled].T, beta=1.0, c=self._own_total(), overwrite_c=1)
         self._filled = 0
+
+
+@njit(cache=True, nogil=True)
+def _scale_rows(X: F32 | F64, row: I64, root: F64, scaled: F64) -> None:
+    for e in range(row.size):
+        x, to, factor = X[row[e]], scaled[e], root[e]
+        for j in range(x.size):
+            to[j] = factor * x[j]
 
 
 @njit(cache=True, nogil=True)

@@ -9,21 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numba import njit
 
-from streamsvm.numeric.constraint_reduction import Flags, find_keys
+from streamsvm.numeric.constraint_reduction import Flags
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.interior_point import (
     Point,
     Targets,
     aim_at_zero,
+    compiled,
     find_direction,
     find_omega,
-    find_right_side,
     find_second_order,
     move,
 )
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, Rows, add_rows, compute_scores
+from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, add_rows, compute_scores, unpack
 
 N_SUMS = 6
 TINY = 1e-300  # a variable that would leave the interior: the step will be refused, and sums must not warn before
@@ -39,14 +40,13 @@ def gather(tiles: list[Tile], column: int) -> Any:
 
 @dataclass
 class AssembledSums:
-    """Of `assemble`, at the new point. gram, chosen_sum, chosen_weight, chosen_rows: X'WX, X'We, e'We, e'e over Q.
+    """Of `assemble`, at the new point. gram, chosen_weight, chosen_rows: X'WX, e'We, e'e over Q.
 
-    sums (6, d): X'We, X'YW r_Omega of the predictor, X'YW (1/r - 1/t), X'Y alpha, and sum min(alpha_i, C_i) x_i of the
-    classes +1 and -1. largest: of |X|. tiles: first row, X dw, and, if asked for, codes of the labels and weights.
+    sums (6, d): X'We, X'YW r_Omega of the predictor, X'YW (1/r - 1/t), sum alpha_i x_i of the classes +1 and -1, and
+    X'We over Q. largest: of |X|. tiles: first row, X dw, and, if asked for, codes of the labels and weights.
     """
 
     gram: GramSum
-    chosen_sum: F64
     sums: F64
     chosen_weight: float = 0.0
     chosen_rows: int = 0
@@ -56,15 +56,14 @@ class AssembledSums:
 
 def start_assembled(n_features: int) -> AssembledSums:
     """Return the totals of no rows."""
-    return AssembledSums(GramSum(n_features), np.zeros(n_features), np.zeros((N_SUMS, n_features)))
+    return AssembledSums(GramSum(n_features), np.zeros((N_SUMS, n_features)))
 
 
 def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSums:
     """Return the sum."""
     return AssembledSums(
-        left.gram + right.gram, left.chosen_sum + right.chosen_sum, left.sums + right.sums,
-        left.chosen_weight + right.chosen_weight, left.chosen_rows + right.chosen_rows,
-        max(left.largest, right.largest), left.tiles + right.tiles,
+        left.gram + right.gram, left.sums + right.sums, left.chosen_weight + right.chosen_weight,
+        left.chosen_rows + right.chosen_rows, max(left.largest, right.largest), left.tiles + right.tiles,
     )  # fmt: skip
 
 
@@ -75,33 +74,20 @@ def add_assembled(
     """Add a tile, at the point that is `step` along the direction of dw. biases: b before the step, and its change."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     df = compute_scores(rows.X, dw[None, :])[:, 0]
-    before = Point(f, s, t, xi, r)
-    direction = find_direction(before, y, costs, biases[0], Targets(sv, xu), df, biases[1])
-    moved = move(before, direction, step)
-    point, bias = Point(moved.f, *(np.maximum(value, TINY) for value in moved[1:])), biases[0] + step * biases[1]
-    weight = costs / find_omega(point)
-    keys = find_keys(rule, point, y, bias)
-    chosen = np.flatnonzero(allowed & (keys <= np.where(y > 0, limits[1], limits[0])) & (weight > 0))
-    totals.gram.add(rows.X, chosen, weight[chosen])
-    add_rows(totals.chosen_sum[None, :], rows.X, chosen, np.zeros(len(chosen), np.int64), weight[chosen])
-    totals.chosen_weight += float(np.sum(weight[chosen]))
+    coefs = _weigh(f, s, t, xi, r, sv, xu, allowed, y, costs, df, biases, step, limits, rule == "omega")
+    chosen = np.flatnonzero(coefs[-1])
+    totals.gram.add(rows.X, chosen, coefs[-1, chosen])
+    totals.chosen_weight += float(np.sum(coefs[-1]))
     totals.chosen_rows += len(chosen)
-    right_side = find_right_side(point, y, bias, aim_at_zero(point))
-    bounded = costs * np.minimum(point.t, 1.0)
-    coefs = (
-        weight, y * weight * right_side, y * weight * (1.0 / point.r - 1.0 / point.t), y * costs * point.t,
-        np.where(y > 0, bounded, 0.0), np.where(y < 0, bounded, 0.0),
-    )  # fmt: skip
-    for k, coef in enumerate(coefs):
-        _add_sum(totals.sums[k : k + 1], rows.X, coef)
+    _add_products(*unpack(rows.X), coefs, totals.sums)
     sample_weight = None if rows.sample_weight is None or not first else rows.sample_weight.copy()
     totals.tiles.append((rows.start, df, rows.y.copy() if first and rows.y is not None else None, sample_weight))
     if first:
         totals.largest = max(totals.largest, _find_largest(rows.X))
 
 
-def find_lower_bound(sums: F64, y: F64, alpha: F64) -> float:
-    """D at a feasible multiple of alpha (n,), 0 <= alpha <= C, of which sums 4 and 5 (see AssembledSums) are made.
+def find_lower_bound(sums: F64, y: F64, alpha: F64, most: float) -> float:
+    """D at a feasible multiple of alpha (n,), 0 <= alpha <= most C, of which sums 3 and 4 (see AssembledSums) are made.
 
     The heavier class's multipliers are made smaller in proportion, for y'alpha = 0; then D is maximised over c alpha.
     """
@@ -109,15 +95,57 @@ def find_lower_bound(sums: F64, y: F64, alpha: F64) -> float:
     lighter = min(up, down)
     if lighter <= 0:
         return 0.0
-    v = lighter / up * sums[4] - lighter / down * sums[5]
+    v = lighter / up * sums[3] - lighter / down * sums[4]
     square, total = float(v @ v), 2 * lighter
-    multiple = min(1.0, total / square) if square > 0 else 1.0
+    multiple = min(1.0 / most, total / square) if square > 0 else 1.0 / most
     return multiple * total - multiple**2 * square / 2
 
 
-def _add_sum(total: F64, X: Matrix, coef: F64) -> None:
-    row = np.flatnonzero(coef)
-    add_rows(total, X, row, np.zeros(len(row), np.int64), coef[row])
+@compiled
+def _weigh(
+    f: F64, s: F64, t: F64, xi: F64, r: F64, sv: F64, xu: F64, allowed: Flags, y: F64, costs: F64, df: F64,
+    biases: F64, step: float, limits: F64, by_omega: bool,
+) -> F64:  # fmt: skip
+    """Return what the rows are multiplied by in `AssembledSums.sums`, (6, n)."""
+    before = Point(f, s, t, xi, r)
+    point = move(before, find_direction(before, y, costs, biases[0], Targets(sv, xu), df, biases[1]), step)
+    coefs, bias = np.zeros((N_SUMS, y.size)), biases[0] + step * biases[1]
+    for i in range(y.size):
+        s_i, t_i, xi_i, r_i = max(point.s[i], TINY), max(point.t[i], TINY), max(point.xi[i], TINY), max(point.r[i], TINY)
+        omega, distance = s_i / t_i + xi_i / r_i, y[i] * (point.f[i] + bias) + xi_i - 1.0
+        weight = costs[i] / omega
+        coefs[0, i] = weight
+        coefs[1, i] = y[i] * weight * (distance - xi_i * (1.0 - t_i) / r_i)  # r_Omega with r_sv = s t, r_xu = xi r
+        coefs[2, i] = y[i] * weight * (1.0 / r_i - 1.0 / t_i)
+        coefs[3 if y[i] > 0 else 4, i] = costs[i] * t_i
+        key = omega if by_omega else distance
+        if allowed[i] and key <= limits[1 if y[i] > 0 else 0]:
+            coefs[5, i] = weight
+    return coefs
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def _add_products(dense: F32, data: F32, indices: I32, indptr: I64, coefs: F64, totals: F64) -> None:
+    """totals (6, d) += coefs (6, n) X, the first four as `unpack` gives X. Dense: two rows and three sums at a time."""
+    if indptr.size:
+        for i in range(indptr.size - 1):
+            for e in range(indptr[i], indptr[i + 1]):
+                for k in range(N_SUMS):
+                    totals[k, indices[e]] += coefs[k, i] * data[e]
+        return
+    last = dense.shape[0] - 1
+    for i in range(0, last + 1, 2):
+        x0, x1 = dense[i], dense[min(i + 1, last)]
+        for k in range(0, N_SUMS, 3):
+            a0, b0, c0 = coefs[k, i], coefs[k + 1, i], coefs[k + 2, i]
+            a1, b1, c1 = 0.0, 0.0, 0.0
+            if i < last:
+                a1, b1, c1 = coefs[k, i + 1], coefs[k + 1, i + 1], coefs[k + 2, i + 1]
+            a, b, c = totals[k], totals[k + 1], totals[k + 2]
+            for j in range(x0.size):
+                a[j] += a0 * x0[j] + a1 * x1[j]
+                b[j] += b0 * x0[j] + b1 * x1[j]
+                c[j] += c0 * x0[j] + c1 * x1[j]
 
 
 def _find_largest(X: Matrix) -> float:
@@ -127,7 +155,7 @@ def _find_largest(X: Matrix) -> float:
 
 @dataclass
 class PredictedSums:
-    """Of `predict`. second_order (1, d): X'YW (ds dt / t - dxi dr / r). tiles: first row, X dw of both, (n, 2)."""
+    """Of `predict`. second_order (1, d): X'YW (ds dt / t - dxi dr / r), cut off at 3 mu. tiles: first row, X dw of both, (n, 2)."""
 
     second_order: F64
     tiles: list[Tile] = field(default_factory=list)
@@ -144,12 +172,23 @@ def combine_predicted(left: PredictedSums, right: PredictedSums) -> PredictedSum
 
 
 def add_predicted(
-    totals: PredictedSums, rows: Rows, class_costs: F64, dws: F64, biases: F64, f: F64, s: F64, t: F64, xi: F64, r: F64
-) -> None:
+    totals: PredictedSums, rows: Rows, class_costs: F64, dws: F64, biases: F64, mu: float, f: F64, s: F64, t: F64,
+    xi: F64, r: F64,
+) -> None:  # fmt: skip
     """Add a tile. dws (2, d): the predictor's, and that of centering; biases: b, and its change by the predictor."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     df = compute_scores(rows.X, dws)
-    point = Point(f, s, t, xi, r)
-    predicted = find_direction(point, y, costs, biases[0], aim_at_zero(point), df[:, 0], biases[1])
-    _add_sum(totals.second_order, rows.X, y * costs / find_omega(point) * find_second_order(point, predicted))
+    coefs = _weigh_second_order(f, s, t, xi, r, y, costs, df[:, 0].copy(), biases, mu)
+    row = np.arange(rows.n_rows)
+    add_rows(totals.second_order, rows.X, row, np.zeros_like(row), coefs)
     totals.tiles.append((rows.start, df, None, None))
+
+
+@compiled
+def _weigh_second_order(
+    f: F64, s: F64, t: F64, xi: F64, r: F64, y: F64, costs: F64, df: F64, biases: F64, mu: float
+) -> F64:
+    point = Point(f, s, t, xi, r)
+    predicted = find_direction(point, y, costs, biases[0], aim_at_zero(point), df, biases[1])
+    coefs: F64 = y * costs / find_omega(point) * find_second_order(point, predicted, mu)
+    return coefs

@@ -10,8 +10,8 @@ over all rows but for M, which is made of the rows in Q and positive definite wh
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpotrf
+from scipy.linalg.blas import dsyr
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from streamsvm.numeric.interior_point import Point, Targets, aim_at_zero, find_omega, find_right_side
 from streamsvm.numeric.rows import F64
@@ -34,24 +34,33 @@ class NormalEquations:
         self.point, self.y, self.bias, self.ybar, self.r_w = point, y, bias, ybar, r_w
         self.weight, self.r_b = costs / find_omega(point), float(y @ (costs * point.t))
         self.total = float(np.sum(self.weight))
-        M = gram - np.outer(chosen_sum, chosen_sum) / chosen_weight
+        M = dsyr(-1.0 / chosen_weight, chosen_sum, a=np.array(gram, order="F"), overwrite_a=1)
         M[np.diag_indices_from(M)] += 1.0
         self.U, self.jitter = factor(M)
 
     def solve(self, h: F64, targets: Targets) -> Solution:
         """Return dw and db; h: X'Y W r_Omega, where r_Omega is that of the targets."""
-        return self._solve(self.r_w + h, self.r_b, find_right_side(self.point, self.y, self.bias, targets))
+        found: Solution = self._solve([self._reduce(self.r_w + h, self.r_b, self._side(targets))])[0]
+        return found
 
     def predict(self, h: F64, center: F64) -> tuple[Solution, Solution]:
         """Return the predictor's solution, and what sigma mu = 1 adds to it; center: X'Y W (1/r - 1/t)."""
-        predictor = self.solve(h, aim_at_zero(self.point))
-        return predictor, self._solve(center, 0.0, 1.0 / self.point.r - 1.0 / self.point.t)
+        zero = self._reduce(self.r_w + h, self.r_b, self._side(aim_at_zero(self.point)))
+        predictor, centering = self._solve([zero, self._reduce(center, 0.0, 1.0 / self.point.r - 1.0 / self.point.t)])
+        return predictor, centering
 
-    def _solve(self, r_w: F64, r_b: float, right_side: F64) -> Solution:
+    def _side(self, targets: Targets) -> F64:
+        return find_right_side(self.point, self.y, self.bias, targets)
+
+    def _reduce(self, r_w: F64, r_b: float, right_side: F64) -> tuple[F64, float]:
+        """Return the right-hand side of the equations for dw, and rbar_a."""
         r_b -= float(self.y @ (self.weight * right_side))
-        half = solve_triangular(self.U, -r_w - r_b / self.total * self.ybar, trans=1, check_finite=False)
-        dw = solve_triangular(self.U, half, check_finite=False)
-        return dw, -(float(self.ybar @ dw) - r_b) / self.total
+        return -r_w - r_b / self.total * self.ybar, r_b
+
+    def _solve(self, sides: list[tuple[F64, float]]) -> list[Solution]:
+        found = dpotrs(self.U, np.stack([side for side, _ in sides], axis=1))[0]
+        return [(dw, -(float(self.ybar @ dw) - r_b) / self.total)
+                for dw, (_, r_b) in zip(np.ascontiguousarray(found.T), sides, strict=True)]  # fmt: skip
 
 
 def factor(matrix: F64) -> tuple[F64, float]:
@@ -62,7 +71,9 @@ def factor(matrix: F64) -> tuple[F64, float]:
     """
     mean, jitter, info = float(np.mean(np.diag(matrix))), 0.0, 1
     while np.isfinite(mean) and jitter <= MOST_JITTER * mean:
-        U, info = dpotrf(matrix + jitter * np.eye(len(matrix)), lower=0, clean=1)
+        shifted = np.array(matrix, order="F")
+        shifted[np.diag_indices_from(shifted)] += jitter
+        U, info = dpotrf(shifted, lower=0, clean=1, overwrite_a=1)
         if info == 0 and np.isfinite(U[-1, -1]):
             return U, jitter
         jitter = max(100.0 * jitter, 1e-14 * mean)

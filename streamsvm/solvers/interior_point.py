@@ -96,7 +96,6 @@ class State:
     best_w: F64
     gram: F64
     sums: F64
-    chosen_sum: F64
     y: F64 = field(default_factory=lambda: np.empty(0))
     costs: F64 = field(default_factory=lambda: np.empty(0))
     bias: float = 0.0
@@ -137,7 +136,7 @@ class Plan:
 def start_state(n_rows: int, n_features: int) -> State:
     """Return w = 0, s = xi = 2 as in the paper, and t = r = 1: multipliers within their bounds."""
     two, one, none = np.full(n_rows, 2.0), np.ones(n_rows), np.zeros(n_features)
-    return State(np.zeros(n_rows), two, one, two, one, none, none, np.zeros((0, 0)), np.zeros((0, 0)), none)
+    return State(np.zeros(n_rows), two, one, two, one, none, none, np.zeros((0, 0)), np.zeros((0, 0)))
 
 
 def solve(settings: InteriorPoint, state: State) -> Solver:
@@ -155,7 +154,8 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
             yield Step(state, state.progress, "stalled", {"cholesky_failed": 1.0})
             return
         predictor, center = equations.predict(state.sums[1], state.sums[2])
-        shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]))
+        mu = measure_complementarity(state.point, state.costs)
+        shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu)
         scan = Scan(partial(start_predicted, len(state.w)), add_predicted, combine_predicted, shared, state.point)
         plan, guess = _correct(state, equations, predictor, center, (yield scan))
         critical = _find_critical(state, plan, guess)
@@ -172,8 +172,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
 
 def _make_equations(state: State) -> NormalEquations:
     return NormalEquations(
-        state.gram, state.chosen_sum, state.chosen_weight, state.sums[0], state.w - state.sums[3],
-        state.point, state.y, state.costs, state.bias,
+        state.gram, state.sums[5], state.chosen_weight, state.sums[0], _miss_w(state), state.point, state.y, state.costs, state.bias,
     )  # fmt: skip
 
 
@@ -193,9 +192,14 @@ def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> St
     return Step(state, progress, status, figures)
 
 
+def _miss_w(state: State) -> F64:
+    """Return r_w."""
+    return state.w - (state.sums[3] - state.sums[4])
+
+
 def _measure_residual(state: State) -> float:
     rows = measure_residual(state.point, state.y, state.costs, state.bias)
-    return max(rows, float(np.max(np.abs(state.w - state.sums[3]), initial=0.0)))
+    return max(rows, float(np.max(np.abs(_miss_w(state)), initial=0.0)))
 
 
 def _stay(state: State, limits: F64) -> Plan:
@@ -219,13 +223,13 @@ def _correct(
     state: State, equations: NormalEquations, predictor: Solution, center: Solution, sums: PredictedSums
 ) -> tuple[Plan, F64]:
     """Return the corrector's step, its length not known yet, and a guess of X dw."""
-    products, point = gather(sums.tiles, 1), state.point
+    products, point = np.asfortranarray(gather(sums.tiles, 1)), state.point
     zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
     predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
     length = min(1.0, float(np.min(find_ratios(point, predicted))))
     mu = measure_complementarity(point, state.costs)
     sigma_mu = mu * (measure_complementarity(move(point, predicted, length), state.costs) / mu) ** 3
-    targets = aim_at_center(point, predicted, sigma_mu)
+    targets = aim_at_center(point, predicted, mu, sigma_mu)
     h = state.sums[1] + sums.second_order[0] + sigma_mu * state.sums[2]
     dw, bias_change = equations.solve(h, targets)
     known, basis = np.array([1.0, sigma_mu, 0.0]), np.stack((predictor[0], center[0], state.w), axis=1)
@@ -286,12 +290,12 @@ def _settle(state: State, sums: AssembledSums) -> State:
     best_bias = find_best_bias(state.y, state.costs, state.f)
     losses = np.maximum(0.0, 1.0 - state.y * (state.f + best_bias))
     objective = float(state.w @ state.w) / 2 + float(state.costs @ losses)
-    lower_bound = find_lower_bound(sums.sums, state.y, state.costs * np.minimum(state.t, 1.0))
+    lower_bound = find_lower_bound(sums.sums, state.y, state.costs * state.t, max(1.0, float(np.max(state.t))))
     better = objective < state.objective
     rises = better or lower_bound > state.lower_bound * (1 + 1e-12)
     lowest = objective if better else state.objective
     return replace(
-        state, gram=sums.gram.finish(), sums=sums.sums, chosen_sum=sums.chosen_sum, chosen_weight=sums.chosen_weight,
+        state, gram=sums.gram.finish(), sums=sums.sums, chosen_weight=sums.chosen_weight,
         chosen_rows=sums.chosen_rows, best_w=state.w if better else state.best_w,
         best_bias=best_bias if better else state.best_bias, objective=lowest,
         lower_bound=min(max(state.lower_bound, lower_bound), lowest), passes=state.passes + 1, steps=state.steps + 1,

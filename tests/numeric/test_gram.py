@@ -48,17 +48,24 @@ def test_rows_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
             sums.add(X, part, np.ones(len(part)))
         expected = np.triu(X.astype(float).T @ X)
         np.testing.assert_allclose(sums.finish(), expected, rtol=1e-12)
-        np.testing.assert_array_equal(sums.finish(), sums.total)
+        np.testing.assert_array_equal(sums.finish(), sums.finish())
 
 
-def test_sums_of_sums() -> None:
-    """As often as a scheduler likes."""
+@pytest.mark.parametrize("size", [1, 3, 4, 256])
+def test_sums_of_sums(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """As often as a scheduler likes, whether both have a matrix already, or one, or neither; and the parts stay."""
+    monkeypatch.setattr(gram, "BUFFER_ROWS", size)
     X = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
-    left, right = GramSum(4), GramSum(4)
-    left.add(X, np.arange(5), np.ones(5))
-    right.add(X, np.arange(5, 9), np.ones(4))
-    for _ in range(2):
-        np.testing.assert_allclose((left + right).finish(), np.triu(X.astype(float).T @ X), rtol=1e-12, atol=1e-12)
+    expected = np.triu(X.astype(float).T @ X)
+    parts = [GramSum(4), GramSum(4), GramSum(4)]
+    parts[0].add(X, np.arange(6), np.ones(6))
+    parts[1].add(X, np.arange(6, 9), np.ones(3))
+    for left, right in ((0, 1), (1, 0), (0, 1)):
+        total = (parts[left] + parts[right] + parts[2]).finish()
+        np.testing.assert_allclose(total, expected, rtol=1e-12, atol=1e-12)
+        total[:] = np.nan
+    np.testing.assert_allclose(parts[1].finish(), np.triu(X[6:].astype(float).T @ X[6:]), rtol=1e-12, atol=1e-12)
+    assert not parts[2].finish().any()
 
 
 def test_factor() -> None:

@@ -76,7 +76,7 @@ def test_predictor_and_corrector_are_newton_steps(seed: int) -> None:
     zero = aim_at_zero(example.point)
     dw, db, predicted = example.step(zero)
     check_newton(example, zero, dw, db, predicted)
-    targets = aim_at_center(example.point, predicted, 0.07)
+    targets = aim_at_center(example.point, predicted, 1e9, 0.07)
     p, d = example.point, predicted
     np.testing.assert_allclose(targets.sv, p.s * p.t + d.s * d.t - 0.07)  # (3.9)
     np.testing.assert_allclose(targets.xu, p.xi * p.r + d.xi * d.r - 0.07)  # (3.10)
@@ -88,9 +88,9 @@ def test_sigma_enters_the_right_side_linearly() -> None:
     example = Example()
     p, zero = example.point, aim_at_zero(example.point)
     _, _, predicted = example.step(zero)
-    corrected = find_right_side(p, example.y, example.bias, aim_at_center(p, predicted, 0.4))
+    corrected = find_right_side(p, example.y, example.bias, aim_at_center(p, predicted, 0.1, 0.4))
     parts = (
-        find_right_side(p, example.y, example.bias, zero) + find_second_order(p, predicted) + 0.4 * (1 / p.r - 1 / p.t)
+        find_right_side(p, example.y, example.bias, zero) + find_second_order(p, predicted, 0.1) + 0.4 * (1 / p.r - 1 / p.t)
     )
     np.testing.assert_allclose(corrected, parts, rtol=1e-12, atol=1e-12)
 
