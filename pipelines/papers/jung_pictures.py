@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jung_results import UNREDUCED, Results, Trained, Variant, find_exponent
+from jung_results import UNREDUCED, Results, Run, Trained, Variant, find_exponent
 from jung_toy import Toy
 from jung_toy_picture import draw_toy
 
@@ -68,28 +68,35 @@ def draw_sweeps(plt: Any, results: Results) -> Any:
         2, len(results.runs), figsize=(3.6 * len(results.runs), 6.4), sharex=True, squeeze=False, layout="constrained"
     )
     for (top, bottom), (name, runs) in zip(panels.T, results.runs.items(), strict=True):
-        for rules in dict.fromkeys(variant[:2] for variant in runs if variant != UNREDUCED):
-            shares = sorted(variant[2] for variant in runs if variant[:2] == rules)
-            wide = rules == ("adaptive-balanced", "omega")
-            marker, line = ("s", "--") if rules[1] == "distance" else ("o", "-")
-            style = {"linewidth": 3.5 if wide else 1.3, "color": COLOURS[rules], "ms": 4, "label": ", ".join(rules),
-                     "marker": marker, "linestyle": line}  # fmt: skip
-            top.plot([100 * share for share in shares], [runs[*rules, share].seconds for share in shares], **style)
-            bottom.plot([100 * share for share in shares], [runs[*rules, share].steps for share in shares], **style)
-        top.axhline(runs[UNREDUCED].seconds, color="0.3", linestyle=":", label="unreduced")
-        bottom.axhline(runs[UNREDUCED].steps, color="0.3", linestyle=":")
-        for axes in (top, bottom):
-            start_at_zero(axes)
-            axes.set_xscale("log")
-            label_places(axes, [100 * share for share in shares], [f"{100 * share:g}" for share in shares])
+        draw_sweep(top, runs, "seconds")
+        draw_sweep(bottom, runs, "steps")
         top.set_title(name)
         bottom.set_xlabel("q_U, % of the rows")
     panels[0, 0].set_ylabel("CPU seconds")
     panels[1, 0].set_ylabel("iterations")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=8, ncols=4, loc="outside lower center")
-    figure.suptitle("Figures 5.2 to 5.4: balanced or not, adaptive or fixed, omega or distance, against q_U")
+    figure.suptitle(
+        "Figures 5.2 to 5.4: balanced or not, adaptive or fixed, omega or distance, against q_U (x: no convergence)"
+    )
     return figure
+
+
+def draw_sweep(axes: Any, runs: dict[Variant, Run], measure: str) -> None:
+    """One panel: a line for each variant."""
+    for rules in dict.fromkeys(variant[:2] for variant in runs if variant != UNREDUCED):
+        shares = sorted(variant[2] for variant in runs if variant[:2] == rules)
+        points = [(100 * share, getattr(runs[*rules, share], measure)) for share in shares]
+        width = 3.5 if rules == ("adaptive-balanced", "omega") else 1.3
+        marker, style = ("s", "--") if rules[1] == "distance" else ("o", "-")
+        axes.plot(*zip(*points, strict=True), marker=marker, linestyle=style, linewidth=width, ms=4,
+                  color=COLOURS[rules], label=", ".join(rules))  # fmt: skip
+        lost = [point for point, share in zip(points, shares, strict=True) if not runs[*rules, share].converged]
+        axes.plot([x for x, _ in lost], [y for _, y in lost], "kx", ms=9)
+    axes.axhline(getattr(runs[UNREDUCED], measure), color="0.3", linestyle=":", label="unreduced")
+    start_at_zero(axes)
+    axes.set_xscale("log")
+    label_places(axes, [100 * share for share in shares], [f"{100 * share:g}" for share in shares])
 
 
 def draw_iterations(plt: Any, results: Results) -> Any:
