@@ -143,6 +143,20 @@ def test_without_data_it_says_where_they_are(
     assert (ran.returncode, ran.stdout, ran.stderr[:21]) == (2, "", "jung_2008.py: no data")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("mushrooms", b"1 no:1\n"), ("a1a", b"1 200:1\n"), ("a4a.t.xz", b"not packed")]
+)
+def test_files_that_cannot_be_read(
+    name: str, content: bytes, run: Callable[..., int], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / name).write_bytes(content)
+    assert run("--data", data) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("jung_2008.py: ")
+    assert name.removesuffix("s") in told.err
+
+
 @pytest.mark.parametrize("name", ["adaptive-balanced", "none"])
 def test_rows_that_are_told_of_are_those_of_the_equations(name: str, load: Any) -> None:
     """X_Q' W X_Q written out is what the solver has; the support vectors are LIBSVM's."""

@@ -25,6 +25,7 @@ from streamsvm.numeric.rows import F32, F64
 
 Rows = tuple[F64, F64]
 LABELS = np.array([-1, 1])
+UNREADABLE = (ValueError, EOFError, lzma.LZMAError)
 ADULT, ADULT_FEATURES = ("a1a", "a2a", "a3a", "a4a", "a5a", "a6a", "a7a", "a8a", "a9a"), 123
 
 
@@ -75,7 +76,10 @@ def read_adult(name: str, data: Path, most_test_rows: int | None) -> Adult | Non
 
 def _read_adult(file: Path, most_rows: int | None) -> tuple[csr_array, npt.NDArray[np.int32]]:
     """Codes of the labels are 0 and 1."""
-    X, y = _read_text(file, ADULT_FEATURES)
+    try:
+        X, y = _read_text(file, ADULT_FEATURES)
+    except UNREADABLE as error:
+        raise InputError(f"{file}: {error}") from error
     X, y = X[:most_rows], y[:most_rows]
     narrow = X.data.astype(np.float32), X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return csr_array(narrow, X.shape), (y > 0).astype(np.int32)
@@ -94,7 +98,10 @@ def read_problem(problem: Problem, data: Path, most_rows: int | None) -> ArrayDa
     found = [file for file in files if file is not None]
     if len(found) < len(files):
         return None
-    X, y = problem.read(found)
+    try:
+        X, y = problem.read(found)
+    except UNREADABLE as error:
+        raise InputError(f"{problem.name}: {error}") from error
     if most_rows is not None:
         kept = np.random.default_rng(0).permutation(len(y))[:most_rows]
         X, y = X[kept], y[kept]

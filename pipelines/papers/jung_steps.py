@@ -8,7 +8,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.protocol import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.constraint_reduction import Flags, find_keys
 from streamsvm.solvers.interior_point import InteriorPoint, State, solve, start_state
@@ -30,11 +29,12 @@ def follow_steps(rows: ArrayDataset, settings: InteriorPoint) -> Iterator[tuple[
                 if request.status is not None:
                     return
                 request = solver.send(None)
-                continue
-            assert isinstance(request, Scan | Take)
-            if isinstance(request, Scan):
+            elif isinstance(request, Scan):
                 assembled = request  # the last before a step is `assemble`
-            request = solver.send(answer(engine, request))
+                request = solver.send(engine.scan(request))
+            else:
+                assert isinstance(request, Take)
+                request = solver.send(engine.take(request))
 
 
 def find_chosen(settings: InteriorPoint, state: State, assembled: Scan) -> Flags:
