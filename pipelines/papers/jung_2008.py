@@ -109,7 +109,8 @@ def run_all(data: Path | None, small: bool) -> tuple[Results, Toy]:
 
 def compare_variants(found: Found, results: Results) -> None:
     """Figure 5.1."""
-    solve(found[0][1], UNREDUCED)  # compiles
+    for variant in (UNREDUCED, ("adaptive-balanced", "omega", 1.0)):
+        solve(found[0][1], variant)  # compiles
     rules = RULES[:1] if results.small else RULES
     variants = [(name, rule, FIXED_SHARE if name == "fixed" else 1.0) for name in REDUCTIONS for rule in rules]
     variants += [("adaptive-balanced", "distance", 1.0)] if results.small else []
