@@ -12,11 +12,11 @@ from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import CsrRows
 
 SLACK_BYTES = 48 << 20  # garbage between collections, what libraries set aside
-CHUNK_COPIES = 5  # of a chunk of features: filled, encoded, checked
-PART_COPIES = 4  # of rows that are mapped: their kernel values, features, squares, float32
+CHUNK_COPIES = 4  # of a chunk of features: filled, encoded, checked
+PART_COPIES = 3  # of rows that are mapped: their kernel values, features, squares, float32
 ROW_COPIES = 8  # of the map's rows: taken from several chunks, put in order, float64, and the map before
-MATRICES = 9  # m x m: K, jitter, factor, inverse, T, that of the map before; or those of an eigendecomposition
-ROW_VECTORS = 10  # of 8 bytes a row of the source: residuals, and a draw in proportion to them
+MATRICES = 7  # m x m: K, jitter, factor, inverse, T, that of the map before; or those of an eigendecomposition
+ROW_VECTORS = 8  # of 8 bytes a row of the source: residuals, and a draw in proportion to them
 
 
 def project_bytes(source: RowSource, name: str, kernel_name: str, n_rows: int, chunk_bytes: int | None) -> int:

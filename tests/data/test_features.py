@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from streamsvm.data import features
 from streamsvm.data.features import make_kernel_map, make_polynomial_map, measure_trace_error, write_features
 from streamsvm.errors import InputError
-from streamsvm.numeric.feature_maps import PolynomialMap, choose_pivots
+from streamsvm.numeric import feature_maps
+from streamsvm.numeric.feature_maps import Features, PolynomialMap, choose_pivots
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
 from tests.conftest import make_problem
@@ -87,6 +90,50 @@ def test_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "_find_residuals", lambda *given: passes.append(1) or find(*given))
     make_kernel_map(make_problem(4, n=400, d=6).in_memory(), KINDS["rbf"], "cholesky", 100)
     assert len(passes) == features.BLOCKS
+
+
+@pytest.mark.parametrize("name", ["eigen", "polynomial"])
+def test_few_rows_are_mapped_at_a_time(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of rows becomes many times as large: what is held stays within PART_VALUES, and every row is mapped."""
+    source, held = make_problem(8, n=3000, d=8).store(tmp_path / "rows"), []
+    found = make_polynomial_map(source) if name == "polynomial" else make_kernel_map(source, KINDS["rbf"], name, 20)
+    apply = type(found).apply
+
+    def watch(self: Any, X: Any) -> F64:
+        held.append(len(X))
+        return apply(self, X)
+
+    monkeypatch.setattr(feature_maps, "PART_VALUES", 5000)
+    monkeypatch.setattr(type(found), "apply", watch)
+    write_features(source, found, tmp_path / "features")
+    values = 45 + 3 * 8 if name == "polynomial" else 8 + 80 + 20
+    assert max(held) == 5000 // values
+    assert sum(held) == 3000
+
+
+@pytest.mark.parametrize("density", [1.0, 0.3])
+@pytest.mark.parametrize("name", ["nystrom", "polynomial"])
+def test_the_map_lies_beside_its_rows(name: str, density: float, tmp_path: Path) -> None:
+    """To the bit, with scaling and names; the smallest change is another map."""
+    problem = make_problem(9, density=density)
+    source = problem.store(tmp_path / "rows", scale="maxabs")
+    found = make_polynomial_map(source) if name == "polynomial" else make_kernel_map(source, KINDS["rbf"], name, 9)
+    dataset = write_features(source, found, tmp_path / "features")
+    expected, read = Features(found, source.scaling, None), dataset.features
+    assert read is not None
+    assert dataset.scaling is None
+    assert read.sha256 == expected.sha256
+    rows = source.take(np.arange(50)).X
+    np.testing.assert_array_equal(read.map.apply(rows), found.apply(rows))
+    np.testing.assert_array_equal(read.scaling.factor, source.scaling.factor)  # type: ignore[union-attr]
+    assert isinstance(dataset.take([3]).X, np.ndarray)
+    moved = replace(source.scaling, offset=np.nextafter(source.scaling.offset, 1))  # type: ignore[union-attr,type-var]
+    others = [Features(found), Features(found, moved), Features(found, source.scaling, ("a",) * 6)]
+    if isinstance(found, PolynomialMap):
+        others.append(Features(replace(found, largest=np.nextafter(found.largest, 9)), source.scaling))
+    else:
+        others.append(Features(replace(found, matrix=found.matrix * (1 + 1e-15)), source.scaling))
+    assert len({one.sha256 for one in (expected, *others)}) == 1 + len(others)
 
 
 def test_pivots_are_those_of_the_textbook() -> None:
