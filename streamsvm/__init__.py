@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
     from streamsvm.data.sources import ingest
-    from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, load
+    from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, RankSVM, load
 
 __version__ = "0.1.0"
-__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "__version__", "ingest", "load", "open"]
+__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "RankSVM", "__version__", "ingest", "load", "open"]
 
 _PLACES = {
     "open": ("streamsvm.data.dataset", "open_dataset"),
@@ -19,6 +19,7 @@ _PLACES = {
     "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
     "SVC": ("streamsvm.estimators", "SVC"),
     "BudgetedSVC": ("streamsvm.estimators", "BudgetedSVC"),
+    "RankSVM": ("streamsvm.estimators", "RankSVM"),
     "load": ("streamsvm.estimators", "load"),
 }
 

@@ -15,7 +15,6 @@ CHOICES = {  # of `train`
     "task": ("classify", "rank", "roc-area"),
     "kernel": ("linear", "rbf", "poly", "sigmoid"),
 }
-UNBUILT = {"task": ("rank", "roc-area")}  # known by name, and refused
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -104,8 +103,9 @@ def _add_train(commands: Any) -> None:
     train.add_argument("data", metavar="DATA.zarr")
     contents = "folder of the run: settings, history, checkpoint, model"
     train.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
-    for name in ("solver", "task"):
-        train.add_argument(f"--{name}", default=CHOICES[name][0], choices=CHOICES[name])
+    train.add_argument("--solver", default=CHOICES["solver"][0], choices=CHOICES["solver"])
+    tasks = "rank: pairs of rows of one query, or of all; roc-area: pairs of the two classes (default: classify)"
+    train.add_argument("--task", default="classify", choices=CHOICES["task"], help=tasks)
     _add_kernel(train, "(default: linear; rbf for budgeted-sgd)")
     train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
     train.add_argument("--class-weight", metavar="balanced|a=2,b=1")
@@ -141,10 +141,11 @@ def _add_predict(commands: Any) -> None:
 
 
 def _add_evaluate(commands: Any) -> None:
-    evaluate = commands.add_parser("evaluate", help="accuracy and ROC area of a model on labelled rows")
+    evaluate = commands.add_parser("evaluate", help="accuracy of a model on labelled rows, ROC area, swapped pairs, NDCG")
     evaluate.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
     evaluate.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
     _add_reading(evaluate)
+    evaluate.add_argument("--qid", metavar="COLUMN", help="column of the query ids (of a ranking)")
     evaluate.add_argument("--json", action="store_true")
 
 

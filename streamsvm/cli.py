@@ -20,8 +20,6 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from streamsvm.arguments import (
-    CHOICES,
-    UNBUILT,
     make_parser,
     parse_class_weight,
     parse_count,
@@ -175,9 +173,6 @@ def _train(options: argparse.Namespace) -> int:
     from streamsvm.progress import Display, Line
     from streamsvm.train import train
 
-    for name, unbuilt in UNBUILT.items():
-        if (value := getattr(options, name)) in unbuilt:
-            raise InputError(f"--{name} {value} is not built yet; use {CHOICES[name][0]}")
     workers = default_threads() if options.workers == "auto" else options.workers
     train_options = TrainOptions(
         C=options.C,
@@ -196,6 +191,7 @@ def _train(options: argparse.Namespace) -> int:
         degree=options.degree,
         coef0=options.coef0,
         resident_rows=options.resident_rows,
+        task=options.task,
         options=parse_options(options.option),
     )
     dataset = open_dataset(options.data, options.label)
@@ -236,11 +232,12 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    from streamsvm.evaluate import evaluate
     from streamsvm.info import format_evaluation
     from streamsvm.models import load
-    from streamsvm.predict import evaluate
 
-    scores = evaluate(load(options.model), options.data, file_format=options.format, label=options.label)
+    model = load(options.model)
+    scores = evaluate(model, options.data, file_format=options.format, label=options.label, qid=options.qid)
     print(json.dumps(scores) if options.json else format_evaluation(scores))
     return 0
 

@@ -106,6 +106,8 @@ def format_features(about: dict[str, Any]) -> str:
 
 def format_evaluation(scores: dict[str, Any]) -> str:
     """Return lines for people."""
+    if "swapped_pairs" in scores:
+        return _format_ranking(scores)
     area = scores["roc_area"]
     shown = "" if area is None else f", ROC area {area:.4f}"
     lines = [f"accuracy {scores['accuracy']:.4f} on {scores['n_rows']:,} rows{shown}"]
@@ -115,3 +117,12 @@ def format_evaluation(scores: dict[str, Any]) -> str:
     if scores["unknown_labels"]:
         lines.append(f"  {scores['unknown_labels']:,} rows have a label that the model does not know")
     return "\n".join(lines)
+
+
+def _format_ranking(scores: dict[str, Any]) -> str:
+    """Return a line for people."""
+    named = {"swapped pairs": "swapped_pairs", "Kendall's tau": "kendall_tau", "ROC area": "roc_area"}
+    shown = [f"{name} {scores[key]:.4f}" for name, key in named.items() if scores[key] is not None]
+    shown += [f"NDCG@{k} {value:.4f}" for k, value in scores["ndcg"].items() if value is not None]
+    queries = "" if scores["n_queries"] is None else f" in {scores['n_queries']:,} queries"
+    return f"{', '.join(shown) or 'no two ranks to compare'} on {scores['n_rows']:,} rows{queries}"

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
 from streamsvm.numeric.feature_maps import Features, split_rows, unpack_features
 from streamsvm.numeric.kernel_values import KERNELS
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
 from streamsvm.numeric.rows import (
     F64,
     CsrRows,
@@ -31,6 +31,7 @@ from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 
 FORMAT = 1
 Scorer = Callable[[Matrix], F64]
+Intercept = float | F64
 
 
 class _SavedModel(ABC):
@@ -76,7 +77,7 @@ class _SavedModel(ABC):
         """Return what is saved."""
 
     def decide(self, X: Matrix, scaling: Scaling | None = None) -> F64:
-        """F for rows in memory: (n,) float64."""
+        """F for rows in memory: (n,) float64, or (n, K) for K classes."""
         return self.scorer(X.shape[1], scaling, isinstance(X, CsrRows))(X)
 
     def to_bytes(self) -> bytes:
@@ -93,52 +94,63 @@ class LinearModel(_SavedModel):
     """f(x) = w.x + b for rows scaled as in training; f > 0 means classes[1].
 
     coef: (d,) float64; classes: (2,); scaling: of the training rows (None: raw). info: how it was trained.
+    Of K > 2 classes: coef (K, d) and intercept (K,), f(x) is K scores, and the highest one's class is meant.
     features: x is Phi of a row (see numeric.feature_maps); feature_names are then those of rows before the map.
     """
 
     coef: F64
-    intercept: float
+    intercept: Intercept
     classes: npt.NDArray[Any]
     scaling: Scaling | None = None
     feature_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     features: Features | None = None
+    kind: ClassVar[str] = "linear"
 
     @property
     def n_trained(self) -> int:
         """Features of the training rows."""
-        return len(self.coef)
+        return int(self.coef.shape[-1])
 
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
         """Return what computes f for rows like those that it was trained on."""
         w, b = self.weights(n_features, scaling, sparse)
-        return lambda X: compute_scores(X, w[None, :])[:, 0] + b
+        if w.ndim == 1:
+            return lambda X: compute_scores(X, w[None, :])[:, 0] + b
+        return lambda X: compute_scores(X, w) + b
 
-    def weights(self, n_features: int, scaling: Scaling | None, sparse: bool) -> tuple[F64, float]:
-        """Weights (n_features,) and bias for rows of so many features that were scaled like that (None: raw).
+    def weights(self, n_features: int, scaling: Scaling | None, sparse: bool) -> tuple[F64, Intercept]:
+        """Weights (.., n_features) and bias for rows of so many features that were scaled like that (None: raw).
 
         Sparse rows may have more features or fewer (unseen ones count nothing); dense rows must have d. InputError.
         """
-        if not sparse and n_features != len(self.coef):
-            raise InputError(f"rows of {n_features} features; the model was trained on {len(self.coef)}")
+        if not sparse and n_features != self.n_trained:
+            raise InputError(f"rows of {n_features} features; the model was trained on {self.n_trained}")
         if same_scaling(scaling, self.scaling):
             w, b = self.coef, self.intercept
         else:
             w, b = self.scaling.to_raw(self.coef, self.intercept) if self.scaling else (self.coef, self.intercept)
             if scaling is not None:
-                known = min(len(w), n_features)
+                known = min(self.n_trained, n_features)
                 part = Scaling(scaling.kind, scaling.offset[:known], scaling.factor[:known])
-                head, b = part.from_raw(w[:known], b)
-                w = np.concatenate((head, w[known:]))
-        fitted = np.zeros(n_features)
-        fitted[: min(len(w), n_features)] = w[:n_features]
+                head, b = part.from_raw(w[..., :known], b)
+                w = np.concatenate((head, w[..., known:]), axis=-1)
+        fitted = np.zeros((*w.shape[:-1], n_features))
+        fitted[..., : min(self.n_trained, n_features)] = w[..., :n_features]
         return fitted, b
 
     def to_arrays(self) -> dict[str, Any]:
         """Return what is saved."""
-        about = _describe(self, "linear") | {"intercept": self.intercept}
+        about = _describe(self, self.kind) | {"intercept": np.asarray(self.intercept).tolist()}
         arrays = {"coef": self.coef, "classes": self.classes, "about": json.dumps(about)}
         return arrays | _pack_scaling(self.scaling) | _pack_features(self.features)
+
+
+@dataclass(frozen=True)
+class RankModel(LinearModel):
+    """f(x) = w.x: rows of a higher rank get higher scores. classes: the ranks of the training rows; no intercept."""
+
+    kind: ClassVar[str] = "rank"
 
 
 @dataclass(frozen=True)
@@ -146,12 +158,13 @@ class KernelModel(_SavedModel):
     """f(x) = sum_j dual_coef_j k(x, z_j) + b over the support vectors z_j; f > 0 means classes[1].
 
     support_vectors: (m, d) float32, dense or sparse, scaled as in training; dual_coef: (m,) float64, y_j a_j.
+    Of K > 2 classes: dual_coef (K, m) and intercept (K,), as in LinearModel.
     """
 
     kernel: Kernel
     support_vectors: Matrix
     dual_coef: F64
-    intercept: float
+    intercept: Intercept
     classes: npt.NDArray[Any]
     scaling: Scaling | None = None
     feature_names: tuple[str, ...] | None = None
@@ -175,6 +188,8 @@ class KernelModel(_SavedModel):
                 rows, vectors = to_dense(rows), self.support_vectors
             else:
                 vectors = self.support_vectors
+            if self.dual_coef.ndim > 1:
+                return compute_kernel_sums(self.kernel, rows, vectors, self.dual_coef) + self.intercept
             f = np.full(rows.shape[0], self.intercept)
             add_kernel_sums(self.kernel, rows, vectors, self.dual_coef, f)
             return f
@@ -183,7 +198,8 @@ class KernelModel(_SavedModel):
 
     def to_arrays(self) -> dict[str, Any]:
         """Return what is saved."""
-        about = _describe(self, "kernel") | {"intercept": self.intercept, "kernel": asdict(self.kernel)}
+        intercept = np.asarray(self.intercept).tolist()
+        about = _describe(self, "kernel") | {"intercept": intercept, "kernel": asdict(self.kernel)}
         arrays = {"dual_coef": self.dual_coef, "classes": self.classes}
         arrays |= pack_rows(self.support_vectors, "support_vectors") | _pack_scaling(self.scaling)
         return arrays | {"about": json.dumps(about)} | _pack_features(self.features)
@@ -209,14 +225,19 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
         scaling = Scaling(about["scaling"], arrays["offset"], arrays["factor"]) if about["scaling"] else None
         names = tuple(about["feature_names"]) if about["feature_names"] else None
         features = _read_features(arrays, about.get("features"))
-        shared = (about["intercept"], arrays["classes"], scaling, names, about["info"], features)
+        several, intercept = len(arrays["classes"]) > 2 and about["kind"] != "rank", about["intercept"]
+        if several:
+            intercept = np.array(intercept, np.float64)
+            if not len(intercept) == len(arrays["classes"]) == len(arrays["dual_coef" if "dual_coef" in arrays else "coef"]):
+                raise ValueError("classes, intercepts and coefficients of different numbers")
+        shared = (intercept, arrays["classes"], scaling, names, about["info"], features)
         if features is not None and features.map.n_features != about["n_features"]:
             raise ValueError(f"a model of {about['n_features']} features, and a map to {features.map.n_features}")
-        if about["kind"] == "linear":
-            return LinearModel(arrays["coef"], *shared)
+        if about["kind"] in ("linear", "rank"):
+            return (RankModel if about["kind"] == "rank" else LinearModel)(arrays["coef"], *shared)
         kernel = Kernel(**about["kernel"])
         vectors = unpack_rows(arrays, "support_vectors", about.get("n_features", 0))
-        if kernel.name not in KERNELS or arrays["dual_coef"].shape != (vectors.shape[0],):
+        if kernel.name not in KERNELS or arrays["dual_coef"].shape[-1:] != vectors.shape[:1]:
             raise ValueError(f"a {kernel.name} kernel of {vectors.shape[0]} support vectors")
         return KernelModel(kernel, vectors, arrays["dual_coef"], *shared)
     except (KeyError, TypeError, IndexError, ValueError) as error:
@@ -242,7 +263,7 @@ def _map_first(features: Features, score: Scorer, n_features: int, scaling: Scal
     def score_mapped(X: Matrix) -> F64:
         rows = prepare(X)
         parts = [score(features.apply(slice_rows(rows, part))) for part in split_rows(features.map, rows.shape[0])]
-        return np.concatenate([np.empty(0), *parts])
+        return np.concatenate(parts) if parts else score(features.apply(rows))
 
     return score_mapped
 

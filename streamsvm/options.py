@@ -27,7 +27,7 @@ class TrainOptions:
     the machine's); threads: in this process, or per worker; workers: processes on this machine; scheduler: address of
     a Dask cluster. kernel, gamma ("scale": 1 / (features * variance of all values), "auto": 1 / features, or a number),
     degree, coef0: see numeric.kernels. resident_rows: rows in memory, or their share ("10%"). options: the solver's
-    own, by name (see `streamsvm.algorithms`).
+    own, by name (see `streamsvm.algorithms`). task: "classify", "rank" or "roc-area" (see algorithms.rankings).
     """
 
     C: float = 1.0
@@ -46,6 +46,7 @@ class TrainOptions:
     degree: int = 3
     coef0: float = 0.0
     resident_rows: int | str | None = None
+    task: str = "classify"
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,34 +58,40 @@ def check_numbers(options: TrainOptions) -> None:
 
 
 def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float, float]:
-    """Return C_i = C * class_weight of the two classes, before sample weights; InputError unless there are two.
+    """Return C_i = C * class_weight of the two classes, before sample weights; InputError for others than two."""
+    costs = options.C * compute_class_factors(source, options)
+    if len(costs) != 2:
+        raise InputError(f"{source.name}: {len(costs)} classes; {options.solver} takes two at a time")
+    return float(costs[0]), float(costs[1])
 
-    "balanced" is n / (2 n_k): the classes weigh the same. n counts rows by their sample weights, so that a row of
+
+def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
+    """Return class_weight of each of K classes, (K,); InputError unless there are two at least.
+
+    "balanced" is n / (K n_k): the classes weigh the same. n counts rows by their sample weights, so that a row of
     weight 2 is worth two rows; so does scikit-learn's LinearSVC since 1.7, while its SVC counts the rows alone.
     """
     if source.classes is None:
         raise InputError(f"{source.name}: no labels to learn from")
     classes, weights = source.classes.tolist(), options.class_weight
-    if len(classes) != 2:
-        listed = ", ".join(map(str, classes[:5])) + (", ..." if len(classes) > 5 else "")
+    if len(classes) < 2:
+        listed = ", ".join(map(str, classes))
         raise InputError(f"{source.name}: {len(classes)} class{'es' * (len(classes) != 1)} ({listed}); two are needed")
     if weights == "balanced":
-        costs = options.C * _balance(source, classes)
-    elif weights is None or isinstance(weights, Mapping):
-        costs = options.C * _read_factors(weights or {}, classes)
-    else:
-        raise InputError(f"class_weight {weights!r}: give weights by label, or 'balanced'")
-    return float(costs[0]), float(costs[1])
+        return _balance(source, classes)
+    if weights is None or isinstance(weights, Mapping):
+        return _read_factors(weights or {}, classes)
+    raise InputError(f"class_weight {weights!r}: give weights by label, or 'balanced'")
 
 
 def _balance(source: RowSource, classes: list[Any]) -> F64:
-    """Return n / (2 n_k), n being sums of sample weights."""
+    """Return n / (K n_k), n being sums of sample weights."""
     sums = source.sum_weights()
     assert sums is not None
     if not sums.all():
         label = classes[int(np.argmin(sums))]
         raise InputError(f"class_weight 'balanced': the sample weights of class {label} are all zero")
-    factors: F64 = sums.sum() / (2.0 * sums)
+    factors: F64 = sums.sum() / (len(classes) * sums)
     return factors
 
 
@@ -94,11 +101,18 @@ def _read_factors(weights: Mapping[Any, float], classes: list[Any]) -> F64:
     for label, weight in weights.items():
         codes = [code for code, known in enumerate(classes) if known == label or str(known) == str(label)]
         if not codes:
-            raise InputError(f"class_weight names {label!r}; the classes are {classes[0]} and {classes[1]}")
+            raise InputError(f"class_weight names {label!r}; the classes are {list_labels(classes)}")
         if not (np.isfinite(weight) and weight >= 0):
             raise InputError(f"class_weight of {label} is {weight}; it must be finite and not negative")
         factors[codes] = weight
     return factors
+
+
+def list_labels(classes: Any) -> str:
+    """Return labels as people list them; the last of many stands for those before."""
+    shown = [str(label) for label in classes]
+    shown = shown if len(shown) <= 5 else [*shown[:3], "..", shown[-1]]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:

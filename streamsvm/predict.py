@@ -1,4 +1,4 @@
-"""Prediction and evaluation: a model over rows, a piece at a time, in their order; files are streamed, not stored."""
+"""Prediction: a model over rows, a piece at a time, in their order; files are streamed, not stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from streamsvm.data.tables import Columns
 from streamsvm.data.writer import new_folder
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
-from streamsvm.models import Model, Scorer
-from streamsvm.numeric.rows import F64
+from streamsvm.models import Model, RankModel, Scorer
+from streamsvm.numeric.rows import F64, I64
 
 Codes = npt.NDArray[np.int8]
 ZARR_CHUNK_ROWS = 1 << 18
@@ -32,10 +32,14 @@ ZARR_CHUNK_ROWS = 1 << 18
 
 @dataclass(frozen=True)
 class Scored:
-    """Some consecutive rows: f(x) as (n,) float64; their codes in the model's classes (-1: unknown), or None."""
+    """Some consecutive rows: f(x) as (n,) float64; what is known of them.
+
+    truth: codes in the model's classes (-1: unknown); for rankings, the labels as numbers. qid: query ids.
+    """
 
     scores: F64
-    truth: Codes | None = None
+    truth: Codes | F64 | None = None
+    qid: I64 | None = None
 
 
 def predict(
@@ -44,6 +48,8 @@ def predict(
 ) -> int:  # fmt: skip
     """Write label and score of every row to a .csv, .npy (labels) or .zarr file, whole or not at all.
 
+    Of a ranking: the scores alone, higher for higher ranks.
+
     data: a dataset, its path, or any file that ingest reads. Returns the number of rows. InputError for bad input.
     """
     out = Path(out)
@@ -51,50 +57,16 @@ def predict(
     return write(model, (part.scores for part in score(model, data, False, file_format, label)), out)
 
 
-def evaluate(
-    model: Model, data: str | Path | RowSource, *, file_format: str | None = None, label: str | None = None
-) -> dict[str, Any]:
-    """Accuracy, recall and precision by class, area under the ROC curve of labelled rows; see predict for `data`.
-
-    Holds 9 bytes a row, twice while they are joined. InputError without labels.
-    """
-    parts = list(score(model, data, True, file_format, label))
-    scores = np.concatenate([part.scores for part in parts])
-    truth = np.concatenate([part.truth for part in parts if part.truth is not None])
-    predicted, known = scores > 0, truth >= 0
-    per_class = {}
-    for code, name in enumerate(model.classes.tolist()):
-        right = int(np.count_nonzero((truth == code) & (predicted == code)))
-        rows, chosen = int(np.count_nonzero(truth == code)), int(np.count_nonzero(predicted == code))
-        recall, precision = right / rows if rows else None, right / chosen if chosen else None
-        per_class[str(name)] = {"rows": rows, "recall": recall, "precision": precision}
-    return {
-        "n_rows": len(scores),
-        "accuracy": float(np.mean(truth == predicted)),
-        "roc_area": roc_area(scores[known], truth[known] == 1),
-        "classes": per_class,
-        "unknown_labels": int(np.count_nonzero(~known)),
-    }
-
-
-def roc_area(scores: F64, positive: npt.NDArray[np.bool_]) -> float | None:
-    """Share of (positive, negative) pairs in the right order, ties half; None unless both occur."""
-    n_positive = int(np.count_nonzero(positive))
-    n_negative = len(scores) - n_positive
-    if not n_positive or not n_negative:
-        return None
-    _, rank, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - (counts - 1) / 2
-    return float((middle[rank][positive].sum() - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
-
-
 def score(
     model: Model, data: str | Path | RowSource, need_labels: bool = False, file_format: str | None = None,
-    label: str | None = None,
+    label: str | None = None, qid: str | None = None,
 ) -> Iterator[Scored]:  # fmt: skip
-    """Scores of all rows of a dataset or a file, in order; `truth` where there are labels."""
+    """Scores of all rows of a dataset or a file, in order; `truth` where there are labels, `qid` where there are ids.
+
+    label, qid: columns of a table that hold them.
+    """
     if isinstance(data, str | Path) and "://" not in str(data) and not Path(data).is_dir():
-        return _score_file(model, data, need_labels, file_format, label)
+        return _score_file(model, data, need_labels, file_format, Columns(label=label, qid=qid))
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
     if need_labels and source.classes is None:
         raise InputError(f"{source.name}: no labels to compare with")
@@ -122,19 +94,25 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
             yield waiting.popleft().result()
 
 
-def _score_chunk(source: RowSource, index: int, scorer: Scorer, table: Codes | None) -> Scored:
-    scores, truth = [np.empty(0)], [np.empty(0, np.int8)]
+def _score_chunk(source: RowSource, index: int, scorer: Scorer, table: Codes | F64 | None) -> Scored:
+    scores: list[F64] = [np.empty(0)]
+    truth: list[Any] = []
+    qid: list[I64] = []
     for rows in source.tiles(index):
         scores.append(scorer(rows.X))
         if table is not None and rows.y is not None:
             truth.append(table[rows.y])
-    return Scored(np.concatenate(scores), None if table is None else np.concatenate(truth))
+        if rows.qid is not None:
+            qid.append(rows.qid.copy())
+    return Scored(
+        np.concatenate(scores), np.concatenate(truth) if truth else None, np.concatenate(qid) if qid else None
+    )
 
 
 def _score_file(
-    model: Model, path: str | Path, need_labels: bool, file_format: str | None, label: str | None
+    model: Model, path: str | Path, need_labels: bool, file_format: str | None, given: Columns
 ) -> Iterator[Scored]:
-    columns = Columns(label=label, features=model.feature_names, require_label=need_labels)
+    columns = replace(given, features=model.feature_names, require_label=need_labels)
     for rows in open_files([path], file_format, columns):
         if need_labels and rows.labels is None:
             raise InputError(f"{path}: no labels to compare with")
@@ -142,16 +120,24 @@ def _score_file(
             scores = model.decide(as_matrix(rows.X))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        yield Scored(scores, None if rows.labels is None else _code_labels(rows.labels, model))
+        yield Scored(scores, None if rows.labels is None else _code_labels(rows.labels, model), rows.qid)
 
 
-def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes:
-    """Return the model's codes of labels, equal as numbers or as texts; -1 for one it does not know."""
+def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes | F64:
+    """Return the model's codes of labels, equal as numbers or as texts; -1 for one it does not know.
+
+    Of a ranking: the labels as numbers (codes if its classes are texts, NaN for unknown ones). InputError for texts.
+    """
+    if isinstance(model, RankModel) and model.classes.dtype.kind in "biuf":
+        try:
+            return labels.astype(np.float64)
+        except ValueError:
+            raise InputError(f"labels are {labels[0]!r}, ..; ranks have to be numbers") from None
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int8)
     for code, known in enumerate(model.classes.tolist()):
         codes[[label == known or _to_text(label) == _to_text(known) for label in different.tolist()]] = code
-    return codes[inverse]
+    return np.where(codes < 0, np.nan, codes)[inverse] if isinstance(model, RankModel) else codes[inverse]
 
 
 def _to_text(label: Any) -> str:
@@ -175,13 +161,15 @@ def _choose_writer(out: Path) -> Writer:
 
 def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
     partial, n_rows = out.with_name(f".{out.name}.partial"), 0
-    names = [str(label) for label in model.classes.tolist()]
+    names = np.array([str(label) for label in model.classes.tolist()])
     try:
         with partial.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(("label", "score"))
+            writer.writerow(("score",) if isinstance(model, RankModel) else ("label", "score"))
             for scores in scored:
-                writer.writerows((names[value > 0], f"{value:.9g}") for value in scores.tolist())
+                shown = [f"{value:.9g}" for value in scores.tolist()]
+                columns = [shown] if isinstance(model, RankModel) else [names[choose(scores)].tolist(), shown]
+                writer.writerows(zip(*columns, strict=True))
                 n_rows += len(scores)
         partial.replace(out)
     finally:
@@ -189,14 +177,22 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
     return n_rows
 
 
+def choose(scores: F64) -> npt.NDArray[np.intp]:
+    """Return the code of the class that scores are for."""
+    return (scores > 0).astype(np.intp)
+
+
 def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
     partial, n_rows = out.with_name(f".{out.name}.partial"), 0
-    about = {"descr": np.lib.format.dtype_to_descr(model.classes.dtype), "fortran_order": False}
+    ranks = isinstance(model, RankModel)
+    dtype = np.dtype(np.float64) if ranks else model.classes.dtype
+    about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     try:
         with partial.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, {**about, "shape": (0,)})
             for scores in scored:
-                file.write(model.classes[(scores > 0).astype(int)].tobytes())  # `tofile` misses a full disk
+                values = scores if ranks else model.classes[choose(scores)]
+                file.write(values.tobytes())  # `tofile` misses a full disk
                 n_rows += len(scores)
             file.seek(0)  # a header leaves room for the number of rows to grow
             np.lib.format.write_array_header_1_0(file, {**about, "shape": (n_rows,)})
@@ -211,9 +207,12 @@ def _write_zarr(model: Model, scored: Iterator[F64], out: Path) -> int:
         group = zarr.open_group(str(folder), mode="w", zarr_format=3)
         group.attrs["classes"] = model.classes.tolist()
         chunks = (ZARR_CHUNK_ROWS,)
-        label = group.create_array("label", shape=(0,), chunks=chunks, dtype="int32")
         score = group.create_array("score", shape=(0,), chunks=chunks, dtype="float64")
+        label = None
+        if not isinstance(model, RankModel):
+            label = group.create_array("label", shape=(0,), chunks=chunks, dtype="int32")
         for scores in scored:
-            label.append((scores > 0).astype(np.int32))
             score.append(scores)
+            if label is not None:
+                label.append(choose(scores).astype(np.int32))
         return int(score.shape[0])

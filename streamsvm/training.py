@@ -18,7 +18,7 @@ from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.models import Model
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
-from streamsvm.solvers.protocol import Fold, Scan, Step, Take
+from streamsvm.solvers.protocol import Question, Step, Take
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Training:
 
     def carry_out(self) -> Result:
         """Go on from the checkpoint, if there is one, to the end."""
-        saved = self.run.begin(self.algorithm.state_type) if self.run else None
+        saved = self.run.begin(self.state) if self.run else None
         if saved is not None:
             self.state, self.history = saved.state, saved.history
             self.status, self.seconds_before = saved.status, saved.seconds
@@ -102,7 +102,7 @@ class Training:
             self.run.finish(result.model.to_bytes(), result.as_json())
         return result
 
-    def requests(self) -> Generator[Scan | Take | Fold, Any, None]:
+    def requests(self) -> Generator[Question, Any, None]:
         """Go on with the solver until it is done, or a limit is reached; what it asks for is asked here."""
         if self.history:  # one pass at least: there would be no objective
             self.status = self._limit(self.history[-1]["passes"])
@@ -179,6 +179,7 @@ class Training:
         report = self.algorithm.report(self.state)
         info = {
             "solver": self.algorithm.name,
+            "task": self.options.task,
             "C": float(self.options.C),
             "version": __version__,
             "status": self.status,
@@ -202,7 +203,7 @@ def drive(engine: Engine, trainings: Sequence[Training]) -> None:
         waiting = {k: request for k, request in following.items() if request is not None}
 
 
-def _send(run: Generator[Scan | Take | Fold, Any, None], found: Any) -> Scan | Take | Fold | None:
+def _send(run: Generator[Question, Any, None], found: Any) -> Question | None:
     """Return the next request of a run, None if it has ended."""
     try:
         return run.send(found)

@@ -21,7 +21,7 @@ from sklearn.svm import LinearSVC as Liblinear
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 import streamsvm
-from streamsvm import SVC, BudgetedSVC, LinearSVC
+from streamsvm import SVC, BudgetedSVC, LinearSVC, RankSVM
 from streamsvm.engines.joint import answer_all
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.models import LinearModel
@@ -39,9 +39,9 @@ def name_what_sgd_cannot_do(estimator: Any) -> dict[str, str]:
 
 
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [LinearSVC(), SVC(), BudgetedSVC()], expected_failed_checks=name_what_sgd_cannot_do
+    [LinearSVC(), SVC(), BudgetedSVC(), RankSVM()], expected_failed_checks=name_what_sgd_cannot_do
 )
-def test_scikit_learn_checks(estimator: LinearSVC | SVC | BudgetedSVC, check: Any) -> None:
+def test_scikit_learn_checks(estimator: LinearSVC | SVC | BudgetedSVC | RankSVM, check: Any) -> None:
     try:
         check(estimator)
     except unittest.SkipTest:
@@ -52,6 +52,7 @@ def test_scikit_learn_checks(estimator: LinearSVC | SVC | BudgetedSVC, check: An
 def test_scikit_learn_checks_are_many() -> None:
     for estimator in (LinearSVC(), SVC(), BudgetedSVC()):
         assert len(list(estimator_checks_generator(estimator))) >= 60
+    assert len(list(estimator_checks_generator(RankSVM()))) >= 49
 
 
 def solve_by_liblinear(problem: Problem, costs: Any) -> float:

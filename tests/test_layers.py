@@ -32,10 +32,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
     "run": {"errors", "files"},
     "predict": {"errors", "machine", "numeric", "models", "data"},
+    "evaluate": {"errors", "numeric", "models", "data", "predict"},
 }
 MAY_IMPORT["options"] = {"errors", "numeric", "data"}
-MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict"}
-MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "solvers"}  # algorithms alone know each solver
+MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict", "evaluate"}
+MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "evaluate", "solvers"}  # algorithms alone know them
 MAY_IMPORT["train"] = {*MAY_IMPORT["training"], "training"}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "version"}
 BELOW_FACES = {*MAY_IMPORT, "version"}  # info, progress, estimators, cli, demo and the like may use all of it

@@ -21,9 +21,10 @@ from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_a
 from streamsvm import ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError, IntegrityError
+from streamsvm.evaluate import evaluate, roc_area
 from streamsvm.models import LinearModel
 from streamsvm.numeric.scaling import Scaling
-from streamsvm.predict import Scored, evaluate, predict, roc_area, score, score_chunks
+from streamsvm.predict import Scored, predict, score, score_chunks
 from tests.conftest import Problem, make_problem
 
 D = 6

@@ -25,8 +25,8 @@ from streamsvm.data.sources import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
+from streamsvm.evaluate import evaluate
 from streamsvm.models import load
-from streamsvm.predict import evaluate
 from streamsvm.train import Event, Result, TrainOptions, train
 from tests.conftest import Problem, compute_objective, make_problem
 from tests.solvers.conftest import bracket_by_qp

@@ -8,7 +8,9 @@ from streamsvm.algorithms.budgeted import make_budgeted
 from streamsvm.algorithms.cutting_planes import make_cutting_planes
 from streamsvm.algorithms.decompositions import make_decomposition
 from streamsvm.algorithms.interior_points import make_interior_points
+from streamsvm.algorithms.one_against_rest import make_one_against_rest
 from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows
+from streamsvm.algorithms.rankings import make_rankings
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.options import TrainOptions, check_numbers
@@ -22,11 +24,18 @@ FACTORIES: dict[str, Callable[[RowSource, TrainOptions], Algorithm]] = {
     "budgeted-sgd": make_budgeted,
     "interior-point": make_interior_points,
 }
+TASKS = ("classify", "rank", "roc-area")
 
 
 def make_algorithm(source: RowSource, options: TrainOptions) -> Algorithm:
     """Return the solver that was asked for, with its settings; InputError for what cannot be trained."""
     if options.solver not in FACTORIES:
         raise InputError(f"solver {options.solver!r}: choose from {', '.join(FACTORIES)}")
+    if options.task not in TASKS:
+        raise InputError(f"task {options.task!r}: choose from {', '.join(TASKS)}")
     check_numbers(options)
-    return FACTORIES[options.solver](source, options)
+    if options.task != "classify":
+        return make_rankings(source, options)
+    make = FACTORIES[options.solver]
+    several = source.classes is not None and len(source.classes) > 2
+    return make_one_against_rest(source, options, make) if several else make(source, options)

@@ -93,6 +93,12 @@ class Dataset:
             sums += np.bincount(y, weight, len(sums))
         return sums
 
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """Return "y" (codes), "sample_weight" or "qid" of all rows, None if there is none; reads no features."""
+        if name not in self.vectors:
+            return None
+        return np.concatenate([self.vectors[name].read(*self._limits(index)) for index in range(self.n_chunks)])
+
     def tiles(self, index: int) -> Iterator[Rows]:
         """Stream chunk `index`; a tile is valid until the next is asked for. IntegrityError if damaged."""
         start, stop = self._limits(index)

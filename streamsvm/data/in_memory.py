@@ -29,9 +29,9 @@ class ArrayDataset:
 
     def __init__(
         self, X: npt.NDArray[Any] | csr_array, y: npt.NDArray[np.int32] | None, classes: npt.NDArray[Any] | None,
-        sample_weight: F64 | None = None, name: str = "X",
+        sample_weight: F64 | None = None, name: str = "X", qid: I64 | None = None,
     ) -> None:  # fmt: skip
-        self.X, self.y, self.classes, self.sample_weight, self.name = X, y, classes, sample_weight, name
+        self.X, self.y, self.classes, self.sample_weight, self.name, self.qid = X, y, classes, sample_weight, name, qid
         self.n_rows, self.n_features = (int(n) for n in X.shape)
         self.feature_names: tuple[str, ...] | None = None
         self.class_counts = None if y is None or classes is None else np.bincount(y, minlength=len(classes))
@@ -56,12 +56,18 @@ class ArrayDataset:
             return None
         return np.bincount(self.y, self.sample_weight, len(self.classes)).astype(np.float64)
 
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """Return "y" (codes), "sample_weight" or "qid" of all rows, None if there is none."""
+        found: npt.NDArray[Any] | None = {"y": self.y, "sample_weight": self.sample_weight, "qid": self.qid}[name]
+        return found
+
     def read(self, index: int) -> Rows:
         """Chunk `index`, float32. InputError for values that are not finite."""
         start, stop = int(self.chunk_starts[index]), int(self.chunk_starts[index + 1])
         weight = None if self.sample_weight is None else self.sample_weight[start:stop]
         y = None if self.y is None else self.y[start:stop]
-        return Rows(start, self._convert(self.X[start:stop], start), y, weight)
+        qid = None if self.qid is None else self.qid[start:stop]
+        return Rows(start, self._convert(self.X[start:stop], start), y, weight, qid)
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """Chunk `index` in tiles."""
@@ -72,7 +78,8 @@ class ArrayDataset:
         wanted = np.asarray(rows, np.int64)
         X = self._convert(self.X[wanted], -1)
         y = None if self.y is None else self.y[wanted]
-        return Rows(-1, X, y, None if self.sample_weight is None else self.sample_weight[wanted])
+        qid = None if self.qid is None else self.qid[wanted]
+        return Rows(-1, X, y, None if self.sample_weight is None else self.sample_weight[wanted], qid)
 
     def advise(self, index: int) -> None:
         """Nothing to read ahead."""

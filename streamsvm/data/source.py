@@ -38,6 +38,9 @@ class RowSource(Protocol):
     def sum_weights(self) -> F64 | None:
         """Sum of the sample weights of each class, or its rows without weights; None without labels."""
 
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """Return "y" (codes), "sample_weight" or "qid" of all rows, None if there is none; reads no features."""
+
     @property
     def fingerprint(self) -> str:
         """What tells this source from others."""

@@ -9,13 +9,14 @@ from streamsvm.errors import InputError
 from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.linear import LinearSVC
-from streamsvm.models import LinearModel
+from streamsvm.estimators.ranking import RankSVM
+from streamsvm.models import LinearModel, RankModel
 from streamsvm.models import load as load_model
 
-__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "load"]
+__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "RankSVM", "load"]
 
 
-def load(path: str | Path) -> LinearSVC | SVC | BudgetedSVC:
+def load(path: str | Path) -> LinearSVC | SVC | BudgetedSVC | RankSVM:
     """Return the fitted estimator of a model's file or a run's folder, ready to predict; runs no code.
 
     Its parameters are the defaults but for C, solver and the kernel's; n_iter_, n_passes_, history_ and result_, which
@@ -24,6 +25,10 @@ def load(path: str | Path) -> LinearSVC | SVC | BudgetedSVC:
     model = load_model(path)
     try:
         C, solver = model.info["C"], model.info["solver"]
+        if isinstance(model, RankModel):
+            ranking = RankSVM(C=C, task=model.info["task"])
+            ranking._take_model(model)
+            return ranking
         if isinstance(model, LinearModel):
             linear = LinearSVC(C=C, solver=solver)
             linear._take_model(model)

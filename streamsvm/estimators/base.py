@@ -26,11 +26,12 @@ from streamsvm.estimators.inputs import (
     refuse_columns,
     validate,
 )
+from streamsvm.evaluate import evaluate
 from streamsvm.machine import parse_bytes
 from streamsvm.models import Model
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
-from streamsvm.predict import evaluate, score_chunks
+from streamsvm.predict import score_chunks
 from streamsvm.solvers.protocol import Progress
 from streamsvm.train import train
 
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class BaseSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier for two classes. Subclasses name their parameters and their solvers' options."""
+class BaseSVM(BaseEstimator):  # type: ignore[misc]
+    """What classifiers and rankings share. Subclasses name their parameters and their solvers' options."""
 
     C: float
     solver: str
@@ -53,10 +54,9 @@ class BaseSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     max_passes: int | None
     random_state: int | None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train; see the class. ValueError (InputError) for bad data and settings."""
+    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         options, resume = self._options(), self.checkpoint is not None
-        with open_source(self, X, y, sample_weight) as source:
+        with open_source(self, X, y, sample_weight, qid) as source:
             result = train(source, options, out=self.checkpoint, resume=resume, client=self.client)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: fit again to go on")
@@ -78,20 +78,6 @@ class BaseSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             dataset = X if isinstance(X, Dataset) else open_dataset(X)
             return np.concatenate([part.scores for part in score_chunks(self.model_, dataset)])
         return _decide(self.model_, validate(self, X, reset=False))
-
-    def predict(self, X: Any) -> Any:
-        """Class of each row; a Dask array for Dask rows."""
-        scores, choose = self.decision_function(X), partial(_choose, self.classes_)
-        return scores.map_blocks(choose, dtype=self.classes_.dtype) if is_dask(X) else choose(scores)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Mean accuracy; y=None with a dataset that has labels."""
-        if y is None and is_dataset(X):
-            check_is_fitted(self)
-            refuse_columns(sample_weight)
-            return float(evaluate(self.model_, X)["accuracy"])
-        weight = None if sample_weight is None else np.asarray(sample_weight)
-        return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file from which `streamsvm.load` makes a fitted estimator; no pickle."""
@@ -138,13 +124,39 @@ class BaseSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_clone__(self) -> Self:
         """Clone, with the same client."""
-        clone: Self = super(BaseSVC, copy(self)).__sklearn_clone__()
+        clone: Self = super(BaseSVM, copy(self)).__sklearn_clone__()
         return clone.set_params(client=self.client)  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
         tags.input_tags.sparse = True
+        return tags
+
+
+class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
+    """A classifier for two classes."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train; see the class. ValueError (InputError) for bad data and settings."""
+        return self._fit(X, y, sample_weight)
+
+    def predict(self, X: Any) -> Any:
+        """Class of each row; a Dask array for Dask rows."""
+        scores, choose = self.decision_function(X), partial(_choose, self.classes_)
+        return scores.map_blocks(choose, dtype=self.classes_.dtype) if is_dask(X) else choose(scores)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Mean accuracy; y=None with a dataset that has labels."""
+        if y is None and is_dataset(X):
+            check_is_fitted(self)
+            refuse_columns(sample_weight)
+            return float(evaluate(self.model_, X)["accuracy"])
+        weight = None if sample_weight is None else np.asarray(sample_weight)
+        return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
         return tags
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
+from sklearn.base import is_classifier
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
@@ -23,28 +25,35 @@ from streamsvm.numeric.rows import CsrRows
 
 
 @contextmanager
-def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Iterator[RowSource]:
+def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Iterator[RowSource]:
     """Open rows and labels for training; Dask rows, and all for a cluster, go to a passing dataset on disk."""
     if is_dataset(X):
-        refuse_columns(y, sample_weight)
+        refuse_columns(y, sample_weight, qid)
         yield X if isinstance(X, Dataset) else open_dataset(X)
     elif is_dask(X) or estimator.client is not None:
         if y is None:
             raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
         with TemporaryDirectory(prefix="streamsvm") as folder:
-            dataset = ingest(X, Path(folder) / "rows.zarr", y, sample_weight=sample_weight)
-            _require_two(dataset.classes)
+            dataset = ingest(X, Path(folder) / "rows.zarr", y, sample_weight=sample_weight, qid=qid)
+            if is_classifier(estimator):
+                _require_two(dataset.classes)
             yield dataset
     else:
-        yield _check_arrays(estimator, X, y, sample_weight)
+        yield _check_arrays(estimator, X, y, sample_weight, qid)
 
 
-def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any) -> ArrayDataset:
+def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any) -> ArrayDataset:
+    if y is None:
+        raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
     rows, labels = validate(estimator, X, y, reset=True)
-    check_classification_targets(labels)
     classes = np.unique(labels)
-    _require_two(classes)
+    if is_classifier(estimator):
+        check_classification_targets(labels)
+        _require_two(classes)
     source = _make_source(estimator, rows, labels, classes, sample_weight)
+    if qid is not None:
+        source.qid = np.asarray(column_or_1d(qid), np.int64)
+        check_consistent_length(rows, source.qid)
     if estimator.checkpoint is not None:
         source.fingerprint = _hash_rows(source)
     return source
@@ -110,7 +119,7 @@ def _hash_rows(source: ArrayDataset) -> str:
     digest = hashlib.sha256(f"{source.n_rows} {source.n_features}".encode())
     for rows in map(source.read, range(source.n_chunks)):
         parts = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)
-        for part in (*parts, rows.y, rows.sample_weight):
+        for part in (*parts, rows.y, rows.sample_weight, rows.qid):
             digest.update(b"none" if part is None else np.ascontiguousarray(part).data)
     return digest.hexdigest()
 

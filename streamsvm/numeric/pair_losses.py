@@ -68,15 +68,16 @@ def find_step(sample: Sample, start: F64, end: F64, squares: F64, slope: float) 
         return float(squares[0] + step * squares[1] - coefs @ change)
 
     correction = slope - find_slope(0.0)
-    if slope >= 0.0:
-        return 0.0
     low, high = 0.0, 1.0
-    if find_slope(1.0) + correction <= 0.0:
+    below, above = slope, find_slope(1.0) + correction
+    if below >= 0.0:
+        return 0.0
+    if above <= 0.0:
         return 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if find_slope(middle) + correction > 0.0:
-            high = middle
+        if (found := find_slope(middle) + correction) > 0.0:
+            high, above = middle, found
         else:
-            low = middle
-    return (low + high) / 2
+            low, below = middle, found
+    return low + (high - low) * below / (below - above)

@@ -10,8 +10,8 @@ import pytest
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import BLOCK_BYTES, Truth, write_generated
 from streamsvm.errors import InputError
+from streamsvm.evaluate import evaluate
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.predict import evaluate
 from streamsvm.train import TrainOptions, train
 
 DENSE = Truth(n_features=20)

@@ -1,0 +1,136 @@
+"""Ordinal regression and ROC area by cutting planes, as `train` drives it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.algorithms.protocol import Report, TakeRows
+from streamsvm.data.source import RowSource
+from streamsvm.engines.group import plan_groups
+from streamsvm.errors import InputError
+from streamsvm.models import RankModel
+from streamsvm.numeric.pair_counts import Pairs
+from streamsvm.numeric.rows import F64, I64
+from streamsvm.options import TrainOptions, check_names, read_choice, read_count, read_positive
+from streamsvm.solvers import ranking
+from streamsvm.solvers.protocol import Solver
+from streamsvm.solvers.ranking import Ranking, State
+
+ROW_VECTORS = 24  # of 8 bytes a row at once: scores, coefficients, and what counts the pairs
+
+
+@dataclass(frozen=True)
+class Rankings:
+    """See Algorithm; solvers.ranking."""
+
+    settings: Ranking
+    task: str
+    pairs: Pairs = field(repr=False)
+    name: ClassVar[str] = "cutting-plane"
+
+    def describe(self) -> dict[str, Any]:
+        """See Algorithm."""
+        return {"task": self.task, **asdict(self.settings)}
+
+    def driver_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        return self.settings.driver_bytes(source.n_features) + 8 * ROW_VECTORS * source.n_rows
+
+    def totals_bytes(self, source: RowSource) -> int:
+        """See Algorithm: sums of rows, or the scores of a group."""
+        return 8 * (ranking.RETREATS + 1) * source.n_features + 16 * source.n_rows // len(plan_groups(source))
+
+    def shared_bytes(self, source: RowSource) -> int:
+        """See Algorithm: a vector; of the rows' own, each task is sent its part."""
+        return 8 * source.n_features + 8 * (ranking.RETREATS + 1) * source.n_rows // len(plan_groups(source))
+
+    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
+        """See Algorithm: there are none."""
+        return 0
+
+    def start_state(self, source: RowSource) -> State:
+        """See Algorithm."""
+        return ranking.start_state(source.n_features)
+
+    def solve(self, source: RowSource, state: State) -> Solver:  # noqa: ARG002
+        """See Algorithm."""
+        return ranking.solve(self.settings, self.pairs, state)
+
+    def make_model(self, source: RowSource, state: State, take: TakeRows) -> RankModel:  # noqa: ARG002
+        """See Algorithm."""
+        return RankModel(
+            coef=state.best_w,
+            intercept=0.0,
+            classes=np.asarray(source.classes),
+            scaling=source.scaling,
+            feature_names=source.feature_names,
+        )
+
+    def report(self, state: State) -> Report:
+        """See Algorithm."""
+        return Report(state.objective, state.lower_bound, state.passes)
+
+
+def make_rankings(source: RowSource, options: TrainOptions) -> Rankings:
+    """Options: acceleration=line-search|none, epsilon, max_cuts."""
+    if options.solver != "cutting-plane":
+        raise InputError(f"solver {options.solver}: the task {options.task} is for cutting-plane alone")
+    check_names(options, ("acceleration", "epsilon", "max_cuts"))
+    for name, given in (("kernel", options.kernel != "linear"), ("resident rows", options.resident_rows is not None)):
+        if given:
+            raise InputError(f"{name}: not for the task {options.task}; leave that out")
+    if options.class_weight is not None:
+        raise InputError(f"class_weight: pairs have two ranks each, so it is not for the task {options.task}")
+    pairs, weight = find_pairs(source, options.task)
+    given_options = options.options
+    settings = Ranking(
+        pair_cost=float(options.C) * weight / pairs.total,
+        tol=float(options.tol),
+        epsilon=read_positive(given_options, "epsilon"),
+        accelerated=read_choice(given_options, "acceleration", ("line-search", "none")) == "line-search",
+        max_cuts=read_count(given_options, "max_cuts", ranking.RETREATS + 1),
+    )
+    return Rankings(settings, options.task, pairs)
+
+
+def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
+    """Return the pairs and the sum of the rows' weights; reads labels, weights and query ids, no features.
+
+    "rank": pairs of a query; a query weighs as much as each of its rows (the root is in numeric.pair_counts, where
+    weights are multiplied). "roc-area", and rows without queries: all pairs, of weight v_i v_j, so that a row of
+    weight 2 is worth two. InputError for labels that are no numbers, other than two classes for "roc-area", a query
+    in two places or of two weights, and where there are no pairs.
+    """
+    ranks, weight = source.column("y"), source.column("sample_weight")
+    if ranks is None or source.classes is None:
+        raise InputError(f"{source.name}: no labels to learn from")
+    if task == "roc-area" and len(source.classes) != 2:
+        raise InputError(f"{source.name}: {len(source.classes)} classes; the area under the ROC curve is for two")
+    if task == "rank" and np.asarray(source.classes).dtype.kind not in "biuf":
+        raise InputError(f"{source.name}: labels are {source.classes[0]!r}, ..; ranks have to be numbers")
+    weight = np.ones(source.n_rows) if weight is None else weight
+    qid = source.column("qid") if task == "rank" else None
+    starts, roots = np.array([0, source.n_rows]), weight
+    if qid is not None:
+        starts, roots = _find_queries(source.name, qid, weight), np.sqrt(weight)
+    pairs = Pairs(ranks, roots, starts)
+    if not pairs.total > 0.0:
+        raise InputError(f"{source.name}: no two rows to compare: one class only, in each query or at all")
+    return pairs, float(np.sum(weight))
+
+
+def _find_queries(name: str, qid: I64, weight: F64) -> I64:
+    """Return where each query starts, and the number of rows."""
+    firsts = np.concatenate(([0], np.flatnonzero(np.diff(qid)) + 1))
+    _, counts = np.unique(qid[firsts], return_counts=True)
+    if np.any(counts > 1):
+        again = np.sort(np.unique(qid[firsts], return_index=True)[1])
+        row = int(firsts[np.setdiff1d(np.arange(len(firsts)), again)[0]])
+        raise InputError(f"{name}: row {row + 1}: query {qid[row]} again, after others: its rows have to be together")
+    uneven = np.flatnonzero((np.diff(qid) == 0) & (np.diff(weight) != 0))
+    if len(uneven):
+        raise InputError(f"{name}: row {uneven[0] + 2}: another weight than the rest of query {qid[uneven[0]]}")
+    return np.append(firsts, len(qid))
