@@ -228,7 +228,8 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
         several, intercept = len(arrays["classes"]) > 2 and about["kind"] != "rank", about["intercept"]
         if several:
             intercept = np.array(intercept, np.float64)
-            if not len(intercept) == len(arrays["classes"]) == len(arrays["dual_coef" if "dual_coef" in arrays else "coef"]):
+            coef = arrays["coef" if about["kind"] == "linear" else "dual_coef"]
+            if coef.shape[:-1] != intercept.shape or intercept.shape != arrays["classes"].shape:
                 raise ValueError("classes, intercepts and coefficients of different numbers")
         shared = (intercept, arrays["classes"], scaling, names, about["info"], features)
         if features is not None and features.map.n_features != about["n_features"]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -50,8 +51,8 @@ class RunFolder:
             raise InputError(f"{self.path}: a run is there already; go on with --resume, or choose another --out")
         self._check_settings(self._read_settings())
 
-    def begin(self, kind: type[S]) -> Saved[S] | None:
-        """Make the folder; return what was saved there, if there is a checkpoint."""
+    def begin(self, start: S) -> Saved[S] | None:
+        """Make the folder; return what was saved there, if there is a checkpoint. start: the state of a new run."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
@@ -62,11 +63,9 @@ class RunFolder:
             write_atomically(self.path / "history.jsonl", b"")
             return None
         arrays = unpack_arrays(path)
-        names = {part.name for part in fields(kind)}  # type: ignore[arg-type]
-        if set(arrays) != {*names, "run"}:
+        if set(arrays) != {*flatten(start), "run"}:
             raise InputError(f"{path}: no checkpoint, or one of another version of streamsvm")
-        extra = json.loads(str(arrays.pop("run")))
-        state = kind(**{name: value if value.ndim else value.item() for name, value in arrays.items()})
+        extra, state = json.loads(str(arrays.pop("run"))), restore(start, arrays)
         history = self._read_history(extra["steps"])
         write_atomically(self.path / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history).encode())
         return Saved(state, history, extra["status"] or "", extra["seconds"])
@@ -83,8 +82,7 @@ class RunFolder:
             return
         began = time.monotonic()
         run = json.dumps({"status": status, "seconds": seconds, "steps": steps})
-        arrays = {part.name: getattr(state, part.name) for part in fields(state)}
-        write_atomically(self.path / "checkpoint.npz", pack_arrays({**arrays, "run": run}))
+        write_atomically(self.path / "checkpoint.npz", pack_arrays({**flatten(state), "run": run}))
         self._last_save = time.monotonic()
         self._save_cost = self._last_save - began
 
@@ -116,3 +114,28 @@ class RunFolder:
         if len(history) < n_steps:
             raise InputError(f"{self.path}/history.jsonl: {len(history)} lines, the checkpoint has {n_steps} steps")
         return history
+
+
+def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the arrays and scalars of a state by name; of states in a list of it, as "problems/3/cuts"."""
+    found: dict[str, Any] = {}
+    for part in fields(state):
+        name, value = prefix + part.name, getattr(state, part.name)
+        if isinstance(value, list):
+            for k, one in enumerate(value):
+                found |= flatten(one, f"{name}/{k}/")
+        else:
+            found[name] = value
+    return found
+
+
+def restore(like: S, arrays: Mapping[str, Any], prefix: str = "") -> S:
+    """Return the state that was flattened; like: one of its kind, with as many states in its lists."""
+    values: dict[str, Any] = {}
+    for part in fields(like):  # type: ignore[arg-type]
+        name, value = prefix + part.name, getattr(like, part.name)
+        if isinstance(value, list):
+            values[part.name] = [restore(one, arrays, f"{name}/{k}/") for k, one in enumerate(value)]
+        else:
+            values[part.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
+    return type(like)(**values)

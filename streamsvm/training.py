@@ -15,7 +15,7 @@ from streamsvm.engines.joint import answer_all
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
-from streamsvm.models import Model
+from streamsvm.models import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
 from streamsvm.solvers.protocol import Question, Step, Take
@@ -170,7 +170,7 @@ class Training:
             finished=report.finished or self.status == "converged",
             n_rows=self.source.n_rows,
             n_features=self.source.n_features,
-            n_support_vectors=report.n_support_vectors,
+            n_support_vectors=model.support_vectors.shape[0] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
             history=self.history,
         )

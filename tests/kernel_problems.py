@@ -9,7 +9,7 @@ import piqp
 from sklearn.svm import SVC
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.protocol import answer
+from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows

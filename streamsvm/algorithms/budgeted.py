@@ -14,7 +14,7 @@ from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.models import KernelModel
 from streamsvm.numeric.budget import MAINTENANCES
-from streamsvm.numeric.budget_state import LANES, VECTORS
+from streamsvm.numeric.budget_state import LANES
 from streamsvm.numeric.kernel_values import COLUMNS
 from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES
 from streamsvm.numeric.rows import I64
@@ -48,7 +48,6 @@ class BudgetedModels:
 
     settings: BudgetedSGD
     name: ClassVar[str] = "budgeted-sgd"
-    state_type: ClassVar[type[State]] = State
 
     def describe(self) -> dict[str, Any]:
         """See Algorithm; a run may go on for more epochs."""
@@ -113,9 +112,8 @@ class BudgetedModels:
 
     def report(self, state: State) -> Report:
         """See Algorithm; an epoch that was begun counts."""
-        n_vectors = int(budgeted_sgd.read_current(self.settings, state).counts[VECTORS])
         passes = state.epoch + (state.buffer > 0)
-        return Report(state.objective, None, passes, n_vectors, state.epoch >= self.settings.epochs)
+        return Report(state.objective, None, passes, state.epoch >= self.settings.epochs)
 
 
 def make_budgeted(source: RowSource, options: TrainOptions) -> BudgetedModels:

@@ -30,7 +30,6 @@ class CuttingPlanes:
 
     settings: CuttingPlane
     name: ClassVar[str] = "cutting-plane"
-    state_type: ClassVar[type[cutting_plane.State]] = cutting_plane.State
 
     def describe(self) -> dict[str, Any]:
         """See Algorithm."""

@@ -45,7 +45,6 @@ class Decompositions:
 
     name: str
     settings: Decomposition
-    state_type = decomposition.State
 
     def describe(self) -> dict[str, Any]:
         """See Algorithm."""
@@ -104,7 +103,7 @@ class Decompositions:
 
     def report(self, state: decomposition.State) -> Report:
         """See Algorithm."""
-        return Report(state.objective, state.lower_bound, state.passes, int(np.count_nonzero(state.alpha)))
+        return Report(state.objective, state.lower_bound, state.passes)
 
 
 def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositions:
@@ -136,6 +135,11 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
         seed=options.seed,
     )
     return Decompositions(options.solver, settings)
+
+
+def share_budget(budget_bytes: int, n_problems: int) -> int:
+    """Return the budget of each of several problems that share one: what any process needs is there once."""
+    return min(budget_bytes, OTHER_BYTES) + max(0, budget_bytes - OTHER_BYTES) // n_problems
 
 
 def _find_spare(source: RowSource, budget_bytes: int) -> int:

@@ -15,6 +15,7 @@ from streamsvm.models import LinearModel
 from streamsvm.numeric.constraint_reduction import BETA, REDUCTIONS, RULES, THETA, Reduction
 from streamsvm.numeric.gram import BUFFER_ROWS
 from streamsvm.numeric.interior_sums import N_SUMS
+from streamsvm.numeric.step_length import MOST_CRITICAL_ROWS
 from streamsvm.options import (
     TrainOptions,
     check_names,
@@ -24,7 +25,7 @@ from streamsvm.options import (
     read_positive,
 )
 from streamsvm.solvers import interior_point
-from streamsvm.solvers.interior_point import MOST_CRITICAL_ROWS, InteriorPoint, State
+from streamsvm.solvers.interior_point import InteriorPoint, State
 from streamsvm.solvers.protocol import Solver
 
 OPTIONS = ("reduction", "rule", "most_rows", "theta", "beta")
@@ -39,7 +40,6 @@ class InteriorPoints:
 
     settings: InteriorPoint
     name: ClassVar[str] = "interior-point"
-    state_type: ClassVar[type[State]] = State
 
     def describe(self) -> dict[str, Any]:
         """See Algorithm."""

@@ -16,17 +16,13 @@ TakeRows = Callable[[I64], Rows]
 
 @dataclass(frozen=True)
 class Report(Progress):
-    """Where a state stands; n_support_vectors is None for solvers that have none.
+    """Where a state stands. finished: the solver has done all that it was asked for, without a proof of the optimum."""
 
-    finished: the solver has done all that it was asked for, without a proof that it could do no better.
-    """
-
-    n_support_vectors: int | None = None
     finished: bool = False
 
 
 class Algorithm(Protocol):
-    """A solver with its settings. A state is a dataclass of arrays and scalars: it is saved as it is.
+    """A solver with its settings. A state is a dataclass of arrays, scalars and lists of states: it is saved as it is.
 
     `driver_bytes`, `totals_bytes` and `shared_bytes` are what engines.memory projects: memory of the solver itself, of
     the totals of one task, and of what every task of a pass is sent. `fold_bytes` is that of the sequential passes that
@@ -36,10 +32,6 @@ class Algorithm(Protocol):
     @property
     def name(self) -> str:
         """What a user calls it."""
-
-    @property
-    def state_type(self) -> type[Any]:
-        """Class of its states."""
 
     def describe(self) -> dict[str, Any]:
         """Return its settings, as JSON: those that a resumed run must share with the run before."""

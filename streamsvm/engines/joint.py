@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamsvm.engines.protocol import Engine, answer
+from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.protocol import Fold, Scan, Take
+from streamsvm.solvers.protocol import All, Fold, Question, Scan, Take
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,32 @@ class Part:
     n_by_row: int
 
 
-def answer_all(engine: Engine, requests: Sequence[Scan | Take | Fold]) -> list[Any]:
+def answer(engine: Engine, request: Question) -> Any:
+    """Carry one request out, or all of an All together."""
+    return answer_all(engine, [request])[0]
+
+
+def answer_all(engine: Engine, questions: Sequence[Question]) -> list[Any]:
     """Carry requests out, passes of one kind together; return their answers in order."""
+    found = iter(_answer_single(engine, [request for question in questions for request in _list(question)]))
+    return [_collect(question, found) for question in questions]
+
+
+def _list(question: Question) -> Iterator[Scan | Take | Fold]:
+    """Single requests, in order."""
+    if isinstance(question, All):
+        for request in question.requests:
+            yield from _list(request)
+    else:
+        yield question
+
+
+def _collect(question: Question, found: Iterator[Any]) -> Any:
+    """Return the next answers in the shape of the question."""
+    return [_collect(part, found) for part in question.requests] if isinstance(question, All) else next(found)
+
+
+def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Fold]) -> list[Any]:
     answers: list[Any] = [None] * len(requests)
     scans = [k for k, request in enumerate(requests) if isinstance(request, Scan)]
     groups: dict[Any, list[int]] = {"scans": scans} if scans else {}
@@ -47,13 +71,11 @@ def answer_all(engine: Engine, requests: Sequence[Scan | Take | Fold]) -> list[A
 
 def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
     """Answer requests of one kind: all passes, sequential ones of the same orders, or the same rows."""
-    if len(alike) == 1:
-        return [answer(engine, alike[0])]
     match alike[0]:
         case Scan():
-            return _scan(engine, alike)
+            return _scan(engine, alike) if len(alike) > 1 else [engine.scan(alike[0])]
         case Fold():
-            return _fold(engine, alike)
+            return _fold(engine, alike) if len(alike) > 1 else [engine.fold(alike[0])]
     return [engine.take(alike[0])] * len(alike)
 
 

@@ -43,14 +43,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back what the engine holds (pinned chunks, worker processes of its own)."""
-
-
-def answer(engine: Engine, request: Scan | Take | Fold) -> Any:
-    """Carry one request out."""
-    match request:
-        case Scan():
-            return engine.scan(request)
-        case Take():
-            return engine.take(request)
-        case Fold():
-            return engine.fold(request)

@@ -124,6 +124,22 @@ def _meet_all(
     _share(meet, len(f), size, threads)
 
 
+def compute_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64) -> F64:
+    """F_ik = sum_c coefs_kc k(x_i, z_c), (n, K) for coefs (K, m): each value of the kernel is formed once for all K."""
+    F = np.zeros((X.shape[0], len(coefs)))
+    if kernel.name == "linear":
+        return compute_scores(X, np.stack([fold(columns, coef) for coef in coefs]))
+    for at in range(0, columns.shape[0], SUMS):
+        part, coef = slice_rows(columns, slice(at, at + SUMS)), coefs[:, at : at + SUMS]
+        for start in range(0, len(F), TILE_ROWS):
+            rows = slice_rows(X, slice(start, start + TILE_ROWS))
+            n, m = rows.shape[0], part.shape[0]
+            values: Values = np.empty((m, n), np.result_type(type_of(X), type_of(columns)))
+            _meet_all(kernel, rows, part, np.zeros(m), np.zeros(n), 1, (values, np.arange(m)))
+            F[start : start + TILE_ROWS] += values.T @ coef.T
+    return F
+
+
 def fold(columns: Matrix, coef: F64) -> F64:
     """Return w = sum_c coef_c z_c, (d,) float64."""
     w = np.zeros((1, columns.shape[1]))

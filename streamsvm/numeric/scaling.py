@@ -26,14 +26,14 @@ class Scaling:
     offset: F64
     factor: F64
 
-    def to_raw(self, w: F64, b: float) -> tuple[F64, float]:
-        """Weights and bias for raw features that give the same scores as (w, b) on scaled ones."""
+    def to_raw(self, w: F64, b: float | F64) -> tuple[F64, float | F64]:
+        """Weights (.., d) and bias for raw features that give the same scores as (w, b) on scaled ones."""
         raw = w * self.factor
-        return raw, b - float(raw @ self.offset)
+        return raw, b - raw @ self.offset
 
-    def from_raw(self, w: F64, b: float) -> tuple[F64, float]:
-        """Weights and bias for scaled features that give the same scores as (w, b) on raw ones."""
-        return w / self.factor, b + float(w @ self.offset)
+    def from_raw(self, w: F64, b: float | F64) -> tuple[F64, float | F64]:
+        """Weights (.., d) and bias for scaled features that give the same scores as (w, b) on raw ones."""
+        return w / self.factor, b + w @ self.offset
 
 
 @dataclass

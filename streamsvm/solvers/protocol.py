@@ -54,6 +54,13 @@ class Fold:
 
 
 @dataclass(frozen=True)
+class All:
+    """Several requests, answered in one read of the data where they allow it. Answer: theirs, in order."""
+
+    requests: Sequence[Scan | Take | Fold | All]
+
+
+@dataclass(frozen=True)
 class Progress:
     """Where a solver stands: P of the best point, a proved lower bound of the optimum, passes so far."""
 
@@ -82,5 +89,6 @@ class Step:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-Request = Scan | Take | Fold | Step
+Question = Scan | Take | Fold | All
+Request = Question | Step
 Solver = Generator[Request, Any, None]

@@ -15,7 +15,8 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
 from streamsvm.engines.group import plan_groups
-from streamsvm.engines.protocol import Engine, answer
+from streamsvm.engines.joint import answer
+from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64

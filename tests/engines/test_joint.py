@@ -11,11 +11,11 @@ import pytest
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.joint import answer_all
-from streamsvm.engines.protocol import Engine, answer
+from streamsvm.engines.joint import answer, answer_all
+from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.protocol import Fold, Scan, Take
+from streamsvm.solvers.protocol import All, Fold, Scan, Take
 from tests.engines.scans import Trace, note_rows, trace_scan
 
 
@@ -51,6 +51,18 @@ def test_answers_are_those_of_each_request_alone(engine: Engine) -> None:
     requests = make_requests(engine.source)
     alone = [describe(answer(engine, request)) for request in requests]
     assert [describe(found) for found in answer_all(engine, requests)] == alone
+
+
+def test_an_answer_to_several_has_their_shape(engine: Engine) -> None:
+    """Several requests may hold several others; all passes are one."""
+    one, two, three, *_ = make_requests(engine.source)
+    alone = [describe(answer(engine, request)) for request in (one, two, three)]
+    before = engine.costs.read_bytes
+    first, (second, (third,)) = answer(engine, All([one, All([two, All([three])])]))
+    assert [describe(found) for found in (first, second, third)] == alone
+    taken = second.nbytes
+    assert engine.costs.read_bytes - before == engine.source.nbytes + taken
+    assert answer(engine, All([])) == []
 
 
 def test_passes_of_one_kind_read_once(engine: Engine) -> None:

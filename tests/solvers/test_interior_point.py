@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamsvm.algorithms.interior_points import InteriorPoints
 from streamsvm.data.source import RowSource
-from streamsvm.engines.protocol import answer
+from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.numeric.constraint_reduction import REDUCTIONS, RULES, Reduction

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.protocol import Engine, answer
+from streamsvm.engines.joint import answer
+from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric import pair_losses
 from streamsvm.numeric.pair_counts import Pairs
