@@ -16,8 +16,8 @@ import numpy as np
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import F64, I64
 
-SAMPLE_ROWS = 1 << 15
-HALVINGS = 14
+SAMPLE_ROWS = 1 << 13
+TRIALS = 8
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> PairLoss:
 
 
 def draw_sample(pairs: Pairs, cost: float) -> Sample:
-    """Keep every k-th query or row: some 32,768 rows; all where that would leave no pair."""
+    """Keep every k-th query or row: some 8,192 rows; all where that would leave no pair."""
     sample, rows = pairs.thin(max(1, len(pairs.ranks) // SAMPLE_ROWS))
     total = sample.total
     if total == 0.0:
@@ -68,16 +68,13 @@ def find_step(sample: Sample, start: F64, end: F64, squares: F64, slope: float) 
         return float(squares[0] + step * squares[1] - coefs @ change)
 
     correction = slope - find_slope(0.0)
-    low, high = 0.0, 1.0
-    below, above = slope, find_slope(1.0) + correction
-    if below >= 0.0:
-        return 0.0
-    if above <= 0.0:
-        return 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if (found := find_slope(middle) + correction) > 0.0:
-            high, above = middle, found
+    low, high, below, above = 0.0, 1.0, slope, find_slope(1.0) + correction
+    if below >= 0.0 or above <= 0.0:
+        return float(above <= 0.0)
+    for _ in range(TRIALS):
+        step = low + (high - low) * below / (below - above)
+        if (found := find_slope(step) + correction) > 0.0:
+            high, above, below = step, found, below / 2
         else:
-            low, below = middle, found
+            low, below, above = step, found, above / 2
     return low + (high - low) * below / (below - above)
