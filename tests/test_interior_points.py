@@ -73,7 +73,7 @@ def test_resumed_after_any_step(dataset: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kernel": "rbf"}, "kernel rbf: interior-point is for the linear one; use the solver smo"),
+        ({"kernel": "rbf"}, "kernel rbf: interior-point is for the linear one; map the rows.*, or use the solver smo"),
         ({"resident_rows": 10}, "resident rows are not for interior-point"),
         ({"options": {"epsilon": "1"}}, "'epsilon' is unknown to interior-point"),
         ({"options": {"reduction": "some"}}, "choose from adaptive-balanced, adaptive, fixed, none"),
@@ -166,11 +166,11 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.data
 def test_adult(a9a: Dataset) -> None:
-    """Iterations depend little on C (21, 22 and 32 were measured); few rows are used at the end."""
+    """Iterations depend little on C, passes are two an iteration, nearly; few rows are used at the end."""
     results = [train(a9a, TrainOptions(solver="interior-point", C=C, tol=1e-8)) for C in (0.01, 1.0, 100.0)]
     steps = [result.steps for result in results]
-    assert max(steps) <= 2 * min(steps)
+    assert max(steps) <= 1.5 * min(steps)
     for result in results:
         assert result.status == "converged"
-        assert result.passes <= 2.3 * result.steps
+        assert result.passes <= 2.2 * result.steps
         assert result.history[-1]["chosen_rows"] < 0.1 * a9a.n_rows

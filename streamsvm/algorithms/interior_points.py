@@ -30,7 +30,7 @@ from streamsvm.solvers.protocol import Solver
 
 OPTIONS = ("reduction", "rule", "most_rows", "theta", "beta")
 MOST_FEATURES = 5000  # 200 MB a matrix, of which a task holds three
-ROW_VECTORS = 40  # of 8 bytes a row in the driver at once
+ROW_VECTORS = 32  # of 8 bytes a row in the driver at once
 MATRICES = 5  # of d x d in the driver: the state's, the next one, M, its factor, a checkpoint
 
 

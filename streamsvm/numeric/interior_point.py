@@ -28,6 +28,8 @@ from streamsvm.numeric.rows import F64
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")
 MOST_SECOND_ORDER = 3.0  # of mu
+BOUNDARY = 0.995  # share of the way to the boundary
+INSIDE = 0.9999  # share of it that no variable has to stop at
 
 
 class Point(NamedTuple):
@@ -77,7 +79,7 @@ def aim_at_zero(point: Point) -> Targets:
 
 
 @compiled
-def find_products(point: Point, predicted: Direction, mu: float) -> Targets:
+def find_products(predicted: Direction, mu: float) -> Targets:
     """Return the predictor's own products ds dt and dxi dr, cut off at 3 mu."""
     most = MOST_SECOND_ORDER * mu
     sv = np.minimum(np.maximum(predicted.s * predicted.t, -most), most)
@@ -87,7 +89,7 @@ def find_products(point: Point, predicted: Direction, mu: float) -> Targets:
 @compiled
 def aim_at_center(point: Point, predicted: Direction, mu: float, center: float) -> Targets:
     """Return what the corrector aims at; center: sigma mu."""
-    products = find_products(point, predicted, mu)
+    products = find_products(predicted, mu)
     return Targets(point.s * point.t + products.sv - center, point.xi * point.r + products.xu - center)
 
 
@@ -104,7 +106,7 @@ def find_right_side(point: Point, y: F64, bias: float, targets: Targets) -> F64:
 @compiled
 def find_second_order(point: Point, predicted: Direction, mu: float) -> F64:
     """Return what the predictor's own products add to r_Omega."""
-    products = find_products(point, predicted, mu)
+    products = find_products(predicted, mu)
     added: F64 = products.sv / point.t - products.xu / point.r
     return added
 
@@ -148,6 +150,20 @@ def move(point: Point, direction: Direction, step: float) -> Point:
         point.f + step * direction.f, point.s + step * direction.s, point.t + step * direction.t,
         point.xi + step * direction.xi, point.r + step * direction.r,
     )  # fmt: skip
+
+
+@compiled
+def move_inside(point: Point, direction: Direction, step: float) -> Point:
+    """Return the point that is `step` along the direction; the variables of a row that would leave stop before."""
+    s, t, xi, r = point.s.copy(), point.t.copy(), point.xi.copy(), point.r.copy()
+    ratios = find_ratios(point, direction)
+    for i in range(s.size):
+        own = step if step <= INSIDE * ratios[i] else BOUNDARY * ratios[i]
+        s[i] += own * direction.s[i]
+        t[i] += own * direction.t[i]
+        xi[i] += own * direction.xi[i]
+        r[i] += own * direction.r[i]
+    return Point(point.f + step * direction.f, s, t, xi, r)
 
 
 def measure_complementarity(point: Point, costs: F64) -> float:

@@ -21,13 +21,12 @@ from streamsvm.numeric.interior_point import (
     find_direction,
     find_omega,
     find_second_order,
-    move,
+    move_inside,
 )
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, add_rows, compute_scores, unpack
 
 N_SUMS = 6
-TINY = 1e-300  # a variable that would leave the interior: the step will be refused, and sums must not warn before
 
 Tile = tuple[int, F64, Any, Any]
 
@@ -108,11 +107,11 @@ def _weigh(
 ) -> F64:  # fmt: skip
     """Return what the rows are multiplied by in `AssembledSums.sums`, (6, n)."""
     before = Point(f, s, t, xi, r)
-    point = move(before, find_direction(before, y, costs, biases[0], Targets(sv, xu), df, biases[1]), step)
+    point = move_inside(before, find_direction(before, y, costs, biases[0], Targets(sv, xu), df, biases[1]), step)
     coefs, bias = np.zeros((N_SUMS, y.size)), biases[0] + step * biases[1]
     for i in range(y.size):
-        s_i, t_i, xi_i, r_i = max(point.s[i], TINY), max(point.t[i], TINY), max(point.xi[i], TINY), max(point.r[i], TINY)
-        omega, distance = s_i / t_i + xi_i / r_i, y[i] * (point.f[i] + bias) + xi_i - 1.0
+        t_i, xi_i, r_i = point.t[i], point.xi[i], point.r[i]
+        omega, distance = point.s[i] / t_i + xi_i / r_i, y[i] * (point.f[i] + bias) + xi_i - 1.0
         weight = costs[i] / omega
         coefs[0, i] = weight
         coefs[1, i] = y[i] * weight * (distance - xi_i * (1.0 - t_i) / r_i)  # r_Omega with r_sv = s t, r_xu = xi r
@@ -126,26 +125,24 @@ def _weigh(
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _add_products(dense: F32, data: F32, indices: I32, indptr: I64, coefs: F64, totals: F64) -> None:
-    """totals (6, d) += coefs (6, n) X, the first four as `unpack` gives X. Dense: two rows and three sums at a time."""
+    """Totals (6, d) += coefs (6, n) X, the first four as `unpack` gives X. Dense: four rows and two sums at a time."""
     if indptr.size:
         for i in range(indptr.size - 1):
             for e in range(indptr[i], indptr[i + 1]):
                 for k in range(N_SUMS):
                     totals[k, indices[e]] += coefs[k, i] * data[e]
         return
-    last = dense.shape[0] - 1
-    for i in range(0, last + 1, 2):
-        x0, x1 = dense[i], dense[min(i + 1, last)]
-        for k in range(0, N_SUMS, 3):
-            a0, b0, c0 = coefs[k, i], coefs[k + 1, i], coefs[k + 2, i]
-            a1, b1, c1 = 0.0, 0.0, 0.0
-            if i < last:
-                a1, b1, c1 = coefs[k, i + 1], coefs[k + 1, i + 1], coefs[k + 2, i + 1]
-            a, b, c = totals[k], totals[k + 1], totals[k + 2]
+    n = dense.shape[0]
+    padded = np.zeros((N_SUMS, n + 3))
+    padded[:, :n] = coefs
+    for i in range(0, n, 4):
+        x0, x1, x2, x3 = dense[i], dense[min(i + 1, n - 1)], dense[min(i + 2, n - 1)], dense[min(i + 3, n - 1)]
+        for k in range(0, N_SUMS, 2):
+            a, b, p, q = totals[k], totals[k + 1], padded[k, i : i + 4], padded[k + 1, i : i + 4]
+            a0, a1, a2, a3, b0, b1, b2, b3 = p[0], p[1], p[2], p[3], q[0], q[1], q[2], q[3]
             for j in range(x0.size):
-                a[j] += a0 * x0[j] + a1 * x1[j]
-                b[j] += b0 * x0[j] + b1 * x1[j]
-                c[j] += c0 * x0[j] + c1 * x1[j]
+                a[j] += (a0 * x0[j] + a1 * x1[j]) + (a2 * x2[j] + a3 * x3[j])
+                b[j] += (b0 * x0[j] + b1 * x1[j]) + (b2 * x2[j] + b3 * x3[j])
 
 
 def _find_largest(X: Matrix) -> float:
@@ -155,7 +152,10 @@ def _find_largest(X: Matrix) -> float:
 
 @dataclass
 class PredictedSums:
-    """Of `predict`. second_order (1, d): X'YW (ds dt / t - dxi dr / r), cut off at 3 mu. tiles: first row, X dw of both, (n, 2)."""
+    """Of `predict`. second_order (1, d): X'YW (ds dt / t - dxi dr / r), cut off.
+
+    tiles: first row, X dw of both, (n, 2).
+    """
 
     second_order: F64
     tiles: list[Tile] = field(default_factory=list)

@@ -50,7 +50,8 @@ class NormalEquations:
         return predictor, centering
 
     def _side(self, targets: Targets) -> F64:
-        return find_right_side(self.point, self.y, self.bias, targets)
+        side: F64 = find_right_side(self.point, self.y, self.bias, targets)
+        return side
 
     def _reduce(self, r_w: F64, r_b: float, right_side: F64) -> tuple[F64, float]:
         """Return the right-hand side of the equations for dw, and rbar_a."""

@@ -16,10 +16,9 @@ rows. An iteration makes two passes:
     assemble   X dw of the corrector, hence the new point; of that, sums over Q and over all rows, with which the next
                iteration begins.
 
-So the length of the step has to be known before `assemble`, while a single row may bound it. After `predict` all of
-X dw is known but for the corrector's own part, which is guessed (projected on what is known). The rows that this guess
-bounds most are taken, a hundredth at most, and their X dw is computed: nearly always the row that bounds the step is
-one of them. Where it is not, `assemble` is repeated at the longest step that leaves all rows inside: a third pass.
+So the length of the step has to be known before `assemble`, while a single row may bound it: numeric.step_length.
+X dw is guessed for it by projection on what is known. Where the step turns out to be too long, `assemble` is
+repeated: a third pass, which is rare.
 
 Every pass proves a gap over all rows: P at the best bias for w, and D at a feasible multiple of alpha.
 """
@@ -45,9 +44,9 @@ from streamsvm.numeric.interior_point import (
     measure_complementarity,
     measure_residual,
     move,
+    move_inside,
 )
 from streamsvm.numeric.interior_sums import (
-    TINY,
     AssembledSums,
     PredictedSums,
     add_assembled,
@@ -62,11 +61,9 @@ from streamsvm.numeric.interior_sums import (
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.normal_equations import NormalEquations, Solution
 from streamsvm.numeric.rows import F64, I64, compute_scores
+from streamsvm.numeric.step_length import choose_length, find_smallest, mend_length
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 
-BOUNDARY = 0.995  # share of the way to the boundary
-INSIDE = 0.9999  # a step that was found from some rows may go so far for all of them
-CRITICAL_SHARE, MOST_CRITICAL_ROWS = 100, 2048  # one row in so many is taken, so many at most
 SHORT_STEP, LONG_STEP = 0.1, 0.5  # after a short one all rows are in Q, then four times as many; half after a long one
 MOST_STEPS = 200
 MOST_GROWTH = 1e9
@@ -172,7 +169,8 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
 
 def _make_equations(state: State) -> NormalEquations:
     return NormalEquations(
-        state.gram, state.sums[5], state.chosen_weight, state.sums[0], _miss_w(state), state.point, state.y, state.costs, state.bias,
+        state.gram, state.sums[5], state.chosen_weight, state.sums[0], _miss_w(state), state.point, state.y,
+        state.costs, state.bias,
     )  # fmt: skip
 
 
@@ -194,7 +192,8 @@ def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> St
 
 def _miss_w(state: State) -> F64:
     """Return r_w."""
-    return state.w - (state.sums[3] - state.sums[4])
+    missed: F64 = state.w - (state.sums[3] - state.sums[4])
+    return missed
 
 
 def _measure_residual(state: State) -> float:
@@ -239,23 +238,21 @@ def _correct(
 
 
 def _direct(state: State, plan: Plan, df: F64) -> Direction:
-    return find_direction(state.point, state.y, state.costs, state.bias, plan.targets, df, plan.bias_change)
+    rows = (state.point, state.y, state.costs, state.bias)
+    direction: Direction = find_direction(*rows, plan.targets, df, plan.bias_change)
+    return direction
 
 
 def _find_critical(state: State, plan: Plan, guess: F64) -> I64:
     """Return the rows that would bound the step the most, ascending."""
-    n_rows = len(guess)
-    number = min(n_rows, max(64, min(n_rows // CRITICAL_SHARE, MOST_CRITICAL_ROWS)))
-    ratios = find_ratios(state.point, _direct(state, plan, guess))
-    return np.sort(np.argpartition(ratios, number - 1)[:number])
+    return find_smallest(find_ratios(state.point, _direct(state, plan, guess)))
 
 
 def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64, critical: I64) -> Plan:
     """Return the plan with the length that the critical rows allow, and Q by where all rows are expected then."""
     direction = _direct(state, plan, guess)
-    length = min(1.0, BOUNDARY * float(np.min(find_ratios(state.point, direction)[critical])))
-    end = move(state.point, direction, length)
-    expected = Point(end.f, *(np.maximum(value, TINY) for value in end[1:]))
+    length = choose_length(find_ratios(state.point, direction)[critical], len(guess))
+    expected = move_inside(state.point, direction, length)
     bias = state.bias + length * plan.bias_change
     limits = np.full(2, np.inf)
     if length >= SHORT_STEP:
@@ -270,12 +267,10 @@ def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: floa
 
 def _move(state: State, plan: Plan, df: F64) -> tuple[State, bool]:
     """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside."""
-    direction, length = _direct(state, plan, df), plan.length
-    longest = float(np.min(find_ratios(state.point, direction)))
-    inside = length <= INSIDE * longest
-    if not inside:
-        length = min(1.0, BOUNDARY * longest)
-    point = move(state.point, direction, length)
+    direction = _direct(state, plan, df)
+    length = mend_length(plan.length, find_ratios(state.point, direction))
+    inside = length == plan.length
+    point = move_inside(state.point, direction, length)
     factor = 4.0 if length < SHORT_STEP else 0.5 if length >= LONG_STEP else 1.0
     moved = replace(
         state, **point._asdict(), w=state.w + length * plan.dw, bias=state.bias + length * plan.bias_change,

@@ -14,6 +14,7 @@ from streamsvm.numeric.interior_point import (
     aim_at_zero,
     find_direction,
     find_omega,
+    find_products,
     find_ratios,
     find_residuals,
     find_right_side,
@@ -21,6 +22,7 @@ from streamsvm.numeric.interior_point import (
     measure_complementarity,
     measure_residual,
     move,
+    move_inside,
 )
 from streamsvm.numeric.normal_equations import NormalEquations
 from streamsvm.numeric.rows import F64
@@ -89,9 +91,8 @@ def test_sigma_enters_the_right_side_linearly() -> None:
     p, zero = example.point, aim_at_zero(example.point)
     _, _, predicted = example.step(zero)
     corrected = find_right_side(p, example.y, example.bias, aim_at_center(p, predicted, 0.1, 0.4))
-    parts = (
-        find_right_side(p, example.y, example.bias, zero) + find_second_order(p, predicted, 0.1) + 0.4 * (1 / p.r - 1 / p.t)
-    )
+    parts = find_right_side(p, example.y, example.bias, zero) + 0.4 * (1 / p.r - 1 / p.t)
+    parts = parts + find_second_order(p, predicted, 0.1)
     np.testing.assert_allclose(corrected, parts, rtol=1e-12, atol=1e-12)
 
 
@@ -126,6 +127,32 @@ def test_ratios_and_moves() -> None:
         inside, outside = (np.array([v[i] for v in move(example.point, d, ratios[i] * k)[1:]]) for k in (0.999, 1.001))
         assert inside.min() > 0 > outside.min()
     np.testing.assert_allclose(move(example.point, d, 0.5).f, example.point.f + 0.5 * d.f)
+
+
+def test_rows_that_would_leave_stop_early() -> None:
+    """At 0.995 of their own way; all others, and f, go the whole step."""
+    example = Example()
+    p = example.point
+    _, _, d = example.step(aim_at_zero(p))
+    ratios = find_ratios(p, d)
+    step = float(np.sort(ratios)[5]) * 1.01
+    whole, inside = move(p, d, step), move_inside(p, d, step)
+    np.testing.assert_array_equal(inside.f, whole.f)
+    for i in range(N):
+        expected = whole if step < ratios[i] else move(p, d, 0.995 * ratios[i])
+        np.testing.assert_allclose([v[i] for v in inside[1:]], [v[i] for v in expected[1:]], rtol=1e-12)
+    assert (ratios <= step).sum() == 6
+    assert min(float(v.min()) for v in inside[1:]) > 0
+
+
+def test_products_are_cut_off() -> None:
+    example = Example()
+    p = example.point
+    _, _, d = example.step(aim_at_zero(p))
+    products = find_products(d, 0.01)
+    assert (np.abs(d.s * d.t) > 0.03).any()
+    np.testing.assert_allclose(products.sv, np.clip(d.s * d.t, -0.03, 0.03))
+    np.testing.assert_allclose(products.xu, np.clip(d.xi * d.r, -0.03, 0.03))
 
 
 def test_measures() -> None:

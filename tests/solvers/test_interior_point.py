@@ -115,13 +115,14 @@ def test_two_passes_an_iteration() -> None:
 
 
 def test_a_step_that_would_lead_outside_is_made_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the rows that were taken tell nothing of the length of the step, a third pass mends it."""
+    """Where the rows that were taken tell nothing of the step, others stop early, or it is made again."""
     problem = make_problem(6, n=200)
     usual = drive(problem.in_memory(), InteriorPoint((1.0, 1.0), 1e-9))
     monkeypatch.setattr(interior_point, "_find_critical", lambda state, plan, guess: np.arange(1))
     blind = drive(problem.in_memory(), InteriorPoint((1.0, 1.0), 1e-9))
     assert blind[-1][1].status == "converged"
-    assert sum(len(asked) == 4 for asked, _ in blind) > len(blind) / 2
+    assert not any(len(asked) == 4 for asked, _ in usual)
+    assert sum(len(asked) == 4 for asked, _ in blind) >= 2
     assert blind[-1][1].progress.objective == pytest.approx(usual[-1][1].progress.objective, rel=1e-8)
     for _, step in blind:
         assert min(float(value.min()) for value in step.state.point[1:]) > 0
