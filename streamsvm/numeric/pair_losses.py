@@ -17,7 +17,7 @@ from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import F64, I64
 
 SAMPLE_ROWS = 1 << 13
-TRIALS = 8
+HALVINGS = 10  # and an interpolation: where a regula falsi ends depends on rounding
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def find_step(sample: Sample, start: F64, end: F64, squares: F64, slope: float) 
     low, high, below, above = 0.0, 1.0, slope, find_slope(1.0) + correction
     if below >= 0.0 or above <= 0.0:
         return float(above <= 0.0)
-    for _ in range(TRIALS):
-        step = low + (high - low) * below / (below - above)
-        if (found := find_slope(step) + correction) > 0.0:
-            high, above, below = step, found, below / 2
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if (found := find_slope(middle) + correction) > 0.0:
+            high, above = middle, found
         else:
-            low, below, above = step, found, above / 2
+            low, below = middle, found
     return low + (high - low) * below / (below - above)
