@@ -17,7 +17,7 @@ from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import F64, I64
 
 SAMPLE_ROWS = 1 << 13
-HALVINGS = 10  # and an interpolation: where a regula falsi ends depends on rounding
+LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that the line search may look at in all; halvings that makes
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def find_step(sample: Sample, start: F64, end: F64, squares: F64, slope: float) 
     low, high, below, above = 0.0, 1.0, slope, find_slope(1.0) + correction
     if below >= 0.0 or above <= 0.0:
         return float(above <= 0.0)
-    for _ in range(HALVINGS):
+    for _ in range(int(np.clip(LOOKED_AT // len(sample.rows), *HALVINGS))):
         middle = (low + high) / 2
         if (found := find_slope(middle) + correction) > 0.0:
             high, above = middle, found
