@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from streamsvm.models import Model, RankModel
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rank_measures import mean_ndcg, mean_tau, swapped_pairs
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.predict import choose, score
+from streamsvm.predict import Scored, choose, score
 
 PLACES = (1, 5, 10)  # k of NDCG@k
 
@@ -22,36 +23,57 @@ def evaluate(
     model: Model, data: str | Path | RowSource, *, file_format: str | None = None, label: str | None = None,
     qid: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Accuracy, recall and precision by class, area under the ROC curve of labelled rows; see predict for `data`.
+    """Accuracy, recall and precision by class, their confusion and, of two classes, the area under the ROC curve.
 
+    Of labelled rows; see predict for `data`. confusion: rows by class, a line for each true class, a column for each
+    predicted one, in the order of `classes`; rows of other labels are in none.
     Of a ranking: swapped pairs and Kendall's tau within queries, NDCG@k where there are queries (see
     numeric.rank_measures), and the area under the ROC curve for two ranks. qid: the column of a table with query ids.
-    Holds 9 bytes a row, twice while they are joined; 24 for rankings. InputError without labels.
+    Holds 12 bytes a row, twice while they are joined; 24 for rankings; none for K > 2 classes. InputError without
+    labels.
     """
-    parts = list(score(model, data, True, file_format, label, qid))
-    scores = np.concatenate([part.scores for part in parts])
-    truth = np.concatenate([part.truth for part in parts if part.truth is not None])
+    parts = score(model, data, True, file_format, label, qid)
     if isinstance(model, RankModel):
-        ids = [part.qid for part in parts if part.qid is not None]
-        return evaluate_ranking(scores, truth, np.concatenate(ids) if ids else None)
-    return _evaluate_classes(model, scores, truth)
+        scores, truth, ids = _join(parts)
+        return evaluate_ranking(scores, truth, ids)
+    return _evaluate_classes(model, parts)
 
 
-def _evaluate_classes(model: Model, scores: F64, truth: npt.NDArray[Any]) -> dict[str, Any]:
-    predicted, known = choose(scores), truth >= 0
-    per_class = {}
-    for code, name in enumerate(model.classes.tolist()):
-        right = int(np.count_nonzero((truth == code) & (predicted == code)))
-        rows, chosen = int(np.count_nonzero(truth == code)), int(np.count_nonzero(predicted == code))
-        recall, precision = right / rows if rows else None, right / chosen if chosen else None
-        per_class[str(name)] = {"rows": rows, "recall": recall, "precision": precision}
+def _join(parts: Iterable[Scored]) -> tuple[F64, Any, I64 | None]:
+    """Return scores, labels and query ids of all rows."""
+    kept = list(parts)
+    ids = [part.qid for part in kept if part.qid is not None]
+    truth = np.concatenate([part.truth for part in kept if part.truth is not None])
+    return np.concatenate([part.scores for part in kept]), truth, np.concatenate(ids) if ids else None
+
+
+def _evaluate_classes(model: Model, parts: Iterable[Scored]) -> dict[str, Any]:
+    """Count labels by what was predicted; the last line is that of labels that the model does not know."""
+    K, known = len(model.classes), list[Scored]()
+    counts = np.zeros((K + 1) * K, np.int64)
+    for part in parts:
+        assert part.truth is not None
+        truth = part.truth.astype(np.int64)
+        counts += np.bincount(np.where(truth < 0, K, truth) * K + choose(part.scores), minlength=len(counts))
+        if K == 2:
+            known.append(Scored(part.scores[truth >= 0], part.truth[truth >= 0]))
+    table = counts.reshape(K + 1, K)
+    confusion, n_rows = table[:K], int(counts.sum())
+    scores, codes, _ = _join(known) if known else (np.empty(0), np.empty(0), None)
     return {
-        "n_rows": len(scores),
-        "accuracy": float(np.mean(truth == predicted)),
-        "roc_area": roc_area(scores[known], truth[known] == 1),
-        "classes": per_class,
-        "unknown_labels": int(np.count_nonzero(~known)),
+        "n_rows": n_rows,
+        "accuracy": int(np.trace(confusion)) / n_rows,
+        "roc_area": roc_area(scores, codes == 1),
+        "classes": {str(name): _describe_class(table, code) for code, name in enumerate(model.classes.tolist())},
+        "confusion": confusion.tolist(),
+        "unknown_labels": int(counts[K * K :].sum()),
     }
+
+
+def _describe_class(table: I64, code: int) -> dict[str, Any]:
+    """Return rows, recall and precision of a class; None where there is nothing to divide by."""
+    right, rows, chosen = (int(n) for n in (table[code, code], table[code].sum(), table[:, code].sum()))
+    return {"rows": rows, "recall": right / rows if rows else None, "precision": right / chosen if chosen else None}
 
 
 def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
 from streamsvm.machine import format_bytes, peak_bytes
 
+MOST_SHOWN = 16  # classes whose confusion is shown to people
+
 
 def describe(dataset: Dataset) -> dict[str, Any]:
     """Shape, classes, density, chunks, bytes and scaling of a dataset."""
@@ -114,9 +116,20 @@ def format_evaluation(scores: dict[str, Any]) -> str:
     for label, part in scores["classes"].items():
         recall, precision = ("-" if part[name] is None else f"{part[name]:.4f}" for name in ("recall", "precision"))
         lines.append(f"  class {label}: {part['rows']:,} rows, recall {recall}, precision {precision}")
+    if 2 < len(scores["classes"]) <= MOST_SHOWN:
+        lines += _format_confusion(list(scores["classes"]), scores["confusion"])
     if scores["unknown_labels"]:
         lines.append(f"  {scores['unknown_labels']:,} rows have a label that the model does not know")
     return "\n".join(lines)
+
+
+def _format_confusion(labels: list[str], confusion: list[list[int]]) -> list[str]:
+    """Return a table: a line for each true class, a column for each predicted one."""
+    lines = [[label, *(f"{n:,}" for n in counts)] for label, counts in zip(labels, confusion, strict=True)]
+    table = [["", *labels], *lines]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    rows = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in table]
+    return ["  predicted as:", *(f"    {row}" for row in rows)]
 
 
 def _format_ranking(scores: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,13 +27,13 @@ from streamsvm.machine import default_threads
 from streamsvm.models import Model, RankModel, Scorer
 from streamsvm.numeric.rows import F64, I64
 
-Codes = npt.NDArray[np.int8]
+Codes = npt.NDArray[np.int32]
 ZARR_CHUNK_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Some consecutive rows: f(x) as (n,) float64; what is known of them.
+    """Some consecutive rows: f(x) as (n,) float64, or (n, K) for K > 2 classes; what is known of them.
 
     truth: codes in the model's classes (-1: unknown); for rankings, the labels as numbers. qid: query ids.
     """
@@ -95,7 +96,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
 
 
 def _score_chunk(source: RowSource, index: int, scorer: Scorer, table: Codes | F64 | None) -> Scored:
-    scores: list[F64] = [np.empty(0)]
+    scores: list[F64] = []
     truth: list[Any] = []
     qid: list[I64] = []
     for rows in source.tiles(index):
@@ -134,7 +135,7 @@ def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes | F64:
         except ValueError:
             raise InputError(f"labels are {labels[0]!r}, ..; ranks have to be numbers") from None
     different, inverse = np.unique(labels, return_inverse=True)
-    codes = np.full(len(different), -1, np.int8)
+    codes = np.full(len(different), -1, np.int32)
     for code, known in enumerate(model.classes.tolist()):
         codes[[label == known or _to_text(label) == _to_text(known) for label in different.tolist()]] = code
     return np.where(codes < 0, np.nan, codes)[inverse] if isinstance(model, RankModel) else codes[inverse]
@@ -165,10 +166,11 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
     try:
         with partial.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(("score",) if isinstance(model, RankModel) else ("label", "score"))
+            writer.writerow(_name_columns(model))
             for scores in scored:
-                shown = [f"{value:.9g}" for value in scores.tolist()]
-                columns = [shown] if isinstance(model, RankModel) else [names[choose(scores)].tolist(), shown]
+                columns = [[f"{value:.9g}" for value in column.tolist()] for column in np.atleast_2d(scores.T)]
+                if not isinstance(model, RankModel):
+                    columns = [names[choose(scores)].tolist(), *columns]
                 writer.writerows(zip(*columns, strict=True))
                 n_rows += len(scores)
         partial.replace(out)
@@ -177,9 +179,17 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
     return n_rows
 
 
+def _name_columns(model: Model) -> list[str]:
+    """Return the header of a table: a score by class where there are several."""
+    if isinstance(model, RankModel):
+        return ["score"]
+    several = model.classes.tolist() if np.ndim(model.intercept) else None
+    return ["label", "score"] if several is None else ["label", *(f"score {name}" for name in several)]
+
+
 def choose(scores: F64) -> npt.NDArray[np.intp]:
-    """Return the code of the class that scores are for."""
-    return (scores > 0).astype(np.intp)
+    """Return the code of the class that scores are for: by sign, or the highest of K, of equals the first."""
+    return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
 
 
 def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
@@ -206,8 +216,9 @@ def _write_zarr(model: Model, scored: Iterator[F64], out: Path) -> int:
     with new_folder(out) as folder:
         group = zarr.open_group(str(folder), mode="w", zarr_format=3)
         group.attrs["classes"] = model.classes.tolist()
-        chunks = (ZARR_CHUNK_ROWS,)
-        score = group.create_array("score", shape=(0,), chunks=chunks, dtype="float64")
+        width = np.shape(model.intercept)
+        chunks = (ZARR_CHUNK_ROWS // math.prod(width),)
+        score = group.create_array("score", shape=(0, *width), chunks=(*chunks, *width), dtype="float64")
         label = None
         if not isinstance(model, RankModel):
             label = group.create_array("label", shape=(0,), chunks=chunks, dtype="int32")

@@ -25,7 +25,6 @@ BAD_TRAINING = {
     "C no number": (["{data}", "--C", "much"], "invalid float value: 'much'"),
     "tol zero": (["{data}", "--tol", "0"], "tol is 0.0"),
     "solver": (["{data}", "--solver", "magic"], "invalid choice: 'magic'"),
-    "task not built": (["{data}", "--task", "rank"], "--task rank is not built yet"),
     "kernel of another solver": (["{data}", "--kernel", "rbf"], "kernel rbf: cutting planes are for the linear one"),
     "resident rows not built": (["{data}", "--resident-rows", "10%"], "resident rows are not built yet for cutting"),
     "resident rows": (["{data}", "--solver", "smo", "--resident-rows", "many"], "resident rows 'many'"),
@@ -100,16 +99,12 @@ def test_places_where_no_run_can_be(run: Run, text: Path, data: Path, trained: P
     assert run("train", data, "--out", tmp_path / "missing/parents/run").code == 0
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [("1 1:1\n1 2:1\n", "one class only: every row has the label 1"), ("1 1:1\n2 2:1\n3 1:2\n", "3 classes (1, 2, 3)")],
-)
-def test_classes_that_cannot_be_trained(run: Run, tmp_path: Path, lines: str, message: str) -> None:
-    (tmp_path / "rows.svm").write_text(lines)
+def test_one_class_cannot_be_trained(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.svm").write_text("1 1:1\n1 2:1\n")
     stored = run("ingest", tmp_path / "rows.svm", tmp_path / "rows.zarr")
     ran = stored if stored.code else run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run")
     assert ran.code == 2
-    assert message in ran.err
+    assert "one class only: every row has the label 1" in ran.err
     assert not (tmp_path / "run").exists()
 
 

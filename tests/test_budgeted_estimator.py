@@ -144,7 +144,8 @@ def test_labels_and_names_of_a_stream() -> None:
     [
         ({}, {}, "classes must be passed on the first call"),
         ({}, {"classes": [0, 1]}, "y has the label -1; the classes of the stream are 0 and 1"),
-        ({}, {"classes": [-1, 0, 1]}, "Only binary classification is supported"),
+        ({}, {"classes": [1]}, r"one class only \(1\)"),
+        ({}, {"classes": [0, 1, 2]}, "y has the label -1; the classes of the stream are 0, 1 and 2"),
         ({"class_weight": "balanced"}, {"classes": [-1, 1]}, "class_weight 'balanced' needs all rows"),
         ({"expected_rows": 0}, {"classes": [-1, 1]}, "expected_rows is 0; a whole number of at least 1"),
         ({"expected_rows": "many"}, {"classes": [-1, 1]}, "expected_rows is 'many'"),

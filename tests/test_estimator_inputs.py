@@ -214,8 +214,6 @@ def test_dask_rows_that_do_not_fit_are_refused_at_once() -> None:
     rows = da.from_array(X, chunks=(100, 6))
     with pytest.raises(InputError, match="requires y to be passed"):
         LinearSVC().fit(rows)
-    with pytest.raises(InputError, match=r"multiclass: 3 classes"):
-        LinearSVC().fit(rows, np.arange(300) % 3)
     with pytest.raises(InputError, match="one class only"):
         LinearSVC().fit(rows, np.ones(300))
     with pytest.raises(InputError, match=r"X: row 8, column 1 \(counted from 1\): nan"):

@@ -159,8 +159,6 @@ def _check(settings: BudgetedSGD) -> None:
 def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | None) -> BudgetedModels:
     """Return what learns a stream that begins with a chunk; expected_rows: n of lambda = 1 / (n C)."""
     check_numbers(options)
-    if options.class_weight == "balanced":
-        raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
     n_rows = chunk.n_rows if expected_rows is None else expected_rows
     if not (isinstance(n_rows, Integral) and n_rows > 0):
         raise InputError(f"expected_rows is {expected_rows!r}; a whole number of at least 1 is expected")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from streamsvm.solvers.protocol import Solver
 from streamsvm.solvers.relabelled import relabel, single_out
 from streamsvm.solvers.together import State
 
+A = TypeVar("A", bound=Algorithm)
 REST, ONE = 0, 1
 
 
@@ -68,6 +69,11 @@ class OneClass:
 
     def _split(self, by_class: Any) -> Any:
         return np.array([by_class.sum() - by_class[self.code], by_class[self.code]])
+
+
+def view_class(source: RowSource, code: int) -> RowSource:
+    """Return the rows as the problem of one class sees them."""
+    return cast("RowSource", OneClass(source, code))
 
 
 @dataclass(frozen=True)
@@ -167,18 +173,23 @@ def join_models(models: list[Any], chosen: list[I64], take: TakeRows) -> Model:
 def make_one_against_rest(
     source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Algorithm]
 ) -> OneAgainstRest:
-    """Make a solver for each class by the function that makes one for two classes; InputError as that.
+    """Make a solver for each class by the function that makes one for two classes; InputError as that."""
+    return OneAgainstRest(tuple(algorithm for _, algorithm in make_each(source, options, make)))
+
+
+def make_each(
+    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], A]
+) -> list[tuple[RowSource, A]]:
+    """Return what each problem sees of the rows, and its solver; InputError as the function that makes solvers.
 
     Each has an equal part of the memory that the budget leaves for rows.
     """
     factors = compute_class_factors(source, options)
-    views = [cast("RowSource", OneClass(source, code)) for code in range(len(factors))]
+    views = [view_class(source, code) for code in range(len(factors))]
     budget = share_budget(options.memory_bytes or default_budget_bytes(), len(views))
     given = replace(options, memory_bytes=budget, class_weight=None)
     if options.kernel != "linear" and options.gamma == "scale":
         make(views[0], replace(given, gamma="auto"))  # refuses what cannot be trained, before rows are read
         given = replace(given, gamma=make_kernel(source, options).gamma)
-    weights = [{ONE: float(factor)} for factor in factors]
-    return OneAgainstRest(
-        tuple(make(view, replace(given, class_weight=weight)) for view, weight in zip(views, weights, strict=True))
-    )
+    each = [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
+    return [(view, make(view, its)) for view, its in zip(views, each, strict=True)]

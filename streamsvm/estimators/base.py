@@ -31,7 +31,7 @@ from streamsvm.machine import parse_bytes
 from streamsvm.models import Model
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
-from streamsvm.predict import score_chunks
+from streamsvm.predict import choose, score_chunks
 from streamsvm.solvers.protocol import Progress
 from streamsvm.train import train
 
@@ -66,14 +66,16 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """F(x) of each row, positive for classes_[1]: (n,) float64; a Dask array for Dask rows."""
+        """F(x) of each row, positive for classes_[1]: (n,) float64, or (n, K); a Dask array for Dask rows."""
         check_is_fitted(self)
         if is_dask(X):
             check_columns(self, X)
             rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
             # not a method: the estimator may hold a client, which cannot be sent to workers
             decide = partial(_decide, self.model_)
-            return rows.map_blocks(decide, drop_axis=1, dtype=np.float64, meta=np.empty(0))
+            width = np.shape(self.model_.intercept)
+            shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
+            return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
         if is_dataset(X):
             dataset = X if isinstance(X, Dataset) else open_dataset(X)
             return np.concatenate([part.scores for part in score_chunks(self.model_, dataset)])
@@ -107,7 +109,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _take_model(self, model: Any, label_dtype: Any = None) -> None:
         """Set the attributes that a model file tells."""
         self.model_: Any = model
-        self.intercept_ = np.array([model.intercept])
+        self.intercept_ = np.atleast_1d(model.intercept)
         same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
         self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
         self.n_features_in_ = model.n_features
@@ -134,7 +136,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
 
 
 class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
-    """A classifier for two classes."""
+    """A classifier for two classes, or for more: one against the rest."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train; see the class. ValueError (InputError) for bad data and settings."""
@@ -142,8 +144,11 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Any:
         """Class of each row; a Dask array for Dask rows."""
-        scores, choose = self.decision_function(X), partial(_choose, self.classes_)
-        return scores.map_blocks(choose, dtype=self.classes_.dtype) if is_dask(X) else choose(scores)
+        scores, name = self.decision_function(X), partial(_name_classes, self.classes_)
+        if not is_dask(X):
+            return name(scores)
+        dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
+        return scores.map_blocks(name, **dropped, dtype=self.classes_.dtype)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Mean accuracy; y=None with a dataset that has labels."""
@@ -154,17 +159,13 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         weight = None if sample_weight is None else np.asarray(sample_weight)
         return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
 
 def _decide(model: Model, X: Any) -> F64:
     """F(x) of rows in memory, NumPy or sparse, a chunk at a time."""
     source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
-    return np.concatenate([np.empty(0), *(part.scores for part in score_chunks(model, source, 1))])
+    none = np.empty((0, *np.shape(model.intercept)))
+    return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])
 
 
-def _choose(classes: npt.NDArray[Any], scores: F64) -> Any:
-    return classes[(scores > 0).astype(int)]
+def _name_classes(classes: npt.NDArray[Any], scores: F64) -> Any:
+    return classes[choose(scores)]

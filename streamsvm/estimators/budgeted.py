@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,7 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
 from streamsvm.algorithms.budgeted import BudgetedModels, make_stream
-from streamsvm.data.source import RowSource
+from streamsvm.algorithms.one_against_rest import join_models, make_each, view_class
+from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel import KernelSVC
@@ -43,7 +45,7 @@ class BudgetedSVC(KernelSVC):
     solver = "budgeted-sgd"
     tol = 1e-3  # nobody looks at it: there is no gap
     resident_rows = None
-    _stream: tuple[BudgetedModels, State]
+    _stream: list[tuple[BudgetedModels, State]]
 
     def __init__(
         self, C: float = 1.0, *, budget: int = 500, merge: int = 2, kernel: str = "rbf", gamma: float | str = "scale",
@@ -79,7 +81,7 @@ class BudgetedSVC(KernelSVC):
         return super().fit(X, y, sample_weight)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the rows of one chunk of a stream, in an order drawn by the seed; classes: both, at the first call.
+        """Learn the rows of one chunk of a stream, in an order drawn by the seed; classes: all, at the first call.
 
         Settings are those of the first call: so are lambda = 1 / (expected_rows C) and gamma="scale". After `fit`, or
         `load`, a new stream begins. ValueError (InputError) for bad data and settings.
@@ -89,21 +91,30 @@ class BudgetedSVC(KernelSVC):
             raise InputError("classes must be passed on the first call to partial_fit")
         known = classes if first and classes is not None else self.classes_
         chunk = check_chunk(self, X, y, known, sample_weight, reset=first)
-        algorithm, state = self._start_stream(chunk) if first else self._stream
+        stream = self._start_stream(chunk) if first else self._stream
+        seen = [chunk] if len(stream) == 1 else [view_class(chunk, code) for code in range(len(stream))]
         with threadpool_limits(1):
-            state = algorithm.learn_chunk(chunk, state)
-        self._stream = algorithm, state
-        model = algorithm.make_model(chunk, state, chunk.take)
+            self._stream = [
+                (algorithm, algorithm.learn_chunk(view, state))
+                for (algorithm, state), view in zip(stream, seen, strict=True)
+            ]
+        models = [algorithm.make_model(chunk, state, chunk.take) for algorithm, state in self._stream]
+        model: Any = models[0] if len(models) == 1 else join_models(models, [], chunk.take)
         about = {"solver": self.solver, "C": float(self.C), "version": __version__, "status": "pass_limit"}
-        info = {**about, "objective": state.objective, "lower_bound": None}
+        info = {**about, "objective": sum(state.objective for _, state in self._stream), "lower_bound": None}
         self._take_model(replace(model, info=info), getattr(y, "dtype", None))
         return self
 
-    def _start_stream(self, chunk: RowSource) -> tuple[BudgetedModels, State]:
+    def _start_stream(self, chunk: ArrayDataset) -> list[tuple[BudgetedModels, State]]:
+        """Return what learns each of the problems of many classes, or the one of two, and that it knows nothing yet."""
         for name in ("result_", "history_", "n_iter_", "n_passes_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        algorithm = make_stream(chunk, self._options(), self.expected_rows)
-        return algorithm, algorithm.start_state(chunk)
+        if self.class_weight == "balanced":
+            raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
+        make, options = partial(make_stream, expected_rows=self.expected_rows), self._options()
+        several = chunk.classes is not None and len(chunk.classes) > 2
+        algorithms = [make(chunk, options)] if not several else [one for _, one in make_each(chunk, options, make)]
+        return [(algorithm, algorithm.start_state(chunk)) for algorithm in algorithms]
 
     def _name_options(self) -> dict[str, Any]:
         names = ("budget", "merge", "maintenance", "epochs", "pack", "replicas")

@@ -22,6 +22,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows
+from streamsvm.options import list_labels
 
 
 @contextmanager
@@ -67,7 +68,7 @@ def check_chunk(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any
     _require_two(known)
     if not np.isin(labels, known).all():
         unknown = labels[~np.isin(labels, known)][0]
-        raise InputError(f"y has the label {unknown}; the classes of the stream are {known[0]} and {known[1]}")
+        raise InputError(f"y has the label {unknown}; the classes of the stream are {list_labels(known)}")
     return _make_source(estimator, rows, labels, known, sample_weight)
 
 
@@ -125,9 +126,6 @@ def _hash_rows(source: ArrayDataset) -> str:
 
 
 def _require_two(classes: Any) -> None:
-    if len(classes) > 2:
-        found = f"The type of the target is multiclass: {len(classes)} classes."
-        raise InputError(f"Only binary classification is supported. {found}")
     if len(classes) < 2:
         raise InputError(f"one class only ({classes[0]}): a classifier needs two classes")
 

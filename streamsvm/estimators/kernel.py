@@ -47,21 +47,21 @@ class KernelSVC(BaseSVC):
         super()._take_model(model, label_dtype)
         X = model.support_vectors
         self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
-        self.dual_coef_ = model.dual_coef[None, :]
+        self.dual_coef_ = np.atleast_2d(model.dual_coef)
         self.__dict__.pop("coef_", None)
         if model.kernel.name == "linear":
-            self.coef_ = np.atleast_2d(fold(X, model.dual_coef))
+            self.coef_ = np.stack([fold(X, coef) for coef in self.dual_coef_])
 
 
 def unfold(model: LinearModel) -> KernelModel:
-    """Return the kernel expansion that w is for features T' k(Z, x): coefficients T w."""
+    """Return the kernel expansion that w is for features T' k(Z, x): coefficients T w; of K classes, T W'."""
     features = model.features
     assert features is not None
     assert isinstance(features.map, KernelMap)
     return KernelModel(
         kernel=features.map.kernel,
         support_vectors=features.map.rows,
-        dual_coef=features.map.matrix @ model.coef,
+        dual_coef=model.coef @ features.map.matrix.T,
         intercept=model.intercept,
         classes=model.classes,
         scaling=features.scaling,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamsvm.estimators.base import BaseSVC
 from streamsvm.models import LinearModel
 
@@ -75,4 +77,4 @@ class LinearSVC(BaseSVC):
 
     def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)
-        self.coef_ = model.coef[None, :]
+        self.coef_ = np.atleast_2d(model.coef)
