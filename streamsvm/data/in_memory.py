@@ -39,6 +39,7 @@ class ArrayDataset:
         step = max(1, CHUNK_BYTES * self.n_rows // max(1, self.nbytes))
         self.chunk_starts: I64 = np.append(np.arange(0, self.n_rows, step), self.n_rows).astype(np.int64)
         self.fingerprint = hashlib.sha256(f"{id(X)} {X.shape}".encode()).hexdigest()
+        self._checked: set[int] = set()  # first rows of chunks that are known to be finite
 
     @property
     def n_chunks(self) -> int:
@@ -98,8 +99,10 @@ class ArrayDataset:
         matrix: Matrix = values
         if isinstance(X, csr_array):
             matrix = CsrRows(values, X.indices.astype(np.int32), X.indptr.astype(np.int64), self.n_features)
-        if not np.isfinite(values).all():
+        if start not in self._checked and not np.isfinite(values).all():
             raise InputError(
                 f"{self.name}: contains NaN, infinity or a value too large for float32, near row {max(start, 0) + 1}"
             )
+        if start >= 0:
+            self._checked.add(start)
         return matrix

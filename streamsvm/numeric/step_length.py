@@ -6,7 +6,7 @@ bounds the step is one of them.
 
 In many steps it is a row, or two, that bounds it far below what all others allow. So 3 rows of 10,000 may be passed
 over if that makes the step no more than 1.2 times as long: they, and rows that the guess missed, go 0.995 of their own
-way only (interior_point.move_inside), and their residuals are left to the next step (LETTER: 30 iterations, 33 with
+way only (interior_point.move_inside), and their residuals are left to the next step (LETTER: 29 iterations, 33 with
 none passed over; with ten times as many, or any length, some problems do not converge). Where a row that was missed
 can go less than half of the step, the step is made again, at a length that leaves all rows inside.
 """

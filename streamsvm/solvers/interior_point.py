@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+from scipy.linalg.blas import dtrmm
 
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.constraint_reduction import Reduction, find_limits
@@ -232,7 +233,8 @@ def _correct(
     h = state.sums[1] + sums.second_order[0] + sigma_mu * state.sums[2]
     dw, bias_change = equations.solve(h, targets)
     known, basis = np.array([1.0, sigma_mu, 0.0]), np.stack((predictor[0], center[0], state.w), axis=1)
-    rest = np.linalg.lstsq(equations.U @ basis, equations.U @ (dw - basis @ known))[0]
+    mapped = dtrmm(1.0, equations.U, np.column_stack((basis, dw - basis @ known)))
+    rest = np.linalg.lstsq(mapped[:, :3], mapped[:, 3])[0]
     guess = np.column_stack((products, state.f)) @ (known + rest)
     return Plan(dw, bias_change, targets, 0.0, np.full(2, np.inf)), guess
 
