@@ -57,7 +57,9 @@ def draw_sample(pairs: Pairs, cost: float) -> Sample:
 
 
 def find_step(sample: Sample, start: F64, end: F64, squares: F64, slope: float) -> float:
-    """Return the step in [0, 1] from scores `start` to `end` where P is least, by the sample.
+    """Return the step in [0, 1] from scores `start` to `end` where P is least, or just beyond it, by the sample.
+
+    Beyond: where pairs begin to be active, a cut on this side would be one that is known already.
 
     squares (2,): d/dt of 1/2 |w|^2 at the step t is squares[0] + t squares[1]. slope: that of P at 0.
     """
@@ -68,13 +70,15 @@ def find_step(sample: Sample, start: F64, end: F64, squares: F64, slope: float) 
         return float(squares[0] + step * squares[1] - coefs @ change)
 
     correction = slope - find_slope(0.0)
-    low, high, below, above = 0.0, 1.0, slope, find_slope(1.0) + correction
-    if below >= 0.0 or above <= 0.0:
-        return float(above <= 0.0)
+    if slope >= 0.0:
+        return 0.0
+    low, high = 0.0, 1.0
+    if find_slope(1.0) + correction <= 0.0:
+        return 1.0
     for _ in range(int(np.clip(LOOKED_AT // len(sample.rows), *HALVINGS))):
         middle = (low + high) / 2
-        if (found := find_slope(middle) + correction) > 0.0:
-            high, above = middle, found
+        if find_slope(middle) + correction > 0.0:
+            high = middle
         else:
-            low, below = middle, found
-    return low + (high - low) * below / (below - above)
+            low = middle
+    return high
