@@ -1,13 +1,17 @@
 """Training on data several times larger than memory, under a limit set from outside, as a Markdown table.
 
-    python pipelines/larger_than_memory.py [--memory 400MB] [--times 8] [--sparse] [--small] [--seed 0] [--work DIR]
+    python pipelines/larger_than_memory.py [--memory 400MB] [--times 8] [--sparse] [--solver NAME] [--thorough]
+        [--small] [--seed 0] [--work DIR]
 
 Generates rows block by block (a noisy linear truth, a tenth of the labels flipped; --sparse: like text), then trains
-on two threads, on two worker processes, and with a budget that is too small. The limit is a control group (cgroup v2,
+on two threads, on two worker processes, and with a budget that is too small. --thorough: on one and four workers, too,
+and a run that is stopped after some passes and gone on with; all models have to be the same, to the bit. interior-point
+(features 600, gap 1e-6; it holds 256 bytes a row) takes --memory 600MB. The limit is a control group (cgroup v2,
 memory.max without swap; one group for all processes of a run) where this user may make one, and otherwise
 RLIMIT_DATA in every process. That one leaves out the libraries' file pages, about 100 MB, and counts what is reserved
 and never touched, about 150 MB (BLAS buffers, stacks): so it is set 64 MB above the budget. Exit status: 0 if all of
-this held: converged, peak <= projection <= budget, and the small budget refused before anything ran; 1 if not.
+this held: converged, peak <= projection <= budget, the same model, and the small budget refused before anything ran; 1
+if not.
 """
 
 from __future__ import annotations
@@ -31,13 +35,18 @@ from streamsvm.data.generated import Truth, write_generated
 from streamsvm.errors import InputError
 from streamsvm.machine import format_bytes, parse_bytes, peak_bytes
 
-DENSE = (Truth(n_features=64), "--C 0.001")
-SPARSE = (Truth(n_features=20_000, row_items=60), "--C 0.03 --option max_cuts=100")  # a cut is a dense vector
+KINDS = {  # by solver, and whether rows are sparse; a cut is a dense vector
+    ("cutting-plane", False): (Truth(n_features=64), "--C 0.001"),
+    ("cutting-plane", True): (Truth(n_features=20_000, row_items=60), "--C 0.03 --option max_cuts=100"),
+    ("interior-point", False): (Truth(n_features=600), "--solver interior-point --C 0.001 --tol 1e-6"),
+}
 RUNS = {"2 threads": ("--threads 2", 1), "2 workers": ("--workers 2", 3)}  # options; processes of the run
+MORE_RUNS = {"1 worker": ("--workers 1", 2), "4 workers": ("--workers 4", 5)}
+STOPPED, STOPPED_AFTER = "stopped, gone on with", 7  # passes
 RESERVED_BYTES = 64 * 10**6
 SMALL_TIMES = 1.5
 TOO_SMALL_BYTES = 100 * 10**6
-COLUMNS = "run | status | certified gap | passes | seconds | peak memory | projected | budget | MB/s read"
+COLUMNS = "run | model | status | certified gap | passes | seconds | peak memory | projected | budget | MB/s read"
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--memory", default="400MB", help="budget of one process (default: 400MB)")
     parser.add_argument("--times", type=float, default=8.0, help="size of the data, in budgets (default: 8)")
     parser.add_argument("--sparse", action="store_true", help="rows like text: 20,000 features, 60 not zero")
+    parser.add_argument("--solver", choices=("cutting-plane", "interior-point"), default="cutting-plane")
+    parser.add_argument("--thorough", action="store_true", help="more numbers of workers, and a run that is stopped")
     parser.add_argument("--small", action="store_true", help="1.5 budgets of data: under a minute")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, help="keep dataset and runs in this folder (default: a passing one)")
@@ -74,7 +85,9 @@ def parse_arguments() -> argparse.Namespace:
 def run_all(work: Path, options: argparse.Namespace) -> int:
     """Generate, train, print; return the exit status."""
     budget_bytes = parse_bytes(options.memory)
-    truth, settings = SPARSE if options.sparse else DENSE
+    if (options.solver, options.sparse) not in KINDS:
+        raise InputError(f"{options.solver} is not for sparse rows of 20,000 features")
+    truth, settings = KINDS[options.solver, options.sparse]
     truth = Truth(truth.n_features, truth.row_items, truth.noise, options.seed)
     data = generate(work, truth, (SMALL_TIMES if options.small else options.times) * budget_bytes)
     print(
@@ -82,12 +95,21 @@ def run_all(work: Path, options: argparse.Namespace) -> int:
         f"{format_bytes(data.nbytes)}: {data.nbytes / budget_bytes:.1f} times the budget\n"
     )
     print(f"| {COLUMNS} | limit from outside |\n{'|---' * (COLUMNS.count('|') + 2)}|")
-    held = True
-    for name, (how, processes) in RUNS.items():
+    held, models = True, set()
+    settings_here = f"{settings} --memory {budget_bytes}"
+    for name, (how, processes) in (RUNS | MORE_RUNS if options.thorough else RUNS).items():
         with limit_memory(budget_bytes, processes) as limit:
-            done = train(data, work / name.replace(" ", "-"), f"{settings} {how} --memory {budget_bytes}", limit)
+            done = train(data, work / name.replace(" ", "-"), f"{settings_here} {how}", limit)
         held = print_row(name, done, budget_bytes, limit) and held
-    return 0 if show_refusal(data, work / "refused", settings) and held else 1
+        models.add(name_model(done))
+    if options.thorough:
+        with limit_memory(budget_bytes, 1) as limit:
+            train(data, work / "stopped", f"{settings_here} --threads 2 --max-passes {STOPPED_AFTER}", limit)
+            done = train(data, work / "stopped", f"{settings_here} --threads 2 --resume", limit)
+        held = print_row(STOPPED, done, budget_bytes, limit) and held
+        models.add(name_model(done))
+    print(f"\nModels: {'the same' if len(models) == 1 else 'not the same (!)'}")
+    return 0 if show_refusal(data, work / "refused", settings) and held and len(models) == 1 else 1
 
 
 def generate(work: Path, truth: Truth, wanted_bytes: float) -> Dataset:
@@ -163,11 +185,16 @@ def print_row(name: str, done: subprocess.CompletedProcess[str], budget_bytes: i
     speed = result["read_bytes"] / 1e6 / max(result["seconds"], 1e-9)
     sizes = " | ".join(format_bytes(size) for size in (peak, projected, budget_bytes))
     print(
-        f"| {name} | {result['status']} | {result['relative_gap']:.2e} | {result['passes']} "
+        f"| {name} | {name_model(done)} | {result['status']} | {result['relative_gap']:.2e} | {result['passes']} "
         f"| {result['seconds']:.0f} | {sizes} | {speed:,.0f} | {limit.description} |",
         flush=True,
     )
     return bool(result["status"] == "converged" and peak <= projected <= budget_bytes)
+
+
+def name_model(done: subprocess.CompletedProcess[str]) -> str:
+    """First digits of the SHA-256 of the model; empty if there is none."""
+    return str(json.loads(last_line(done.stdout))["model_sha256"])[:8] if done.returncode in (0, 3) else ""
 
 
 def show_refusal(data: Dataset, run: Path, settings: str) -> bool:

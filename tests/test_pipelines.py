@@ -103,11 +103,13 @@ def test_larger_than_memory_prints_what_it_measured(kind: list[str], tmp_path: P
     for name in ("2 threads", "2 workers"):
         result = json.loads((tmp_path / "work" / name.replace(" ", "-") / "result.json").read_text())
         peak, projected = (result[f"{what}_memory_bytes"] for what in ("peak", "projected"))
-        status, gap, passes, _, *sizes, _, limit = table[name]
+        model, status, gap, passes, _, *sizes, _, limit = table[name]
+        assert model == result["model_sha256"][:8]
         assert (status, int(passes)) == ("converged", result["passes"])
         assert float(gap) <= 1e-3
         assert sizes == [f"{peak / 1e6:.1f} MB", f"{projected / 1e6:.1f} MB", "400.0 MB"]
         assert limit.startswith(("cgroup memory.max", "RLIMIT_DATA"))
+    assert "Models: the same" in done.stdout
     assert "A budget of 100.0 MB: exit status 2, nothing ran:" in done.stdout
     assert "raise --memory to at least" in done.stdout
 
@@ -128,7 +130,7 @@ def test_control_groups_that_cannot_be_made_leave_nothing(pipeline: ModuleType, 
 
 
 GOOD = {"status": "converged", "relative_gap": 5e-4, "passes": 20, "seconds": 2.0, "read_bytes": 8 * 10**9,
-        "peak_memory_bytes": 300, "projected_memory_bytes": 390}  # fmt: skip
+        "peak_memory_bytes": 300, "projected_memory_bytes": 390, "model_sha256": "0123456789"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
