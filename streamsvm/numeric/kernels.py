@@ -136,7 +136,7 @@ def compute_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64) 
             n, m = rows.shape[0], part.shape[0]
             values: Values = np.empty((m, n), np.result_type(type_of(X), type_of(columns)))
             _meet_all(kernel, rows, part, np.zeros(m), np.zeros(n), 1, (values, np.arange(m)))
-            F[start : start + TILE_ROWS] += values.T @ coef.T
+            F[start : start + TILE_ROWS] += compute_scores(np.ascontiguousarray(values.T), coef)
     return F
 
 

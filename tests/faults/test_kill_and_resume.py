@@ -12,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.sources import ingest
 from streamsvm.models import load
 from streamsvm.run import RunFolder
 from streamsvm.train import Event, Result, TrainOptions, train
@@ -78,6 +80,25 @@ def test_stopped_at_any_line_and_resumed(
     assert len(found["ends"]) == n_instants
     assert set(found["ends"]) <= ends
     assert len(set(found["ends"])) == len(ends)
+
+
+@pytest.mark.parametrize("checkpoint_steps", [1, 3])
+def test_many_classes_killed_at_any_line_and_resumed(checkpoint_steps: int, tmp_path: Path) -> None:
+    """The states of all problems are in the checkpoint: some are done, others have cuts of their own."""
+    rows, random = make_problem(5, n=400), np.random.default_rng(0)
+    y = np.where(rows.y > 0, 2, random.integers(0, 2, 400))
+    dataset = ingest(rows.X, tmp_path / "rows", y, shuffle=None, layout="dense", chunk_bytes=3000)
+    train(dataset, OPTIONS, out=tmp_path / "whole")
+    lines = (tmp_path / "whole" / "history.jsonl").read_text().splitlines()
+    assert {3, 2, 1, 0} >= {json.loads(line)["open_problems"] for line in lines} > {3, 0}
+    (tmp_path / "runs").mkdir()
+    arguments = (dataset.path, tmp_path / "runs", "kill", checkpoint_steps, 15)
+    ended = run_python(INSTANTS, *arguments, OPENBLAS_NUM_THREADS="1")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["differing"] == [], ended.stderr
+    assert found["whole"] == describe(tmp_path / "whole")
+    assert set(found["ends"]) == {-9}
 
 
 @pytest.mark.parametrize("step", [1, 2, 5])
