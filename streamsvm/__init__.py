@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
     from streamsvm.data.sources import ingest
-    from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, RankSVM, load
+    from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, RankSVM, load, tune
 
 __version__ = "0.1.0"
-__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "RankSVM", "__version__", "ingest", "load", "open"]
+__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "RankSVM", "__version__", "ingest", "load", "open", "tune"]
 
 _PLACES = {
     "open": ("streamsvm.data.dataset", "open_dataset"),
@@ -21,6 +21,7 @@ _PLACES = {
     "BudgetedSVC": ("streamsvm.estimators", "BudgetedSVC"),
     "RankSVM": ("streamsvm.estimators", "RankSVM"),
     "load": ("streamsvm.estimators", "load"),
+    "tune": ("streamsvm.estimators", "tune"),
 }
 
 

@@ -25,7 +25,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
-        _add_demo, _add_ingest, _add_info, _add_features, _add_train, _add_predict, _add_evaluate, _add_report,
+        _add_demo, _add_ingest, _add_info, _add_features, _add_train, _add_tune, _add_predict, _add_evaluate,
+        _add_report,
     ):  # fmt: skip
         add(commands)
     return parser
@@ -78,6 +79,7 @@ def _add_features(commands: Any) -> None:
     )
     features.add_argument("--rank", type=_count, help="features, for a kernel (default: 300)")
     _add_kernel(features, "(default: rbf)")
+    _add_gamma(features)
     features.add_argument("--seed", type=int, default=0)
     features.add_argument("--memory", metavar="SIZE", help="of the process, whole (default: half the machine's)")
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
@@ -87,15 +89,13 @@ def _add_features(commands: Any) -> None:
 
 def _add_kernel(command: argparse.ArgumentParser, default: str) -> None:
     command.add_argument("--kernel", choices=CHOICES["kernel"], help=default)
-    command.add_argument(
-        "--gamma",
-        metavar="scale|auto|VALUE",
-        type=parse_gamma,
-        default="scale",
-        help="of the kernels rbf, poly and sigmoid",
-    )
     command.add_argument("--degree", type=_count, default=3, help="of the kernel poly")
     command.add_argument("--coef0", type=float, default=0.0, help="of the kernels poly and sigmoid")
+
+
+def _add_gamma(command: argparse.ArgumentParser) -> None:
+    values = "of the kernels rbf, poly and sigmoid"
+    command.add_argument("--gamma", metavar="scale|auto|VALUE", type=parse_gamma, default="scale", help=values)
 
 
 def _add_train(commands: Any) -> None:
@@ -103,24 +103,47 @@ def _add_train(commands: Any) -> None:
     train.add_argument("data", metavar="DATA.zarr")
     contents = "folder of the run: settings, history, checkpoint, model"
     train.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
-    train.add_argument("--solver", default=CHOICES["solver"][0], choices=CHOICES["solver"])
-    tasks = "rank: pairs of rows of one query, or of all; roc-area: pairs of the two classes (default: classify)"
-    train.add_argument("--task", default="classify", choices=CHOICES["task"], help=tasks)
-    _add_kernel(train, "(default: linear; rbf for budgeted-sgd)")
     train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
-    train.add_argument("--class-weight", metavar="balanced|a=2,b=1")
-    train.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
-    train.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
-    train.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
-    train.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
-    train.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
-    train.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
-    train.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    train.add_argument("--seed", type=int, default=0)
-    limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
-    train.add_argument("--max-passes", type=_count, help=limits)
-    train.add_argument("--max-seconds", type=float, help="(the same)")
+    _add_gamma(train)
+    _add_settings(train)
     train.add_argument("--resume", action="store_true", help="go on from the run's checkpoint")
+
+
+def _add_tune(commands: Any) -> None:
+    tune = commands.add_parser(
+        "tune",
+        help="a grid of C and gamma, cross-validated in one read of the data -> the best model",
+        description="All fits of the grid and the folds share every read of the data; the best setting is trained on "
+        "all rows. Options are those of `train`.",
+    )
+    tune.add_argument("data", metavar="DATA.zarr")
+    contents = "folder of the best setting's run; tuning.json and tuning.html beside its files"
+    tune.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
+    tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs a row to try")
+    gammas = "to try, of the kernels rbf, poly and sigmoid (default: scale)"
+    tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
+    tune.add_argument("--folds", type=_count, default=5)
+    _add_settings(tune)
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    """Arguments that `train` and `tune` share."""
+    command.add_argument("--solver", default=CHOICES["solver"][0], choices=CHOICES["solver"])
+    tasks = "rank: pairs of rows of one query, or of all; roc-area: pairs of the two classes (default: classify)"
+    command.add_argument("--task", default="classify", choices=CHOICES["task"], help=tasks)
+    _add_kernel(command, "(default: linear; rbf for budgeted-sgd)")
+    command.add_argument("--class-weight", metavar="balanced|a=2,b=1")
+    command.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
+    command.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
+    command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
+    command.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
+    command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
+    command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
+    command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
+    command.add_argument("--seed", type=int, default=0)
+    limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
+    command.add_argument("--max-passes", type=_count, help=limits)
+    command.add_argument("--max-seconds", type=float, help="(the same)")
     solver_options = (
         "of cutting-plane: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts; of smo and irwls: "
         "selection=second-order|largest|smallest|random|chunking|platt, inner=smo|irwls|qp, working_rows, cache_bytes; "
@@ -128,8 +151,8 @@ def _add_train(commands: Any) -> None:
         "bias=none|free; of interior-point: reduction=adaptive-balanced|adaptive|fixed|none, rule=omega|distance, "
         "most_rows, theta, beta"
     )
-    train.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=solver_options)
-    train.add_argument("--json", action="store_true")
+    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=solver_options)
+    command.add_argument("--json", action="store_true")
 
 
 def _add_predict(commands: Any) -> None:
@@ -141,7 +164,7 @@ def _add_predict(commands: Any) -> None:
 
 
 def _add_evaluate(commands: Any) -> None:
-    evaluate = commands.add_parser("evaluate", help="accuracy of a model on labelled rows, ROC area, swapped pairs, NDCG")
+    evaluate = commands.add_parser("evaluate", help="accuracy, ROC area, swapped pairs, NDCG of a model")
     evaluate.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
     evaluate.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
     _add_reading(evaluate)
@@ -172,6 +195,14 @@ def parse_count(name: str, text: str | int) -> int:
     if not str(text).isdecimal() or int(text) < 1:
         raise InputError(f"{name} is {text!r}; a whole number of at least 1 is expected")
     return int(text)
+
+
+def parse_numbers(text: str) -> tuple[float, ...]:
+    """Return numbers that are written with commas between them."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: write numbers, with commas between them") from None
 
 
 def parse_gamma(text: str) -> float | str:

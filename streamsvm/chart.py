@@ -49,7 +49,7 @@ def draw_chart(title: str, x_label: str, y_label: str, lines: Sequence[Series], 
     )
     if not every:
         return f'{head}<text x="{LEFT}" y="{HEIGHT / 2:.0f}">nothing to show</text></svg>'
-    x_axis = make_axis(0.0, max(x for x, _ in every))
+    x_axis = make_axis(min(0.0, *(x for x, _ in every)), max(x for x, _ in every))
     ys = [y for _, y in every]
     y_axis = make_log_axis(min(ys), max(ys)) if log else make_axis(min(0.0, *ys), max(ys))
     curves = [

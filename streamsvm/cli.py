@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -166,16 +167,13 @@ def _features(options: argparse.Namespace) -> int:
     return 0
 
 
-def _train(options: argparse.Namespace) -> int:
-    from streamsvm.data.dataset import open_dataset
+def _read_settings(options: argparse.Namespace) -> Any:
+    """Return what `train` and `tune` are asked for, but for C and gamma."""
     from streamsvm.machine import default_threads, parse_bytes
     from streamsvm.options import TrainOptions
-    from streamsvm.progress import Display, Line
-    from streamsvm.train import train
 
     workers = default_threads() if options.workers == "auto" else options.workers
-    train_options = TrainOptions(
-        C=options.C,
+    return TrainOptions(
         solver=options.solver,
         class_weight=parse_class_weight(options.class_weight),
         tol=options.tol,
@@ -187,13 +185,20 @@ def _train(options: argparse.Namespace) -> int:
         max_seconds=options.max_seconds,
         seed=options.seed,
         kernel=options.kernel or ("rbf" if options.solver == "budgeted-sgd" else "linear"),
-        gamma=options.gamma,
         degree=options.degree,
         coef0=options.coef0,
         resident_rows=options.resident_rows,
         task=options.task,
         options=parse_options(options.option),
     )
+
+
+def _train(options: argparse.Namespace) -> int:
+    from streamsvm.data.dataset import open_dataset
+    from streamsvm.progress import Display, Line
+    from streamsvm.train import train
+
+    train_options = replace(_read_settings(options), C=options.C, gamma=options.gamma)
     dataset = open_dataset(options.data, options.label)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
@@ -205,6 +210,28 @@ def _train(options: argparse.Namespace) -> int:
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
     print(json.dumps(result.as_json()) if options.json else _sum_up(result, options.out))
     return 0 if result.finished else STATUS_CODES[result.status]
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from streamsvm.data.dataset import open_dataset
+    from streamsvm.files import write_atomically
+    from streamsvm.grid import tune
+    from streamsvm.grid_page import format_tuning, make_tuning_page
+    from streamsvm.progress import GridDisplay, Line
+
+    settings, line = _read_settings(options), Line()
+    try:
+        tuning = tune(
+            open_dataset(options.data, options.label), settings, options.C, options.gamma, options.folds, options.out,
+            progress=STOP.after(GridDisplay(line).show),
+        )  # fmt: skip
+    finally:
+        line.close()
+    about = json.dumps(tuning.as_json())
+    write_atomically(options.out / "tuning.json", (about + "\n").encode())
+    write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())
+    print(about if options.json else f"{format_tuning(tuning)}\n{_sum_up(tuning.result, options.out)}")
+    return 0 if tuning.result.finished else STATUS_CODES[tuning.result.status]
 
 
 def _sum_up(result: Any, out: Path) -> str:
@@ -255,6 +282,7 @@ COMMANDS = {
     "info": _info,
     "features": _features,
     "train": _train,
+    "tune": _tune,
     "predict": _predict,
     "evaluate": _evaluate,
     "report": _report,

@@ -99,3 +99,19 @@ class Display:
             return "time left unknown"
         left = (seconds - then) * math.log(gap / self.tol) / math.log(before / gap)
         return f"about {left:.0f} s left" if left < 120 else f"about {left / 60:.0f} min left"
+
+
+class GridDisplay:
+    """Fits of a grid that are done, and passes so far."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+
+    def show(self, done: tuple[int, int, Event]) -> None:
+        """Take note of a step of one fit."""
+        n_done, n_fits, event = done
+        step = event.line
+        self.line.show(
+            f"{n_done} of {n_fits} fits done, pass {step['passes']}, {step['seconds']:.0f} s, "
+            f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
+        )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm.algorithms import Algorithm, make_algorithm
 from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
+from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.options import TrainOptions
@@ -51,14 +52,25 @@ def train_together(
     """
     if not many:
         raise InputError("no settings are given to train with")
-    algorithms = [make_algorithm(source, options) for options in many]
-    with threadpool_limits(1), _open(source, many[0], algorithms, client) as (engine, plan):
+    fits = [(options, make_algorithm(source, options)) for options in many]
+    with train_algorithms(source, fits, client, [listener] * len(fits)) as (_, results):
+        return results
+
+
+@contextmanager
+def train_algorithms(
+    source: RowSource, fits: Sequence[tuple[TrainOptions, Algorithm]], client: Client | None,
+    listeners: Sequence[Listener],
+) -> Iterator[tuple[Engine, list[Result]]]:  # fmt: skip
+    """Carry out all fits in one read of the data a round; the engine, still open, and the results."""
+    algorithms = [algorithm for _, algorithm in fits]
+    with threadpool_limits(1), _open(source, fits[0][0], algorithms, client) as (engine, plan):
         trainings = [
             Training(source, options, algorithm, engine, plan, None, listener)
-            for options, algorithm in zip(many, algorithms, strict=True)
+            for (options, algorithm), listener in zip(fits, listeners, strict=True)
         ]
         drive(engine, trainings)
-        return [training.make_result() for training in trainings]
+        yield engine, [training.make_result() for training in trainings]
 
 
 def _open(
@@ -86,5 +98,3 @@ def _describe(source: RowSource, options: TrainOptions, algorithm: Algorithm) ->
     """Return what a resumed run must have in common with the run before."""
     data = {"data": source.name, "fingerprint": source.fingerprint}
     return {"solver": algorithm.name, "seed": options.seed, **data, **algorithm.describe()}
-
-

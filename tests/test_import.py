@@ -54,8 +54,8 @@ def test_public_names_are_there_and_no_others() -> None:
         "try: s.nothing\nexcept AttributeError as error: print(error)",
     )
     assert shown.splitlines() == [
-        "BudgetedSVC LinearSVC SVC __version__ ingest load open",
-        "True True True True True True True",
+        "BudgetedSVC LinearSVC RankSVM SVC __version__ ingest load open tune",
+        "True True True True True True True True True",
         "module 'streamsvm' has no attribute 'nothing'",
     ]
 

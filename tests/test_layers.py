@@ -38,6 +38,7 @@ MAY_IMPORT["options"] = {"errors", "numeric", "data"}
 MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict", "evaluate"}
 MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "evaluate", "solvers"}  # algorithms alone know them
 MAY_IMPORT["train"] = {*MAY_IMPORT["training"], "training"}
+MAY_IMPORT["grid"] = {*MAY_IMPORT["train"], "train", "predict", "run"}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "version"}
 BELOW_FACES = {*MAY_IMPORT, "version"}  # info, progress, estimators, cli, demo and the like may use all of it
 

@@ -1,0 +1,221 @@
+"""Many settings, one read of the data: a grid of C and gamma by cross-validation, and the best one trained on all rows.
+
+All fits of the grid and the folds go on side by side; in each round one read of the data answers all that they ask for
+(engines.joint), and those that are done drop out. Rows that a fold holds out have weight 0. One more read counts how
+many of them each model gets right, or, of rankings, how many of their pairs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.algorithms import Algorithm, make_algorithm
+from streamsvm.algorithms.held_out import HeldOut, keep_rows
+from streamsvm.data.source import RowSource
+from streamsvm.engines.protocol import Engine
+from streamsvm.errors import InputError
+from streamsvm.models import Model
+from streamsvm.numeric.pair_counts import Pairs
+from streamsvm.numeric.rank_measures import swapped_pairs
+from streamsvm.numeric.rows import F64, I32, Rows, take_rows
+from streamsvm.options import TrainOptions, make_kernel
+from streamsvm.predict import choose
+from streamsvm.run import RunFolder
+from streamsvm.solvers.protocol import Scan
+from streamsvm.train import Event, Result, train, train_algorithms
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Progress = Callable[[tuple[int, int, Event]], None]  # fits that are done, of how many, and a step of one
+Folds = npt.NDArray[np.uint8]
+MOST_FOLDS = 255
+MOST_CUTS = 1000  # of all fits, which never hold as many at once as one alone may
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting. scores: by fold, share of held-out rows (or pairs) that are right; passes: of the longest fit."""
+
+    C: float
+    gamma: float | None
+    scores: tuple[float, ...]
+    converged: bool
+    passes: int
+
+    @property
+    def mean(self) -> float:
+        """Mean over the folds."""
+        return float(np.mean(self.scores))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A grid's trials, the best of them (the smallest C where several are), and its model, trained on all rows.
+
+    passes, read_bytes, seconds: of the grid, its evaluation included; those of the last training are in `result`.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Trial
+    result: Result
+    passes: int
+    read_bytes: int
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all but the model."""
+        trials = [{**vars(trial), "mean": trial.mean} for trial in self.trials]
+        grid = {"passes": self.passes, "read_bytes": self.read_bytes, "seconds": self.seconds}
+        return {**self.result.as_json(), "C": self.best.C, "gamma": self.best.gamma, "trials": trials, "grid": grid}
+
+
+def tune(
+    source: RowSource, options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str] = (),
+    folds: int = 5, out: str | Path | None = None, client: Client | None = None,
+    progress: Progress = lambda _: None,
+) -> Tuning:  # fmt: skip
+    """Try all C (and gamma), and train the best on all rows, in the folder `out` if there is one.
+
+    Folds are drawn by the seed, of each class alike; of a ranking, whole queries. Raises as `train` does.
+    """
+    began = time.monotonic()
+    if out is not None:
+        RunFolder(out, {}, resume=False)  # refuses what holds a run, before anything is read
+    grid = _make_grid(source, options, costs, gammas)
+    fold = draw_folds(source, options, folds)
+    fits = [_make_fit(source, each, fold, k, len(grid) * folds) for each in grid for k in range(folds)]
+    gaps = np.full(len(fits), np.inf)
+    listeners = [partial(_tell, progress, gaps, k, options.tol) for k in range(len(fits))]
+    with train_algorithms(source, fits, client, listeners) as (engine, results):
+        models = [result.model for result in results]
+        scores = _score(engine, source, models, fold, folds, options.task)
+        read_bytes = engine.costs.read_bytes
+    trials = []
+    for at, each in enumerate(grid):
+        mine = slice(at * folds, (at + 1) * folds)
+        gamma = float(each.gamma) if each.kernel != "linear" else None
+        converged = all(result.status == "converged" for result in results[mine])
+        passes = max(result.passes for result in results[mine])
+        trials.append(Trial(float(each.C), gamma, tuple(scores[mine].tolist()), converged, passes))
+    best = int(np.argmax([trial.mean for trial in trials]))
+    seconds = time.monotonic() - began
+    result = train(
+        source, grid[best], out, client=client, listener=lambda event: progress((len(fits), len(fits), event))
+    )
+    return Tuning(tuple(trials), trials[best], result, max(t.passes for t in trials) + 1, read_bytes, seconds)
+
+
+def _tell(progress: Progress, gaps: F64, k: int, tol: float, event: Event) -> None:
+    gaps[k] = event.line["relative_gap"]
+    progress((int(np.count_nonzero(gaps <= tol)), len(gaps), event))
+
+
+def _make_grid(
+    source: RowSource, options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str]
+) -> list[TrainOptions]:
+    """Return the settings, the smallest C first; "scale" reads the rows once, for all."""
+    if not costs:
+        raise InputError("no C is given to try")
+    if options.solver == "budgeted-sgd":
+        raise InputError("solver budgeted-sgd: it cannot be tuned; its rows come without numbers, and folds need them")
+    if gammas and options.kernel == "linear":
+        raise InputError("gamma: the kernel linear has none; leave it out")
+    if options.kernel != "linear":
+        make_algorithm(source, replace(options, gamma="auto"))  # refuses what cannot be trained, before rows are read
+        kinds = [make_kernel(source, replace(options, gamma=gamma)).gamma for gamma in gammas or (options.gamma,)]
+    else:
+        kinds = [1.0]
+    return [replace(options, C=C, gamma=gamma) for gamma, C in product(sorted(set(kinds)), sorted(set(costs)))]
+
+
+def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:
+    """Return the fold of each row, (n,): drawn by the seed, each class (or whole queries) shared out evenly."""
+    if not 2 <= folds <= MOST_FOLDS:
+        raise InputError(f"folds is {folds}; from 2 to {MOST_FOLDS} are possible")
+    y, qid = source.column("y"), source.column("qid") if options.task == "rank" else None
+    if y is None:
+        raise InputError(f"{source.name}: no labels to learn from")
+    rng = np.random.default_rng(options.seed)
+    if qid is not None:
+        _, query = np.unique(qid, return_inverse=True)
+        return np.asarray(rng.permutation(int(query.max()) + 1)[query] % folds, np.uint8)
+    if options.task == "classify" and (counts := np.bincount(y)).min() < folds:
+        raise InputError(f"{source.name}: {folds} folds of a class of {counts.min()} rows")
+    order = rng.permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    fold = np.empty(len(y), np.uint8)
+    fold[order] = np.arange(len(y)) % folds
+    return fold
+
+
+def _make_fit(
+    source: RowSource, options: TrainOptions, fold: Folds, k: int, n_fits: int
+) -> tuple[TrainOptions, Algorithm]:
+    kept = fold != k
+    view = keep_rows(source, kept)
+    if options.solver == "cutting-plane" and "max_cuts" not in options.options:
+        cuts = str(max(100, MOST_CUTS // int(np.ceil(np.sqrt(n_fits)))))
+        options = replace(options, options={**options.options, "max_cuts": cuts})
+    return options, cast("Algorithm", HeldOut(make_algorithm(view, options), view, kept))
+
+
+def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, task: str) -> F64:
+    """Return the share of held-out rows, or pairs, that each model gets right: a pass."""
+    if task == "classify":
+        add = partial(_count_right, models, folds, source)
+        right, rows = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
+        return np.asarray(right / rows)
+    tiles = engine.scan(Scan(list, partial(_note_scores, models, folds, source), _join, by_row=(fold,)))
+    scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
+    ranks, qid = source.column("y"), source.column("qid") if task == "rank" else None
+    assert ranks is not None
+    starts = [0] if qid is None else [0, *(np.flatnonzero(np.diff(qid)) + 1).tolist()]
+    found = []
+    for k in range(len(models)):
+        mine = fold == k % folds
+        sizes = np.add.reduceat(mine.astype(np.int64), starts)
+        pairs = Pairs(ranks[mine].astype(np.int32), np.ones(int(mine.sum())), np.append(0, np.cumsum(sizes)))
+        swapped = swapped_pairs(scores[mine, k // folds], pairs)
+        found.append(1.0 if swapped is None else 1.0 - swapped)
+    return np.array(found)
+
+
+def _score_held_out(models: list[Model], folds: int, source: RowSource, rows: Rows, fold: Folds) -> Any:
+    """Scores of the rows of each fold by the models that have not learnt them: number of the model, rows, scores."""
+    for k in range(folds):
+        mine = np.flatnonzero(fold == k)
+        if len(mine) == 0:
+            continue
+        X = take_rows(rows.X, mine)
+        for at in range(k, len(models), folds):
+            scorer = models[at].scorer(source.n_features, source.scaling, source.is_sparse, source.features)
+            yield at, mine, scorer(X)
+
+
+def _count_right(models: list[Model], folds: int, source: RowSource, totals: F64, rows: Rows, fold: Folds) -> None:
+    y: I32 | None = rows.y
+    assert y is not None
+    for at, mine, scores in _score_held_out(models, folds, source, rows, fold):
+        totals[0, at] += np.count_nonzero(choose(scores) == y[mine])
+        totals[1, at] += len(mine)
+
+
+def _note_scores(models: list[Model], folds: int, source: RowSource, tiles: list[Any], rows: Rows, fold: Folds) -> None:
+    scores = np.empty((rows.n_rows, len(models) // folds))
+    for at, mine, found in _score_held_out(models, folds, source, rows, fold):
+        scores[mine, at // folds] = found
+    tiles.append((rows.start, scores))
+
+
+def _join(left: list[Any], right: list[Any]) -> list[Any]:
+    return left + right
