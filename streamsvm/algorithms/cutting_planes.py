@@ -44,8 +44,8 @@ class CuttingPlanes:
         return self.settings.totals_bytes(source.n_features)
 
     def shared_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return 16 * (source.n_features + 1)
+        """See Algorithm; once more where the passes of several are one."""
+        return 32 * (source.n_features + 1)
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""

@@ -3,29 +3,40 @@
 Passes become one: each chunk is read once, and added to the totals of all. Sequential passes that go through the same
 chunks in the same order do, too: the carry of all is a tuple. Rows that several take are read once. The bits are those
 of each request alone.
+
+Where passes ask for scores of weight vectors, these are one matrix product X W' a tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from streamsvm.engines.protocol import Engine
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
 from streamsvm.solvers.protocol import All, Fold, Question, Scan, Take
+
+BLOCK = 16  # passes whose scores of a tile are held at once: some MiB
 
 
 @dataclass(frozen=True)
 class Part:
-    """A pass among others: its functions, and how many shared and by-row arrays are its own."""
+    """A pass among others: its functions, and how many shared and by-row arrays are its own.
+
+    block, place: where its scores are, if it asks for any.
+    """
 
     start: Callable[[], Any]
     add: Callable[..., None]
     combine: Callable[[Any, Any], Any]
     n_shared: int
     n_by_row: int
+    block: int | None
+    place: int
 
 
 def answer(engine: Engine, request: Question) -> Any:
@@ -80,22 +91,46 @@ def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
 
 
 def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
-    parts = [Part(scan.start, scan.add, scan.combine, len(scan.shared), len(scan.by_row)) for scan in scans]
-    shared = tuple(value for scan in scans for value in scan.shared)
+    blocks, places = _stack(scans, engine.source.n_features)
+    parts = [
+        Part(scan.start, scan.add, scan.combine, len(scan.shared), len(scan.by_row), *place)
+        for scan, place in zip(scans, places, strict=True)
+    ]
+    shared = (*blocks, *(value for scan in scans for value in scan.shared))
     by_row = tuple(value for scan in scans for value in scan.by_row)
-    found = engine.scan(Scan(partial(_start, parts), partial(_add, parts), partial(_combine, parts), shared, by_row))
-    return list(found)
+    add = partial(_add, parts, len(blocks))
+    return list(engine.scan(Scan(partial(_start, parts), add, partial(_combine, parts), shared, by_row)))
+
+
+def _stack(scans: Sequence[Scan], d: int) -> tuple[list[F64], list[tuple[int | None, int]]]:
+    """Return blocks of weight vectors, (passes, k, d), and in which block and place each pass has its own."""
+    blocks: list[list[F64]] = []
+    places: list[tuple[int | None, int]] = []
+    for scan in scans:
+        if scan.scored is None:
+            places.append((None, 0))
+            continue
+        weights = scan.shared[scan.scored][:, :d]
+        if not blocks or len(blocks[-1]) == BLOCK or len(blocks[-1][0]) != len(weights):
+            blocks.append([])
+        places.append((len(blocks) - 1, len(blocks[-1])))
+        blocks[-1].append(weights)
+    return [np.stack(block) for block in blocks], places
 
 
 def _start(parts: Sequence[Part]) -> list[Any]:
     return [part.start() for part in parts]
 
 
-def _add(parts: Sequence[Part], totals: list[Any], rows: Rows, *arrays: Any) -> None:
-    at, by_row = 0, sum(part.n_shared for part in parts)
+def _add(parts: Sequence[Part], n_blocks: int, totals: list[Any], rows: Rows, *arrays: Any) -> None:
+    at, by_row = n_blocks, n_blocks + sum(part.n_shared for part in parts)
+    scores, block = np.empty((0, 0, 0)), None
     for part, own in zip(parts, totals, strict=True):
         shared, slices = arrays[at : at + part.n_shared], arrays[by_row : by_row + part.n_by_row]
-        part.add(own, rows, *shared, *slices)
+        if part.block != block and part.block is not None:
+            scores, block = compute_scores_of_parts(rows.X, arrays[part.block]), part.block
+        own_scores = None if part.block is None else scores[part.place]
+        part.add(own, replace(rows, scores=own_scores), *shared, *slices)
         at, by_row = at + part.n_shared, by_row + part.n_by_row
 
 

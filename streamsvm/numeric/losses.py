@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, scores_of, unpack
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, unpack
 
 NO_WEIGHTS = np.empty(0)
 FINE_STEPS = 64  # exact values of the loss in each interval between two cut steps
@@ -76,14 +76,12 @@ def _classify(
 
 @njit(cache=True, nogil=True)
 def _add_segment(
-    dense: F32, data: F32, indices: I32, indptr: I64, y: I32, weight: F64, ends: F64, bias: F64, class_costs: F64,
+    dense: F32, data: F32, indices: I32, indptr: I64, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64,
     cut_steps: F64, losses: F64, costs: F64, signs: F64, gradients: F64,
 ) -> None:  # fmt: skip
-    """Do all that a tile needs in one call: a call from Python costs as much as some twenty rows."""
-    scores = np.empty((y.size, 2))
+    """Do all that a tile needs, once it has scores, in one call: one from Python costs as much as some twenty rows."""
     row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
     coef = np.empty(2 * y.size)
-    scores_of(dense, data, indices, indptr, ends, scores)
     n, end = _classify(scores, bias, y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
     add_rows_of(dense, data, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
     add_rows_of(dense, data, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
@@ -102,9 +100,10 @@ def add_segment_totals(
     """
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
+    scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
     signs = np.zeros(len(costs))
     _add_segment(
-        *unpack(rows.X), rows.y, weight, ends, ends[:, -1] * bias_feature, class_costs, cut_steps,
+        *unpack(rows.X), rows.y, weight, scores, ends[:, -1] * bias_feature, class_costs, cut_steps,
         losses, costs, signs, gradients,
     )  # fmt: skip
     gradients[:, -1] += bias_feature * signs

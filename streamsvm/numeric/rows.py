@@ -22,6 +22,7 @@ F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
+SCORED_ROWS = 256  # at a time, of which many scores are computed: a multiple of four, see _dense_scores
 SUMS_MAY_BE_REORDERED = {"reassoc", "contract", "nsz"}  # lets LLVM use vector registers; the order is still fixed
 
 
@@ -54,7 +55,8 @@ NO_INDICES, NO_INDPTR = np.empty(0, np.int32), np.empty(0, np.int64)
 class Rows:
     """Consecutive rows, the first of which is row `start` of the dataset (or chosen rows, start = -1).
 
-    y holds codes into the dataset's classes; None where a dataset has no labels. Rows that a dataset streams
+    y holds codes into the dataset's classes; None where a dataset has no labels. scores (n, k): where they were
+    computed before, for those weight vectors that are meant. Rows that a dataset streams
     stay valid only until the next ones are asked for: their memory is used again.
     """
 
@@ -63,6 +65,7 @@ class Rows:
     y: I32 | None = None
     sample_weight: F64 | None = None
     qid: I64 | None = None
+    scores: F64 | None = None
 
     @property
     def n_rows(self) -> int:
@@ -133,6 +136,27 @@ def compute_scores(X: Matrix, W: F64) -> F64:
     """X W' for W of shape (k, d), k small; returns (n, k) float64."""
     scores = np.empty((X.shape[0], len(W)))
     scores_of(*unpack(X), W, scores)
+    return scores
+
+
+@njit(cache=True, nogil=True)
+def _scores_of_parts(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+    """Scores of some rows at a time go to the parts while they are in the cache."""
+    n_parts, n_rows, width = scores.shape
+    some = np.empty((SCORED_ROWS, W.shape[0]))
+    for at in range(0, n_rows, SCORED_ROWS):
+        n = min(SCORED_ROWS, n_rows - at)
+        scores_of(dense[at : at + n], data, indices, indptr[at : at + n + 1], W, some[:n])
+        for part in range(n_parts):
+            for i in range(n):
+                for c in range(width):
+                    scores[part, at + i, c] = some[i, part * width + c]
+
+
+def compute_scores_of_parts(X: Matrix, W: F64) -> F64:
+    """X W' by parts: scores (parts, n, k) for weight vectors (parts, k, d)."""
+    scores = np.empty((len(W), X.shape[0], W.shape[1]))
+    _scores_of_parts(*unpack(X), W.reshape(-1, W.shape[2]), scores)
     return scores
 
 

@@ -18,7 +18,7 @@ from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sum
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.pair_updates import solve_by_pairs
-from streamsvm.numeric.rows import F32, CsrRows, Matrix, Rows, add_rows, compute_scores
+from streamsvm.numeric.rows import F32, CsrRows, Matrix, Rows, add_rows, compute_scores, compute_scores_of_parts
 from streamsvm.numeric.working_set import WorkingSet
 
 
@@ -45,6 +45,7 @@ def compile_kernels(solver: str = "") -> None:
     for rows in (Rows(0, X, np.arange(2, dtype=np.int32)), Rows(0, sparse, np.arange(2, dtype=np.int32))):
         totals = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
         add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
+        compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
         for kind in (np.float32, np.float64):
             _sum_kernels(rows.X, kind)
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)

@@ -105,7 +105,8 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
         ends = np.stack((state.best_w if settings.accelerated else state.master_w, state.master_w))
         cut_steps = _choose_cut_steps(state.step, settings.cut_points(n_features))
         start = partial(start_totals, len(cut_steps), ends.shape[1])
-        totals = yield Scan(start, add_to_totals, combine_totals, (ends, class_costs, cut_steps, settings.bias_feature))
+        shared = (ends, class_costs, cut_steps, settings.bias_feature)
+        totals = yield Scan(start, add_to_totals, combine_totals, shared, scored=0)
         before = state
         state, chosen, loss = _search_line(state, ends, cut_steps, totals)
         if state.total_cost == 0.0:

@@ -23,6 +23,8 @@ class Scan:
     totals are combined in a fixed tree, each time into a new object (a scheduler may use the parts again), so the
     same bits come out of any engine. The functions are importable by name: workers import them. shared: arrays that
     every task is sent; by_row: arrays with an entry a row, of which `add` gets the rows' slices. Answer: the totals.
+    scored: the place in `shared` of weight vectors W (k, at least d), whose scores X W' `add` needs: where passes of
+    several solvers are one, so is this product, and `rows.scores` holds the solver's part.
     """
 
     start: Callable[[], Any]
@@ -30,6 +32,7 @@ class Scan:
     combine: Callable[[Any, Any], Any]
     shared: tuple[Any, ...] = ()
     by_row: tuple[npt.NDArray[Any], ...] = ()
+    scored: int | None = None
 
 
 @dataclass(frozen=True)

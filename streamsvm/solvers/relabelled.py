@@ -16,7 +16,7 @@ from streamsvm.solvers.protocol import All, Fold, Question, Scan, Solver, Step, 
 def single_out(rows: Rows, code: int) -> Rows:
     """Return the rows with code 1 for one class and 0 for the rest."""
     y = None if rows.y is None else (rows.y == code).astype(np.int32)
-    return Rows(rows.start, rows.X, y, rows.sample_weight, rows.qid)
+    return Rows(rows.start, rows.X, y, rows.sample_weight, rows.qid, rows.scores)
 
 
 def relabel(solver: Solver, code: int) -> Solver:

@@ -115,7 +115,8 @@ def compare(name: str, folder: Path, n_singles: int | None) -> str:
     return (
         f"| {name} | {len(classes)} | {C:g} | {together.status} | {together.passes} | {passes:.0f} | "
         f"{together.read_bytes / slowest:.2f} | {seconds:.1f} | {sum_of_seconds:.1f} | "
-        f"{seconds / sum_of_seconds:.2f} | {same} | {100 * accuracy:.2f} | {100 * liblinear.score(X_test, y_test):.2f} | "
+        f"{seconds / sum_of_seconds:.2f} | {same} | {100 * accuracy:.2f} | "
+        f"{100 * liblinear.score(X_test, y_test):.2f} | "
         f"{time.process_time() - began:.1f} |"
     )
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from streamsvm.data.source import RowSource
+from streamsvm.engines import joint
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.joint import answer, answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import Rows, compute_scores
 from streamsvm.solvers.protocol import All, Fold, Scan, Take
 from tests.engines.scans import Trace, note_rows, trace_scan
 
@@ -76,3 +77,28 @@ def test_passes_of_one_kind_read_once(engine: Engine) -> None:
     together = engine.costs.read_bytes - before
     answer(engine, folds[0])
     assert together == engine.costs.read_bytes - before - together
+
+
+def note_scores(seen: list[Any], rows: Rows, weights: Any, name: str) -> None:
+    """A pass that asks for scores gets its own, whoever else asks; one that does not gets none."""
+    if name == "none":
+        assert rows.scores is None
+        return
+    expected = compute_scores(rows.X, weights)
+    given = expected if rows.scores is None else rows.scores
+    np.testing.assert_array_equal(given, expected)
+    seen.append((name, rows.scores is None))
+
+
+def test_scores_of_several_passes_are_one_product(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of passes; of a width of their own where they have another number of weight vectors."""
+    monkeypatch.setattr(joint, "BLOCK", 2)
+    d, random = engine.source.n_features, np.random.default_rng(0)
+    widths = {"a": 2, "b": 2, "none": 2, "c": 2, "d": 4, "e": 2}
+    scans = [
+        Scan(list, note_scores, list.__add__, (random.normal(size=(k, d + 1)), name), (), None if name == "none" else 0)
+        for name, k in widths.items()
+    ]
+    for name, seen in zip(widths, answer_all(engine, scans), strict=True):
+        assert set(seen) == (set() if name == "none" else {(name, False)})
+    assert set(answer(engine, scans[0])) == {("a", True)}, "alone, a solver makes its product itself"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array
 
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows, add_rows, compute_scores
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, add_rows, compute_scores, compute_scores_of_parts
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -111,3 +111,18 @@ def test_shape_and_bytes_count_everything(form: int) -> None:
     of_X = 4 * 15 if form == 0 else 4 * 3 + 4 * 3 + 8 * 6
     assert Rows(0, X).nbytes == of_X
     assert Rows(0, X, **vectors).nbytes == of_X + 5 * (4 + 8 + 8)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("n_parts", "width"), [(1, 2), (7, 2), (3, 4)])
+def test_scores_of_several_parts_are_those_of_each_alone(sparse: bool, n_parts: int, width: int) -> None:
+    """To the bit, whatever the other parts are; rows do not fill the last piece."""
+    random = np.random.default_rng(5)
+    dense = random.normal(size=(1030, 37)).astype(np.float32) * (random.random((1030, 37)) < (0.3 if sparse else 1))
+    X = to_csr(dense) if sparse else dense
+    W = random.normal(size=(n_parts, width, 37))
+    found = compute_scores_of_parts(X, W)
+    assert found.shape == (n_parts, 1030, width)
+    for part, weights in zip(found, W, strict=True):
+        np.testing.assert_array_equal(part, compute_scores(X, weights))
+    np.testing.assert_allclose(found, np.einsum("id,pkd->pik", dense.astype(float), W), rtol=1e-9, atol=1e-9)
