@@ -20,7 +20,7 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
 from streamsvm.solvers.protocol import All, Fold, Question, Scan, Take
 
-BLOCK = 16  # passes whose scores of a tile are held at once: some MiB
+BLOCK = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer ones
 
 
 @dataclass(frozen=True)

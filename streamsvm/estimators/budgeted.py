@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 
 class BudgetedSVC(KernelSVC):
-    """Kernel classifier for two classes with at most `budget` support vectors, by one shuffled stream of the rows.
+    """Kernel classifier with at most `budget` support vectors a class, by one shuffled stream of the rows.
 
         P(w, b) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
 
-    c_i = class_weight[y_i] * sample_weight_i. For data so large that the support vectors of an exact SVM would not fit:
-    memory and the time of a row do not grow with the rows. Nothing is proved: `status_` is "pass_limit" after the
-    epochs asked for, lower_bound_ and gap_ are None, objective_ is an estimate from up to 1,024 rows.
+    c_i = class_weight[y_i] * sample_weight_i. Two classes are one problem of `budget` vectors; more are one against the
+    rest, as in LinearSVC, each with its own vectors, learned from the same rows in the same order. For data so large
+    that the support vectors of an exact SVM would not fit: memory and the time of a row do not grow with the rows.
+    Nothing is proved: `status_` is "pass_limit" after the epochs asked for, lower_bound_ and gap_ are None, objective_
+    is an estimate from up to 1,024 rows.
 
     Parameters: C, budget, merge (support vectors that become one where the budget is exceeded; more is faster, less
     exact), kernel, gamma, degree, coef0 (as in SVC; "merge" and "gradient-merge" are for "rbf"), maintenance ("merge",

@@ -71,12 +71,13 @@ def unfold(model: LinearModel) -> KernelModel:
 
 
 class SVC(KernelSVC):
-    """Kernel support-vector classifier for two classes, with a certificate, on data of any size.
+    """Kernel support-vector classifier, with a certificate, on data of any size.
 
         P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
 
     C_i = C * class_weight[y_i] * sample_weight_i; the bias is free, as in LIBSVM. Training stops when the relative
-    duality gap over all rows is at most `tol`, and says "converged" in `status_` only then.
+    duality gap over all rows is at most `tol`, and says "converged" in `status_` only then. More than two classes: one
+    against the rest, as in LinearSVC (scikit-learn's SVC takes one against one); they share the memory.
 
     Parameters: C, kernel ("linear": x.z, "rbf": exp(-gamma |x - z|^2), "poly": (gamma x.z + coef0)^degree, "sigmoid":
     tanh(gamma x.z + coef0), which may stall where it is indefinite), gamma ("scale": 1 / (features * variance of all
@@ -96,8 +97,9 @@ class SVC(KernelSVC):
     which need be support vectors. Features are float32: gaps below 1e-6 mean little.
 
     fit takes what LinearSVC takes. Fitted: support_vectors_ (m, d), dual_coef_ (1, m), y_j a_j; intercept_ (1,), coef_
-    (1, d) for the linear kernel; classes_, n_features_in_, n_iter_, n_passes_, objective_, lower_bound_, gap_, status_,
-    history_, result_, model_. On a dataset that is scaled, support vectors are scaled rows.
+    (1, d) for the linear kernel (K rows for K > 2 classes, over the support vectors of all); classes_, n_features_in_,
+    n_iter_, n_passes_, objective_, lower_bound_, gap_, status_, history_, result_, model_. On a dataset that is scaled,
+    support vectors are scaled rows.
     """
 
     def __init__(

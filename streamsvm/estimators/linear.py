@@ -21,18 +21,20 @@ SOLVER_OPTIONS = {  # by default: a solver refuses others that it does not have
 
 
 class LinearSVC(BaseSVC):
-    """Linear support-vector classifier for two classes, with a certificate, on data of any size.
+    """Linear support-vector classifier, with a certificate, on data of any size.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, 1 - y_i (w.x_i + b))
 
-    C_i = C * class_weight[y_i] * sample_weight_i. Cutting planes penalise the bias, as LIBLINEAR does; for
-    solver="interior-point" it is free (no term in b): gaps of 1e-8 in 15 to 45 iterations of two passes, or three,
-    with some thousands of features at most (Jung, O'Leary & Tits 2008). Training stops when the relative duality gap
-    over all rows is at most `tol`, and says "converged" in `status_` only then. On a dataset that is scaled, coef_ and
-    intercept_ belong to scaled rows; predictions scale raw rows themselves.
+    C_i = C * class_weight[y_i] * sample_weight_i. More than two classes: one against the rest, K such problems in one
+    read of the data, as many reads as the slowest takes; class_weight[k] is that of the class' own rows in its problem,
+    where the rest weigh 1 (as in LIBLINEAR); objective_ and lower_bound_ are sums. Cutting planes penalise the bias, as
+    LIBLINEAR does; for solver="interior-point" it is free (no term in b): gaps of 1e-8 in 15 to 45 iterations of two
+    passes, or three, with some thousands of features at most (Jung, O'Leary & Tits 2008). Training stops when the
+    relative duality gap over all rows is at most `tol`, and says "converged" in `status_` only then. On a dataset that
+    is scaled, coef_ and intercept_ belong to scaled rows; predictions scale raw rows themselves.
 
     Parameters: C, solver ("cutting-plane", "interior-point"), tol, class_weight (None, a dict, or "balanced":
-    n / (2 n_k), where a row counts as much as its sample weight, as in scikit-learn's LinearSVC since 1.7),
+    n / (K n_k), where a row counts as much as its sample weight, as in scikit-learn's LinearSVC since 1.7),
     intercept_scaling, memory ("2GB": the whole resident memory of a process; None: half of the machine's), n_jobs
     (threads; None: all cores), client (a Dask Client), checkpoint (a folder: training goes on from what is there,
     Ctrl-C leaves it), max_passes,
@@ -41,8 +43,8 @@ class LinearSVC(BaseSVC):
     rule ("omega" or "distance") and most_rows, which of the rows make its equations (q_U of the paper; None: all).
 
     fit takes a Dataset or the path of one (y=None), NumPy, SciPy sparse, pandas, or Dask (written to a passing dataset
-    chunk by chunk, never held whole). Fitted: coef_ (1, d), intercept_ (1,), classes_, n_features_in_, n_iter_,
-    n_passes_, objective_, lower_bound_, gap_, status_, history_, result_, model_.
+    chunk by chunk, never held whole). Fitted: coef_ (1, d) or (K, d), intercept_ (1,) or (K,), classes_,
+    n_features_in_, n_iter_, n_passes_, objective_, lower_bound_, gap_, status_, history_, result_, model_.
     """
 
     def __init__(
