@@ -65,7 +65,7 @@ from streamsvm.numeric.rows import F64, I64, compute_scores
 from streamsvm.numeric.step_length import choose_length, find_smallest, mend_length
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 
-SHORT_STEP, LONG_STEP = 0.1, 0.5  # after a short one all rows are in Q, then four times as many; half after a long one
+SHORT_STEP, LONG_STEP = 0.1, 0.5  # all rows in Q after a short one, then, or if mu rose, four times as many; long: half
 MOST_STEPS = 200
 MOST_GROWTH = 1e9
 STUCK_STEPS = 15  # neither bound has moved for so many steps: rounding is the limit
@@ -155,7 +155,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         mu = measure_complementarity(state.point, state.costs)
         shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu)
         scan = Scan(partial(start_predicted, len(state.w)), add_predicted, combine_predicted, shared, state.point)
-        plan, guess = _correct(state, equations, predictor, center, (yield scan))
+        plan, guess = _correct(state, equations, predictor, center, mu, (yield scan))
         critical = _find_critical(state, plan, guess)
         guess[critical] = compute_scores((yield Take(critical)).X, plan.dw[None, :])[:, 0]
         plan = _choose_length(settings, state, plan, guess, critical)
@@ -220,14 +220,13 @@ def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable
 
 
 def _correct(
-    state: State, equations: NormalEquations, predictor: Solution, center: Solution, sums: PredictedSums
+    state: State, equations: NormalEquations, predictor: Solution, center: Solution, mu: float, sums: PredictedSums
 ) -> tuple[Plan, F64]:
     """Return the corrector's step, its length not known yet, and a guess of X dw."""
     products, point = np.asfortranarray(gather(sums.tiles, 1)), state.point
     zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
     predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
     length = min(1.0, float(np.min(find_ratios(point, predicted))))
-    mu = measure_complementarity(point, state.costs)
     sigma_mu = mu * (measure_complementarity(move(point, predicted, length), state.costs) / mu) ** 3
     targets = aim_at_center(point, predicted, mu, sigma_mu)
     h = state.sums[1] + sums.second_order[0] + sigma_mu * state.sums[2]
@@ -273,7 +272,8 @@ def _move(state: State, plan: Plan, df: F64) -> tuple[State, bool]:
     length = mend_length(plan.length, find_ratios(state.point, direction))
     inside = length == plan.length
     point = move_inside(state.point, direction, length)
-    factor = 4.0 if length < SHORT_STEP else 0.5 if length >= LONG_STEP else 1.0
+    rose = measure_complementarity(point, state.costs) > measure_complementarity(state.point, state.costs)
+    factor = 4.0 if length < SHORT_STEP or rose else 0.5 if length >= LONG_STEP else 1.0
     moved = replace(
         state, **point._asdict(), w=state.w + length * plan.dw, bias=state.bias + length * plan.bias_change,
         step_length=length, growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)),

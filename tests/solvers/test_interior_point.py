@@ -142,6 +142,15 @@ def test_rows_that_matter_are_few_at_the_end() -> None:
     assert len(reduced) <= 1.2 * len(whole)
 
 
+@pytest.mark.parametrize(("seed", "n", "d", "most_rows"), [(0, 300, 20, 30), (1, 600, 8, 30), (2, 1000, 10, 50)])
+def test_more_rows_are_taken_where_mu_rises(seed: int, n: int, d: int, most_rows: int) -> None:
+    """So few rows stall for ever by steps of 0.2 to 0.5 that lead away from the optimum."""
+    reduction = Reduction("fixed", most_rows=most_rows)
+    steps = drive(make_problem(seed, n=n, d=d).in_memory(), InteriorPoint((1.0, 1.0), 1e-8, reduction))
+    assert steps[-1][1].status == "converged"
+    assert max(step.figures["chosen_rows"] for _, step in steps[2:]) > most_rows
+
+
 def test_most_rows_are_drawn_at_random_at_first() -> None:
     problem = make_problem(8, n=500)
     firsts = []
