@@ -15,8 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, I64
+
+BINS = 4096
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,38 @@ def certify(y: F64, costs: F64, alpha: F64, f: F64, bias: float | None = None) -
 def find_best_bias(y: F64, costs: F64, f: F64) -> float:
     """Return a b that minimises sum_i C_i max(0, 1 - y_i (f_i + b)): the middle of all of them.
 
-    The sum is convex and piecewise linear with corners y_i - f_i, where its slope grows by C_i.
+    The sum is convex and piecewise linear with corners y_i - f_i, where its slope grows by C_i. Only the corners near
+    the least value are put in order.
     """
     corners = y - f
-    order = np.argsort(corners, kind="stable")
-    slope = np.cumsum(costs[order]) - np.sum(costs, where=y > 0)  # after each corner
-    size = np.finfo(float).eps * len(y) * np.sum(costs)
-    first = min(int(np.searchsorted(slope, -size)), len(y) - 1)
-    last = min(int(np.searchsorted(slope, size, side="right")), len(y) - 1)
+    size = float(np.finfo(float).eps * len(y) * np.sum(costs))
+    near, before = _find_near(corners, costs, -float(np.sum(costs, where=y > 0)), 2 * size)
+    order = near[np.argsort(corners[near], kind="stable")]
+    slope = before + np.cumsum(costs[order])  # after each corner
+    first = min(int(np.searchsorted(slope, -size)), len(order) - 1)
+    last = min(int(np.searchsorted(slope, size, side="right")), len(order) - 1)
     return float(corners[order[first]] + corners[order[last]]) / 2
+
+
+@njit(cache=True, nogil=True)
+def _find_near(corners: F64, costs: F64, slope: float, size: float) -> tuple[I64, float]:
+    """Return the corners between which the slope goes from -size to size, and some more; and the slope before them.
+
+    Corners are counted in bins of equal width, and all of a bin returned. slope: before all corners.
+    """
+    low, width = corners.min(), (corners.max() - corners.min()) / BINS
+    bins, sums = np.full(corners.size, BINS - 1), np.zeros(BINS)
+    for i in range(corners.size):
+        place = (corners[i] - low) / width if width > 0 else 0.0
+        if place < BINS:
+            bins[i] = int(place)
+        sums[bins[i]] += costs[i]
+    first = 0
+    while first < BINS - 1 and slope + sums[first] < -size:
+        slope += sums[first]
+        first += 1
+    last, after = first, slope + sums[first]
+    while last < BINS - 1 and after <= size:
+        last += 1
+        after += sums[last]
+    return np.flatnonzero((bins >= first) & (bins <= last)), slope

@@ -50,6 +50,18 @@ def test_no_bias_is_better_and_the_middle_of_the_best_is_taken(rows: Drawn) -> N
         assert bias == (best.min() + best.max()) / 2
 
 
+@given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from((0, 3, 12)))
+def test_bias_of_sums_of_any_size(seed: int, n: int, decades: int) -> None:
+    """Few f of huge size, and those at which the slope turns are close together: as if all corners were in order."""
+    rng = np.random.default_rng(seed)
+    y, costs = rng.choice([-1.0, 1.0], n), rng.choice([0.5, 1.0, 3.0], n)
+    f = rng.normal(size=n) * 10.0 ** rng.integers(0, decades + 1, n)
+    order = np.argsort(y - f, kind="stable")
+    slope, corners = np.cumsum(costs[order]) - costs[y > 0].sum(), y - f
+    first, last = (min(int(np.sum(part)), n - 1) for part in (slope < 0, slope <= 0))
+    assert find_best_bias(y, costs, f) == (corners[order[first]] + corners[order[last]]) / 2
+
+
 @given(drawn_rows(), st.integers(0, 2**32))
 def test_shares_add_up_to_the_gap_and_none_is_negative(rows: Drawn, seed: int) -> None:
     """P(b) - D = sum of shares for any b where sum y a = 0; they vanish where KKT holds."""
