@@ -24,7 +24,19 @@ from streamsvm.numeric.interior_point import (
     move_inside,
 )
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, add_rows, compute_scores, unpack
+from streamsvm.numeric.rows import (
+    F32,
+    F64,
+    I32,
+    I64,
+    SUMS_MAY_BE_REORDERED,
+    CsrRows,
+    Matrix,
+    Rows,
+    add_rows,
+    scores_of,
+    unpack,
+)
 
 N_SUMS = 6
 
@@ -72,7 +84,7 @@ def add_assembled(
 ) -> None:  # fmt: skip
     """Add a tile, at the point that is `step` along the direction of dw. biases: b before the step, and its change."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    df = compute_scores(rows.X, dw[None, :])[:, 0]
+    df = _map(*unpack(rows.X), dw[None, :])[:, 0]
     coefs = _weigh(f, s, t, xi, r, sv, xu, allowed, y, costs, df, biases, step, limits, rule == "omega")
     chosen = np.flatnonzero(coefs[-1])
     totals.gram.add(rows.X, chosen, coefs[-1, chosen])
@@ -121,6 +133,26 @@ def _weigh(
         if allowed[i] and key <= limits[1 if y[i] > 0 else 0]:
             coefs[5, i] = weight
     return coefs
+
+
+@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+def _map(dense: F32, data: F32, indices: I32, indptr: I64, dws: F64) -> F64:
+    """Return X dw, (n, k), for one or two dw. Dense: a row at a time, so that memory is read in order.
+
+    That takes half the time of four rows at a time (rows.scores_of) where X comes from memory: X is most of the work.
+    """
+    if indptr.size:
+        products = np.empty((indptr.size - 1, len(dws)))
+        scores_of(dense, data, indices, indptr, dws, products)
+        return products
+    products, u, v = np.empty((len(dense), len(dws))), dws[0], dws[-1]
+    for i in range(len(dense)):
+        x, by_u, by_v = dense[i], 0.0, 0.0
+        for j in range(x.size):
+            by_u += x[j] * u[j]
+            by_v += x[j] * v[j]
+        products[i, 0], products[i, -1] = by_u, by_v
+    return products
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -177,7 +209,7 @@ def add_predicted(
 ) -> None:  # fmt: skip
     """Add a tile. dws (2, d): the predictor's, and that of centering; biases: b, and its change by the predictor."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    df = compute_scores(rows.X, dws)
+    df = _map(*unpack(rows.X), dws)
     coefs = _weigh_second_order(f, s, t, xi, r, y, costs, df[:, 0].copy(), biases, mu)
     row = np.arange(rows.n_rows)
     add_rows(totals.second_order, rows.X, row, np.zeros_like(row), coefs)
