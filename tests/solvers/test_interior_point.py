@@ -142,7 +142,7 @@ def test_rows_that_matter_are_few_at_the_end() -> None:
     assert len(reduced) <= 1.2 * len(whole)
 
 
-@pytest.mark.parametrize(("seed", "n", "d", "most_rows"), [(0, 300, 20, 30), (1, 600, 8, 30), (2, 1000, 10, 50)])
+@pytest.mark.parametrize(("seed", "n", "d", "most_rows"), [(1, 600, 8, 30), (2, 1000, 10, 50)])
 def test_more_rows_are_taken_where_mu_rises(seed: int, n: int, d: int, most_rows: int) -> None:
     """So few rows stall for ever by steps of 0.2 to 0.5 that lead away from the optimum."""
     reduction = Reduction("fixed", most_rows=most_rows)
