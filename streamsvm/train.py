@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from streamsvm.algorithms import Algorithm, make_algorithm
+from streamsvm.algorithms import Algorithm, count_driver_bytes, make_algorithm
 from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
 from streamsvm.engines.protocol import Engine
@@ -82,7 +82,7 @@ def _open(
     return open_engine(
         source,
         totals_bytes=sum(algorithm.totals_bytes(source) for algorithm in algorithms),
-        solver_bytes=sum(algorithm.driver_bytes(source) for algorithm in algorithms),
+        solver_bytes=count_driver_bytes(algorithms, source),
         shared_bytes=sum(algorithm.shared_bytes(source) for algorithm in algorithms),
         fold_bytes=lambda threads: sum(algorithm.fold_bytes(source, threads) for algorithm in algorithms),
         budget_bytes=options.memory_bytes,

@@ -87,6 +87,9 @@ class ToySolver:
     def driver_bytes(self, source: RowSource) -> int:
         return 3_000_000
 
+    def turn_bytes(self, source: RowSource) -> int:
+        return 0
+
     def totals_bytes(self, source: RowSource) -> int:
         return 8 * source.n_features
 

@@ -15,6 +15,7 @@ from sklearn.svm import LinearSVC as Liblinear
 
 from streamsvm.algorithms import make_algorithm
 from streamsvm.algorithms.decompositions import OTHER_BYTES, share_budget
+from streamsvm.algorithms.one_against_rest import view_class
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.sources import ingest
@@ -217,3 +218,13 @@ def test_problems_share_what_the_budget_leaves(budget: int) -> None:
     shares = [share_budget(budget, 5) - min(budget, OTHER_BYTES)] * 5
     assert 0 <= budget - min(budget, OTHER_BYTES) - sum(shares) < 5
     assert share_budget(budget, 1) == budget
+
+
+def test_problems_that_take_turns_share_what_a_step_needs(tmp_path: Path) -> None:
+    """Not as many times as there are classes: the matrices of a master problem are there once."""
+    X = np.random.default_rng(0).standard_normal((60, 4))
+    dataset, options = ingest(X, tmp_path / "rows.zarr", np.arange(60) % 5), TrainOptions(threads=1)
+    one, several = make_algorithm(view_class(dataset, 0), options), make_algorithm(dataset, options)
+    held = one.driver_bytes(dataset) - one.turn_bytes(dataset)
+    assert several.driver_bytes(dataset) == 5 * held + one.turn_bytes(dataset)
+    assert one.turn_bytes(dataset) > held

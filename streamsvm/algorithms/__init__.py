@@ -9,13 +9,13 @@ from streamsvm.algorithms.cutting_planes import make_cutting_planes
 from streamsvm.algorithms.decompositions import make_decomposition
 from streamsvm.algorithms.interior_points import make_interior_points
 from streamsvm.algorithms.one_against_rest import make_one_against_rest
-from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows
+from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows, count_driver_bytes
 from streamsvm.algorithms.rankings import make_rankings
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.options import TrainOptions, check_numbers
 
-__all__ = ["FACTORIES", "Algorithm", "Report", "TakeRows", "make_algorithm"]
+__all__ = ["FACTORIES", "Algorithm", "Report", "TakeRows", "count_driver_bytes", "make_algorithm"]
 
 FACTORIES: dict[str, Callable[[RowSource, TrainOptions], Algorithm]] = {
     "cutting-plane": make_cutting_planes,

@@ -57,9 +57,13 @@ class BudgetedModels:
 
     def driver_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
+        return STATE_COPIES * self.shared_bytes(source) + self.turn_bytes(source)
+
+    def turn_bytes(self, source: RowSource) -> int:
+        """See Algorithm: what estimates the objective, and tables."""
         sample_bytes = 4 * SAMPLE_ROWS * source.nbytes // source.n_rows
         kernel_bytes = self.settings.threads * (8 * COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
-        return STATE_COPIES * self.shared_bytes(source) + sample_bytes + kernel_bytes + TABLE_BYTES
+        return sample_bytes + kernel_bytes + TABLE_BYTES
 
     def totals_bytes(self, source: RowSource) -> int:  # noqa: ARG002
         """See Algorithm: no pass adds anything up."""

@@ -39,6 +39,10 @@ class CuttingPlanes:
         """See Algorithm."""
         return self.settings.driver_bytes(source.n_features)
 
+    def turn_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        return self.settings.turn_bytes(source.n_features)
+
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
         return self.settings.totals_bytes(source.n_features)

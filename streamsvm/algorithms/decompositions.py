@@ -57,11 +57,15 @@ class Decompositions:
         settings = self.settings
         active = min(source.n_rows, settings.resident_rows)
         vectors = 8 * (ROW_VECTORS * source.n_rows + ACTIVE_VECTORS * active)
+        rows_bytes = int(ACTIVE_COPIES * active * _row_bytes(source) * self._precision(source))
+        return vectors + rows_bytes + self.shared_bytes(source) + settings.cache_bytes + self.turn_bytes(source)
+
+    def turn_bytes(self, source: RowSource) -> int:
+        """See Algorithm: kernel values of a working set, and of a tile."""
+        settings, active = self.settings, min(source.n_rows, self.settings.resident_rows)
         working = active if settings.selection == "chunking" else min(active, settings.working_rows)
         inner_bytes = INNER_BYTES[settings.inner] * self._precision(source) * working**2
-        kernel_bytes = settings.cache_bytes + settings.threads * _tile_bytes(source)
-        rows_bytes = active * _row_bytes(source) * self._precision(source)
-        return int(vectors + ACTIVE_COPIES * rows_bytes + self.shared_bytes(source) + inner_bytes + kernel_bytes)
+        return inner_bytes + settings.threads * _tile_bytes(source)
 
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm."""

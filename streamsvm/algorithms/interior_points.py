@@ -31,6 +31,7 @@ from streamsvm.solvers.protocol import Solver
 OPTIONS = ("reduction", "rule", "most_rows", "theta", "beta")
 MOST_FEATURES = 5000  # 200 MB a matrix, of which a task holds three
 ROW_VECTORS = 32  # of 8 bytes a row in the driver at once
+HELD_VECTORS = 18  # of them, the state and the next one
 MATRICES = 5  # of d x d in the driver: the state's, the next one, M, its factor, a checkpoint
 
 
@@ -51,6 +52,11 @@ class InteriorPoints:
         """See Algorithm."""
         critical = 2 * min(source.n_rows, MOST_CRITICAL_ROWS) * source.nbytes // source.n_rows
         return 8 * ROW_VECTORS * source.n_rows + 8 * MATRICES * source.n_features**2 + critical
+
+    def turn_bytes(self, source: RowSource) -> int:
+        """See Algorithm: but for two matrices, of this step and the last, and as many vectors."""
+        held = 8 * HELD_VECTORS * source.n_rows + 8 * 2 * source.n_features**2
+        return self.driver_bytes(source) - held
 
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm: a matrix and its buffer, sums, and what comes back of each row."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.algorithms.decompositions import share_budget
-from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows
+from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows, count_driver_bytes
 from streamsvm.data.source import RowSource
 from streamsvm.machine import default_budget_bytes
 from streamsvm.models import KernelModel, LinearModel, Model
@@ -96,7 +96,11 @@ class OneAgainstRest:
 
     def driver_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        return sum(part.driver_bytes(source) for part in self.parts)
+        return count_driver_bytes(self.parts, source)
+
+    def turn_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        return max(part.turn_bytes(source) for part in self.parts)
 
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm."""

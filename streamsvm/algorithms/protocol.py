@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,6 +39,9 @@ class Algorithm(Protocol):
     def driver_bytes(self, source: RowSource) -> int:
         """Memory that the solver needs where it runs."""
 
+    def turn_bytes(self, source: RowSource) -> int:
+        """Part of `driver_bytes` that is in use only while a step is computed: problems that take turns share it."""
+
     def totals_bytes(self, source: RowSource) -> int:
         """Memory of one task's totals."""
 
@@ -59,3 +62,10 @@ class Algorithm(Protocol):
 
     def report(self, state: Any) -> Report:
         """Return what is known of the best model so far, after one pass at least."""
+
+
+def count_driver_bytes(algorithms: Sequence[Algorithm], source: RowSource) -> int:
+    """Memory of solvers that take turns."""
+    turns = [algorithm.turn_bytes(source) for algorithm in algorithms]
+    held = sum(algorithm.driver_bytes(source) for algorithm in algorithms) - sum(turns)
+    return held + max(turns)

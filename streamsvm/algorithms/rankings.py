@@ -20,6 +20,7 @@ from streamsvm.solvers.protocol import Solver
 from streamsvm.solvers.ranking import Ranking, State
 
 ROW_VECTORS = 24  # of 8 bytes a row at once: scores, coefficients, and what counts the pairs
+HELD_VECTORS = 9  # the pairs, this state and the next, scores that are waited for
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Rankings:
     def driver_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
         return self.settings.driver_bytes(source.n_features) + 8 * ROW_VECTORS * source.n_rows
+
+    def turn_bytes(self, source: RowSource) -> int:
+        """See Algorithm: what counts pairs."""
+        return self.settings.turn_bytes(source.n_features) + 8 * (ROW_VECTORS - HELD_VECTORS) * source.n_rows
 
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm: sums of rows, or the scores of a group."""

@@ -44,13 +44,18 @@ S = TypeVar("S", bound=CutState)
 
 
 def most_cuts(width: int) -> int:
-    """Cuts kept at once: 1,000, fewer where they would be more than 128 MiB, at least 64."""
-    return int(np.clip((128 << 20) // (8 * width), 64, 1000))
+    """Cuts kept at once: 500, fewer where they would be more than 128 MiB, at least 64."""
+    return int(np.clip((128 << 20) // (8 * width), 64, 500))
 
 
 def cut_bytes(width: int, cuts: int) -> int:
     """Memory of so many cuts while they are copied, and of their products."""
-    return 8 * width * 2 * cuts + 6 * 8 * cuts**2
+    return 8 * width * 2 * cuts + 2 * 8 * cuts**2 + master_bytes(cuts)
+
+
+def master_bytes(cuts: int) -> int:
+    """Memory of solving the master problem: matrices of the cuts."""
+    return 4 * 8 * cuts**2
 
 
 def add_cuts(state: S, cuts: F64, offsets: F64, most: int) -> S:

@@ -21,7 +21,16 @@ import numpy as np
 
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals, fine_steps
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.solvers.cuts import CutState, add_cuts, count_pass, cut_bytes, find_status, minimise_master, most_cuts
+from streamsvm.solvers.cuts import (
+    CutState,
+    add_cuts,
+    count_pass,
+    cut_bytes,
+    find_status,
+    master_bytes,
+    minimise_master,
+    most_cuts,
+)
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
 
 CUTS_A_PASS = 4  # at most; see _search_line
@@ -53,6 +62,10 @@ class CuttingPlane:
         """Memory of the driver: the cuts, and a few vectors."""
         width = n_features + 1
         return cut_bytes(width, self.most_cuts(n_features)) + 8 * width * (3 * self.cut_points(n_features) + 8)
+
+    def turn_bytes(self, n_features: int) -> int:
+        """Part of it that is in use only while a step is computed."""
+        return master_bytes(self.most_cuts(n_features))
 
     def totals_bytes(self, n_features: int) -> int:
         """Memory of one task's totals."""

@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 def weigh(rows: Rows, kept: Flags) -> Rows:
     """Return the rows, those that are not kept with weight 0."""
     weight = kept.astype(np.float64) if rows.sample_weight is None else rows.sample_weight * kept
-    return Rows(rows.start, rows.X, rows.y, weight, rows.qid)
+    return Rows(rows.start, rows.X, rows.y, weight, rows.qid, rows.scores)
 
 
 def hold_out(solver: Solver, kept: Flags) -> Solver:

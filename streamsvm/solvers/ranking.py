@@ -23,7 +23,16 @@ import numpy as np
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.pair_losses import PairLoss, Sample, draw_sample, find_step, measure_pairs
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
-from streamsvm.solvers.cuts import CutState, add_cuts, count_pass, cut_bytes, find_status, minimise_master, most_cuts
+from streamsvm.solvers.cuts import (
+    CutState,
+    add_cuts,
+    count_pass,
+    cut_bytes,
+    find_status,
+    master_bytes,
+    minimise_master,
+    most_cuts,
+)
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
 
 AHEAD = 0.1  # the cut is made there where no step is better than none
@@ -49,6 +58,10 @@ class Ranking:
     def driver_bytes(self, n_features: int) -> int:
         """Memory of the driver but for the rows' vectors."""
         return cut_bytes(n_features, self.most_cuts(n_features)) + 8 * 12 * n_features
+
+    def turn_bytes(self, n_features: int) -> int:
+        """Part of it that is in use only while a step is computed."""
+        return master_bytes(self.most_cuts(n_features))
 
 
 @dataclass
