@@ -41,7 +41,7 @@ def make_panels(plt: Any, titles: Iterable[str], sharey: bool = True) -> tuple[A
 
 def plot_lines(axes: Any, results: Results, lines: Mapping[str, Points], xlabel: str) -> None:
     """One line a problem, stand-ins dashed; log-log."""
-    for (name, problem), marker in zip(results.problems.items(), MARKERS, strict=True):
+    for (name, problem), marker in zip(results.problems.items(), MARKERS, strict=False):
         style = "-" if problem.files else "--"
         axes.plot(*zip(*lines[name], strict=True), style, marker=marker, ms=4, linewidth=1.2, label=problem.label,
                   color=f"C{list(results.problems).index(name)}")  # fmt: skip
