@@ -28,7 +28,7 @@ class LinearSVC(BaseSVC):
     C_i = C * class_weight[y_i] * sample_weight_i. More than two classes: one against the rest, K such problems in one
     read of the data, as many reads as the slowest takes; class_weight[k] is that of the class' own rows in its problem,
     where the rest weigh 1 (as in LIBLINEAR); objective_ and lower_bound_ are sums. Cutting planes penalise the bias, as
-    LIBLINEAR does; for solver="interior-point" it is free (no term in b): gaps of 1e-8 in 15 to 45 iterations of two
+    LIBLINEAR does; for solver="interior-point" it is free (no term in b): gaps of 1e-8 in 13 to 36 iterations of two
     passes, or three, with some thousands of features at most (Jung, O'Leary & Tits 2008). Training stops when the
     relative duality gap over all rows is at most `tol`, and says "converged" in `status_` only then. On a dataset that
     is scaled, coef_ and intercept_ belong to scaled rows; predictions scale raw rows themselves.
