@@ -1,17 +1,17 @@
 """Many settings, one read of the data: a grid of C and gamma by cross-validation, and the best one trained on all rows.
 
-All fits of the grid and the folds go on side by side; in each round one read of the data answers all that they ask for
-(engines.joint), and those that are done drop out. Rows that a fold holds out have weight 0. One more read counts how
-many of them each model gets right, or, of rankings, how many of their pairs.
+Fits of all folds go on side by side, in each of them a chain of small C and one of large C, where a fit starts from the
+last; in each round one read of the data answers all that they ask for (engines.joint). Rows that a fold holds out have
+weight 0. One more read counts how many of them each model gets right, or, of rankings, how many of their pairs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,7 +31,7 @@ from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.predict import choose
 from streamsvm.run import RunFolder
 from streamsvm.solvers.protocol import Scan
-from streamsvm.train import Event, Result, train, train_algorithms
+from streamsvm.train import Event, Fit, Result, train, train_chains
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 Progress = Callable[[tuple[int, int, Event]], None]  # fits that are done, of how many, and a step of one
 Folds = npt.NDArray[np.uint8]
 MOST_FOLDS = 255
-MOST_CUTS = 1000  # of all fits, which never hold as many at once as one alone may
 
 
 @dataclass(frozen=True)
@@ -93,31 +92,57 @@ def tune(
         RunFolder(out, {}, resume=False)  # refuses what holds a run, before anything is read
     grid = _make_grid(source, options, costs, gammas)
     fold = draw_folds(source, options, folds)
-    fits = [_make_fit(source, each, fold, k, len(grid) * folds) for each in grid for k in range(folds)]
-    gaps = np.full(len(fits), np.inf)
-    listeners = [partial(_tell, progress, gaps, k, options.tol) for k in range(len(fits))]
-    with train_algorithms(source, fits, client, listeners) as (engine, results):
-        models = [result.model for result in results]
-        scores = _score(engine, source, models, fold, folds, options.task)
+    chains = [[_make_fit(source, each, fold, k) for each in part] for part in _split(grid) for k in range(folds)]
+    counter = _Counter(progress, options.tol, len(grid) * folds)
+    with train_chains(source, chains, client, counter.note) as (engine, found):
+        results = [[chain[place] for chain in found[at : at + folds]]
+                   for at in range(0, len(chains), folds) for place in range(len(chains[at]))]  # fmt: skip
+        models = [result.model for by_fold in results for result in by_fold]
+        scores = _score(engine, source, models, fold, folds, options.task).reshape(len(grid), folds)
         read_bytes = engine.costs.read_bytes
-    trials = []
-    for at, each in enumerate(grid):
-        mine = slice(at * folds, (at + 1) * folds)
-        gamma = float(each.gamma) if each.kernel != "linear" else None
-        converged = all(result.status == "converged" for result in results[mine])
-        passes = max(result.passes for result in results[mine])
-        trials.append(Trial(float(each.C), gamma, tuple(scores[mine].tolist()), converged, passes))
+    trials = [
+        Trial(
+            C=float(each.C),
+            gamma=float(each.gamma) if each.kernel != "linear" else None,
+            scores=tuple(by_fold.tolist()),
+            converged=all(result.status == "converged" for result in own),
+            passes=max(result.passes for result in own),
+        )
+        for each, by_fold, own in zip(grid, scores, results, strict=True)
+    ]
+    passes = 1 + max(sum(result.passes for result in chain) for chain in found)
     best = int(np.argmax([trial.mean for trial in trials]))
     seconds = time.monotonic() - began
     result = train(
-        source, grid[best], out, client=client, listener=lambda event: progress((len(fits), len(fits), event))
+        source, grid[best], out, client=client, listener=lambda event: progress((counter.n_fits, counter.n_fits, event))
     )
-    return Tuning(tuple(trials), trials[best], result, max(t.passes for t in trials) + 1, read_bytes, seconds)
+    return Tuning(tuple(trials), trials[best], result, passes, read_bytes, seconds)
 
 
-def _tell(progress: Progress, gaps: F64, k: int, tol: float, event: Event) -> None:
-    gaps[k] = event.line["relative_gap"]
-    progress((int(np.count_nonzero(gaps <= tol)), len(gaps), event))
+class _Counter:
+    """Tells how many fits are done."""
+
+    def __init__(self, progress: Progress, tol: float, n_fits: int) -> None:
+        self.progress, self.tol, self.n_fits = progress, tol, n_fits
+        self._done: set[tuple[int, int]] = set()
+
+    def note(self, chain: int, place: int, event: Event) -> None:
+        """Take note of a step of one fit."""
+        if event.line["relative_gap"] <= self.tol:
+            self._done.add((chain, place))
+        self.progress((len(self._done), self.n_fits, event))
+
+
+def _split(grid: list[TrainOptions]) -> Iterator[list[TrainOptions]]:
+    """Cut the C of each gamma in two: a fit starts from the last one of its half (cuts of one C are cuts of another).
+
+    30,000 rows of Covertype, six C: in one chain the fits of a fold make 105 passes, one after another; in two 117, in
+    72 reads; if each starts anew 206, in 66. (Side by side, and given each other's cuts as they come: 237, in 92.)
+    """
+    for _, mine in groupby(grid, key=lambda each: each.gamma):
+        whole = list(mine)
+        middle = -(-len(whole) // 2)
+        yield from filter(None, (whole[:middle], whole[middle:]))
 
 
 def _make_grid(
@@ -158,14 +183,9 @@ def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:
     return fold
 
 
-def _make_fit(
-    source: RowSource, options: TrainOptions, fold: Folds, k: int, n_fits: int
-) -> tuple[TrainOptions, Algorithm]:
+def _make_fit(source: RowSource, options: TrainOptions, fold: Folds, k: int) -> Fit:
     kept = fold != k
     view = keep_rows(source, kept)
-    if options.solver == "cutting-plane" and "max_cuts" not in options.options:
-        cuts = str(max(100, MOST_CUTS // int(np.ceil(np.sqrt(n_fits)))))
-        options = replace(options, options={**options.options, "max_cuts": cuts})
     return options, cast("Algorithm", HeldOut(make_algorithm(view, options), view, kept))
 
 

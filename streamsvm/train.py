@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,14 @@ from streamsvm.errors import InputError
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
-from streamsvm.training import Event, Listener, Result, Training, drive
+from streamsvm.training import Event, Listener, Requests, Result, Training, drive
 
 if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Event", "Listener", "Result", "TrainOptions", "train", "train_together"]
+
+Fit = tuple[TrainOptions, Algorithm]
 
 
 def train(
@@ -53,24 +56,41 @@ def train_together(
     if not many:
         raise InputError("no settings are given to train with")
     fits = [(options, make_algorithm(source, options)) for options in many]
-    with train_algorithms(source, fits, client, [listener] * len(fits)) as (_, results):
-        return results
+    with train_chains(source, [[fit] for fit in fits], client, lambda _chain, _place, event: listener(event)) as (
+        _,
+        results,
+    ):
+        return [result for chain in results for result in chain]
 
 
 @contextmanager
-def train_algorithms(
-    source: RowSource, fits: Sequence[tuple[TrainOptions, Algorithm]], client: Client | None,
-    listeners: Sequence[Listener],
-) -> Iterator[tuple[Engine, list[Result]]]:  # fmt: skip
-    """Carry out all fits in one read of the data a round; the engine, still open, and the results."""
-    algorithms = [algorithm for _, algorithm in fits]
-    with threadpool_limits(1), _open(source, fits[0][0], algorithms, client) as (engine, plan):
-        trainings = [
-            Training(source, options, algorithm, engine, plan, None, listener)
-            for (options, algorithm), listener in zip(fits, listeners, strict=True)
-        ]
-        drive(engine, trainings)
-        yield engine, [training.make_result() for training in trainings]
+def train_chains(
+    source: RowSource, chains: Sequence[Sequence[Fit]], client: Client | None,
+    listener: Callable[[int, int, Event], None],
+) -> Iterator[tuple[Engine, list[list[Result]]]]:  # fmt: skip
+    """Carry out chains of fits side by side; within a chain one after another, each from where the last has ended.
+
+    listener is told chain and place of the fit. Gives the engine, still open, and the results by chain.
+    """
+    fits = [fit for chain in chains for fit in chain]
+    with threadpool_limits(1), _open(source, fits[0][0], [algorithm for _, algorithm in fits], client) as opened:
+        results: list[list[Result]] = [[] for _ in chains]
+        runs = [_run_chain(source, chain, opened, results[k], partial(listener, k)) for k, chain in enumerate(chains)]
+        drive(opened[0], runs)
+        yield opened[0], results
+
+
+def _run_chain(
+    source: RowSource, chain: Sequence[Fit], opened: Opened, results: list[Result], listener: Callable[..., None]
+) -> Requests:
+    before: Training | None = None
+    for place, (options, algorithm) in enumerate(chain):
+        training = Training(source, options, algorithm, *opened, None, partial(listener, place))
+        if before is not None:
+            training.state = algorithm.warm_state(source, before.state, options.C / before.options.C)
+        yield from training.requests()
+        results.append(training.make_result())
+        before = training
 
 
 def _open(

@@ -63,6 +63,7 @@ class Event:
 
 
 Listener = Callable[[Event], None]
+Requests = Generator[Question, Any, None]
 
 
 class Training:
@@ -90,7 +91,7 @@ class Training:
             finished = self.history and self.algorithm.report(self.state).finished
             if self.status not in ("converged", "stalled") and not finished:
                 self.status = ""
-                drive(self.engine, [self])
+                drive(self.engine, [self.requests()])
         except KeyboardInterrupt:
             if self.run is None or not self.history:
                 raise
@@ -102,7 +103,7 @@ class Training:
             self.run.finish(result.model.to_bytes(), result.as_json())
         return result
 
-    def requests(self) -> Generator[Question, Any, None]:
+    def requests(self) -> Requests:
         """Go on with the solver until it is done, or a limit is reached; what it asks for is asked here."""
         if self.history:  # one pass at least: there would be no objective
             self.status = self._limit(self.history[-1]["passes"])
@@ -193,9 +194,8 @@ class Training:
         return replace(model, info=info)
 
 
-def drive(engine: Engine, trainings: Sequence[Training]) -> None:
+def drive(engine: Engine, runs: Sequence[Requests]) -> None:
     """Drive several runs to their ends; in each round, what they ask for is answered in one read of the data."""
-    runs = [training.requests() for training in trainings]
     waiting = {k: request for k, run in enumerate(runs) if (request := next(run, None)) is not None}
     while waiting:
         answers = answer_all(engine, list(waiting.values()))
@@ -203,7 +203,7 @@ def drive(engine: Engine, trainings: Sequence[Training]) -> None:
         waiting = {k: request for k, request in following.items() if request is not None}
 
 
-def _send(run: Generator[Question, Any, None], found: Any) -> Question | None:
+def _send(run: Requests, found: Any) -> Question | None:
     """Return the next request of a run, None if it has ended."""
     try:
         return run.send(found)

@@ -87,6 +87,10 @@ class BudgetedModels:
         """See Algorithm."""
         return budgeted_sgd.start_state(self.settings)
 
+    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
+        """See Algorithm."""
+        return self.start_state(source)
+
     def solve(self, source: RowSource, state: State) -> Solver:
         """See Algorithm."""
         return budgeted_sgd.solve(self.settings, _choose_sample(source, self.settings.seed), state)

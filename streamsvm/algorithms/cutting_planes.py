@@ -59,6 +59,12 @@ class CuttingPlanes:
         """See Algorithm."""
         return cutting_plane.start_state(source.n_features)
 
+    def warm_state(
+        self, source: RowSource, before: cutting_plane.State, factor: float,  # noqa: ARG002
+    ) -> cutting_plane.State:  # fmt: skip
+        """See Algorithm."""
+        return cutting_plane.warm_state(self.settings, before, factor)
+
     def solve(self, source: RowSource, state: cutting_plane.State) -> Solver:
         """See Algorithm."""
         return cutting_plane.solve(self.settings, source.n_features, state)

@@ -88,6 +88,10 @@ class Decompositions:
         """See Algorithm."""
         return decomposition.start_state(source.n_rows)
 
+    def warm_state(self, source: RowSource, before: decomposition.State, factor: float) -> decomposition.State:  # noqa: ARG002
+        """See Algorithm."""
+        return self.start_state(source)
+
     def solve(self, source: RowSource, state: decomposition.State) -> Solver:  # noqa: ARG002
         """See Algorithm."""
         return decomposition.solve(self.settings, state)

@@ -87,6 +87,10 @@ class HeldOut:
         """See Algorithm."""
         return self.inner.start_state(self.view)
 
+    def warm_state(self, source: RowSource, before: Any, factor: float) -> Any:  # noqa: ARG002
+        """See Algorithm."""
+        return self.inner.warm_state(self.view, before, factor)
+
     def solve(self, source: RowSource, state: Any) -> Solver:  # noqa: ARG002
         """See Algorithm."""
         return hold_out(self.inner.solve(self.view, state), self.kept)

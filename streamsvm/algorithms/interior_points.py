@@ -75,6 +75,10 @@ class InteriorPoints:
         """See Algorithm."""
         return interior_point.start_state(source.n_rows, source.n_features)
 
+    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
+        """See Algorithm."""
+        return self.start_state(source)
+
     def solve(self, source: RowSource, state: State) -> Solver:  # noqa: ARG002
         """See Algorithm."""
         return interior_point.solve(self.settings, state)

@@ -119,6 +119,11 @@ class OneAgainstRest:
         """See Algorithm."""
         return together.start_state([part.start_state(source) for part in self.parts])
 
+    def warm_state(self, source: RowSource, before: State, factor: float) -> State:
+        """See Algorithm."""
+        pairs = zip(self.parts, before.problems, strict=True)
+        return together.start_state([part.warm_state(source, one, factor) for part, one in pairs])
+
     def solve(self, source: RowSource, state: State) -> Solver:
         """See Algorithm."""
         solvers = [partial(_solve, part, source, code) for code, part in enumerate(self.parts)]

@@ -54,6 +54,12 @@ class Algorithm(Protocol):
     def start_state(self, source: RowSource) -> Any:
         """Return the state before the first pass."""
 
+    def warm_state(self, source: RowSource, before: Any, factor: float) -> Any:
+        """Return a state to start from, given the last one of the same problem with all costs `factor` times smaller.
+
+        Solvers that gain nothing by it start anew.
+        """
+
     def solve(self, source: RowSource, state: Any) -> Solver:
         """Go on from a state."""
 

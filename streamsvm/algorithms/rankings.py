@@ -60,6 +60,10 @@ class Rankings:
         """See Algorithm."""
         return ranking.start_state(source.n_features)
 
+    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
+        """See Algorithm."""
+        return ranking.warm_state(self.settings, before, factor)
+
     def solve(self, source: RowSource, state: State) -> Solver:  # noqa: ARG002
         """See Algorithm."""
         return ranking.solve(self.settings, self.pairs, state)

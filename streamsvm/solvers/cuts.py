@@ -100,6 +100,18 @@ def minimise_master(state: S, tol: float) -> S:
     )
 
 
+def scale_costs(state: S, factor: float, tol: float) -> S:
+    """Return the state from which to go on where all costs are so many times larger: the cuts stay cuts, scaled."""
+    half = float(state.best_w @ state.best_w) / 2
+    none = np.zeros(len(state.z))
+    scaled = replace(
+        state, cuts=factor * state.cuts, offsets=factor * state.offsets, gram=factor**2 * state.gram, z=none,
+        idle=none.astype(np.int64), objective=half + factor * (state.objective - half), lower_bound=0.0, slack=0.0,
+        passes=0, stuck=0,
+    )  # fmt: skip
+    return minimise_master(scaled, tol)
+
+
 def count_pass(state: S, before: S, passes: int) -> S:
     """Count passes since the state before, and whether they have moved a bound."""
     moved = state.objective < before.objective or state.lower_bound > before.lower_bound * (1 + 1e-12)

@@ -30,6 +30,7 @@ from streamsvm.solvers.cuts import (
     master_bytes,
     minimise_master,
     most_cuts,
+    scale_costs,
 )
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
 
@@ -109,6 +110,11 @@ def combine_totals(left: SegmentTotals, right: SegmentTotals) -> SegmentTotals:
 def start_state(n_features: int) -> State:
     """Return w = 0, no cuts."""
     return State(np.zeros(n_features + 1), np.zeros(n_features + 1), np.empty((0, n_features + 1)))
+
+
+def warm_state(settings: CuttingPlane, before: State, factor: float) -> State:
+    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    return replace(scale_costs(before, factor, settings.tol), total_cost=factor * before.total_cost, step=1.0)
 
 
 def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:

@@ -32,6 +32,7 @@ from streamsvm.solvers.cuts import (
     master_bytes,
     minimise_master,
     most_cuts,
+    scale_costs,
 )
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
 
@@ -77,13 +78,18 @@ def start_state(n_features: int) -> State:
     return State(np.zeros(n_features), np.zeros(n_features), np.empty((0, n_features)))
 
 
+def warm_state(settings: Ranking, before: State, factor: float) -> State:
+    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    return replace(scale_costs(before, factor, settings.tol), coefs=factor * before.coefs)
+
+
 def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
     """Algorithm 2; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
     n_features, total = len(state.best_w), settings.pair_cost * pairs.total
     sample = draw_sample(pairs, settings.pair_cost)
     while True:
         before, passes = state, 1
-        if state.passes:
+        if len(state.scores):
             passes = 2
             tiles = yield Scan(list, add_scores, combine_tiles, (state.master_w[None, :],))
             state, losses, worst = _search_line(settings, pairs, sample, state, join_tiles(tiles))
