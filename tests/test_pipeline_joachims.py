@@ -43,7 +43,7 @@ def pipeline(load: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(load("joachims_runs"), "SHORT", 0.0)  # nothing is done three times
     monkeypatch.setattr(module, "SMALL_ROWS", 150)
     monkeypatch.setattr(module, "SMALL_SIZES", (60,))
-    monkeypatch.setattr(module, "PAIR_SIZES", (40,))
+    monkeypatch.setattr(module, "SMALL_PAIR_SIZES", (40,))
     return module
 
 

@@ -5,7 +5,7 @@
 FOLDER holds, plain or .xz, itself or in subfolders: covtype.csv (the UCI's covtype.data with a line of names), and a9a,
 a9a.t, w8a and w8a.t of the LIBSVM site; what is missing is left out. Reuters, Arxiv and KDD04 are generated stand-ins
 (joachims_problems.py). Prints Markdown; --out keeps it, with pictures (needs matplotlib: the extra `plots`). --small:
-1,024 rows of each. Exit status: 0 if the theorems hold (the objective of the paper's stop is never above the optimum
+512 rows of each. Exit status: 0 if the theorems hold (the objective of the paper's stop is never above the optimum
 and at most C epsilon below it; Algorithm 2's is that of a classification of all pairs), 1 if not, 2 without data.
 
 Algorithm 1 is `--option acceleration=none --option epsilon=0.001`, Algorithm 2 that with `--task roc-area`; the paper's
@@ -39,11 +39,11 @@ from joachims_runs import (
 
 from streamsvm.errors import InputError
 
-SMALL_ROWS = 1024
-SIZES, SMALL_SIZES = (1024, 4096, 16_384, 65_536), (256,)
-SWEPT = 16_384  # rows of Figures 4 to 9
+SMALL_ROWS = 512
+SIZES, SMALL_SIZES = (1024, 4096, 16_384, 65_536), (128,)
+SWEPT = 4096  # rows of Figures 4 to 9
 LIGHT_ROWS, LIGHT_SECONDS = 2048, 10.0  # LIBSVM by C; and what it may take by rows, foreseen as n^2
-PAIR_SIZES = (128, 256, 512)
+PAIR_SIZES, SMALL_PAIR_SIZES = (128, 256, 512), (128, 256)
 EPSILONS, SMALL_EPSILONS = (0.1, 0.01, 1e-3, 1e-4), (0.1, 0.01, 1e-3)
 COSTS, SMALL_COSTS = (1e2, 1e3, 1e4, 1e5, 1e6), (1e2, 1e3, 1e4)
 
@@ -100,14 +100,14 @@ def run_all(splits: Splits, small: bool) -> Results:
     results, trainer = Results(small), Trainer({})
     results.problems = {name: split.problem for name, split in splits.items()}
     warm_up(splits)
-    sizes = SMALL_SIZES if small else SIZES
+    sizes, pair_sizes = (SMALL_SIZES, SMALL_PAIR_SIZES) if small else (SIZES, PAIR_SIZES)
     for name, split in splits.items():
         scale_rows(name, split, sizes, trainer, results)
     results.write_table_1(splits)
     results.write_sizes(sizes)
     for name, split in splits.items():
         results.pairs[name] = [
-            (fit_pairs(split, n, split.problem.C), trainer.run(split, ALGORITHM_2, n)) for n in PAIR_SIZES
+            (fit_pairs(split, n, split.problem.C), trainer.run(split, ALGORITHM_2, n)) for n in pair_sizes
         ]
         sweep_epsilon(name, split, trainer, results)
         sweep_costs(name, split, trainer, results)
@@ -176,8 +176,7 @@ def choose_costs(name: str, split: Split, trainer: Trainer, results: Results) ->
     """Figure 1, middle right."""
     results.chosen[name] = []
     most = min(SWEPT, len(split.y))
-    sizes = [*(n for n in (SMALL_SIZES if results.small else SIZES) if n < most), most]
-    for n in sizes:
+    for n in (most // 4, most) if results.small else (most // 16, most // 4, most):
         runs = {C: trainer.run(split, ALGORITHM_1, n, C) for C in results.costs[name][ALGORITHM_1]}
         best = max(runs, key=lambda C: runs[C].performance)
         results.chosen[name].append(Chosen(best, runs[best]))

@@ -46,6 +46,7 @@ def plot_lines(axes: Any, results: Results, lines: Mapping[str, Points], xlabel:
         axes.plot(*zip(*lines[name], strict=True), style, marker=marker, ms=4, linewidth=1.2, label=problem.label,
                   color=f"C{list(results.problems).index(name)}")  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel=xlabel)
+    axes.tick_params(axis="x", which="minor", labelbottom=False)
 
 
 def add_slope(axes: Any, power: float, label: str) -> None:

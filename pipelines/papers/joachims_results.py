@@ -73,7 +73,7 @@ class Results:
                 problem.label, f"{published.n_rows:,}", f"{one.n_rows:,}", f"{split.X.shape[1]:,}",
                 f"{split.density:.2%}", f"{problem.C:,.0f}", f"{published.perf:,.1f}", tell_run(one), tell_run(search),
                 "" if published.light is None else f"{published.light:,.1f}", tell_peer(peer),
-                f"{one.performance:.2f}", f"{peer.performance:.2f}",
+                f"{one.performance:.2f}", f"{peer.performance or 0:.2f}",
             )  # fmt: skip
         self.begin(
             "Table 1, ordinal regression with two ranks: CPU seconds (iterations)", "data", "n", "SVMperf, published",
