@@ -46,17 +46,22 @@ class Pairs:
 
 def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
     """Return up and down, (n,) each."""
+    order, *sums = sweep_pairs(scores, pairs, margin)
+    up, down = np.empty(len(scores)), np.empty(len(scores))
+    up[order], down[order] = sums
+    return up, down
+
+
+def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64]:
+    """Return the rows in order of their scores, within each query, and up and down in that order."""
     if len(pairs.starts) == 2:
         order = np.argsort(scores)
     else:
         order = np.empty(len(scores), np.int64)
         _sort_within(scores, pairs.starts, order)
-    up, down = np.zeros(len(scores)), np.zeros(len(scores))
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
     # in order of the scores: the sweeps would miss the cache at every row
-    sums = _sweep(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks, margin)
-    up[order], down[order] = sums
-    return up, down
+    return order, *_sweep(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks, margin)
 
 
 @njit(cache=True, nogil=True)

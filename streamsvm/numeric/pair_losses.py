@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.numeric.pair_counts import Pairs, count_pairs
+from streamsvm.numeric.pair_counts import Pairs, sweep_pairs
 from streamsvm.numeric.rows import F64, I64
 
 SAMPLE_ROWS = 1 << 13
@@ -40,11 +40,10 @@ class Sample:
 
 def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> PairLoss:
     """Evaluate the loss: O(n log n)."""
-    up, down = count_pairs(scores, pairs, 1.0)
-    offset = cost * float(np.sum(up))
-    up -= down
-    up *= cost
-    return PairLoss(offset - float(up @ scores), up, offset)
+    order, up, down = sweep_pairs(scores, pairs, 1.0)
+    offset, coefs = cost * float(np.sum(up)), np.empty(len(scores))
+    coefs[order] = cost * (up - down)
+    return PairLoss(offset - float(coefs @ scores), coefs, offset)
 
 
 def draw_sample(pairs: Pairs, cost: float) -> Sample:
