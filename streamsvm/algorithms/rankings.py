@@ -19,8 +19,8 @@ from streamsvm.solvers import ranking
 from streamsvm.solvers.protocol import Solver
 from streamsvm.solvers.ranking import Ranking, State
 
-ROW_VECTORS = 24  # of 8 bytes a row at once: scores, coefficients, and what counts the pairs
-HELD_VECTORS = 9  # the pairs, this state and the next, scores that are waited for
+ROW_VECTORS = 16  # of 8 bytes a row at once: scores, coefficients, and what counts the pairs
+HELD_VECTORS = 7  # the pairs, this state and the next, scores that are waited for
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class RankSVM(BaseSVM):
     curve. Training stops when the relative duality gap over all pairs is at most `tol`; then `status_` is "converged".
 
     Parameters: C, task ("rank", or "roc-area": two classes, which may be texts, and no queries), tol, memory, n_jobs,
-    client, checkpoint, max_passes, acceleration, epsilon, random_state: as in LinearSVC. Memory: about 200 bytes a row.
+    client, checkpoint, max_passes, acceleration, epsilon, random_state: as in LinearSVC. Memory: about 130 bytes a row.
 
     fit takes what LinearSVC takes, and qid (n,): rows of a query are next to each other. Fitted: coef_ (1, d),
     n_features_in_, n_iter_, n_passes_, objective_, lower_bound_, gap_, status_, history_, result_, model_.

@@ -6,10 +6,18 @@ import tracemalloc
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 
+from streamsvm.algorithms import make_algorithm
+from streamsvm.algorithms.rankings import ROW_VECTORS
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.joint import answer
+from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays
+from streamsvm.options import TrainOptions
 from streamsvm.solvers.cuts import add_cuts, minimise_master
 from streamsvm.solvers.cutting_plane import CuttingPlane, State, start_state, start_totals
+from streamsvm.solvers.protocol import Step
 
 D, M = 50_000, 64
 
@@ -42,3 +50,29 @@ def test_a_step_and_a_checkpoint_take_what_is_planned() -> None:
     finally:
         tracemalloc.stop()
     assert max(stepping, saving) <= settings.driver_bytes(D)
+
+
+@pytest.mark.parametrize("with_queries", [False, True])
+def test_a_ranking_holds_what_is_planned(with_queries: bool) -> None:
+    """Pairs, scores, what counts them, and a checkpoint: by row, since there are few features."""
+    n, random = 200_000, np.random.default_rng(0)
+    X = random.standard_normal((n, 3)).astype(np.float32)
+    y = (X[:, 0] + random.standard_normal(n) > 0).astype(np.int32)
+    qid = np.repeat(np.arange(n // 25), 25) if with_queries else None
+    source = ArrayDataset(X, y, np.array([0, 1]), qid=qid)
+    tracemalloc.start()
+    try:
+        algorithm = make_algorithm(source, TrainOptions(task="rank"))
+        solver, engine, steps = algorithm.solve(source, algorithm.start_state(source)), SerialEngine(source), 0
+        request = next(solver)
+        while steps < 3:
+            if isinstance(request, Step):
+                steps += 1
+                pack_arrays({part.name: getattr(request.state, part.name) for part in fields(request.state)})
+                request = solver.send(None)
+            else:
+                request = solver.send(answer(engine, request))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 8 * 9 * n < peak <= 8 * ROW_VECTORS * n
