@@ -59,20 +59,26 @@ def test_a_ranking_holds_what_is_planned(with_queries: bool) -> None:
     X = random.standard_normal((n, 3)).astype(np.float32)
     y = (X[:, 0] + random.standard_normal(n) > 0).astype(np.int32)
     qid = np.repeat(np.arange(n // 25), 25) if with_queries else None
-    source = ArrayDataset(X, y, np.array([0, 1]), qid=qid)
+    few = ArrayDataset(X[:500], y[:500], np.array([0, 1]), qid=None if qid is None else qid[:500])
+    _make_steps(few)  # compiles
     tracemalloc.start()
     try:
-        algorithm = make_algorithm(source, TrainOptions(task="rank"))
-        solver, engine, steps = algorithm.solve(source, algorithm.start_state(source)), SerialEngine(source), 0
-        request = next(solver)
-        while steps < 3:
-            if isinstance(request, Step):
-                steps += 1
-                pack_arrays({part.name: getattr(request.state, part.name) for part in fields(request.state)})
-                request = solver.send(None)
-            else:
-                request = solver.send(answer(engine, request))
+        _make_steps(ArrayDataset(X, y, np.array([0, 1]), qid=qid))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert 8 * 9 * n < peak <= 8 * ROW_VECTORS * n
+
+
+def _make_steps(source: ArrayDataset) -> None:
+    """Three steps, each with its checkpoint."""
+    algorithm = make_algorithm(source, TrainOptions(task="rank"))
+    solver, engine, steps = algorithm.solve(source, algorithm.start_state(source)), SerialEngine(source), 0
+    request = next(solver)
+    while steps < 3:
+        if isinstance(request, Step):
+            steps += 1
+            pack_arrays({part.name: getattr(request.state, part.name) for part in fields(request.state)})
+            request = solver.send(None)
+        else:
+            request = solver.send(answer(engine, request))
