@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from joachims_problems import Problem, Split
-from joachims_runs import ALGORITHM_1, ALGORITHM_2, EPSILON, SEARCH_1, SEARCH_2, Method, Peer, Run
+from joachims_runs import ALGORITHM_1, ALGORITHM_2, EPSILON, MOST_ITERATIONS, SEARCH_1, SEARCH_2, Method, Peer, Run
 
 NAMES = {ALGORITHM_1: "Algorithm 1", SEARCH_1: "line search", ALGORITHM_2: "Algorithm 2",
          SEARCH_2: "line search, ranks"}  # fmt: skip
@@ -156,7 +156,14 @@ class Results:
     def write_costs(self) -> None:
         """Write the table of Figures 7, left, to 9."""
         costs = list(next(iter(self.costs.values()))[ALGORITHM_1])
-        self.begin("Figures 7 to 9, by C", "data", "rows", "what", *(f"{C:g}" for C in costs), "~ C^")
+        self.begin(
+            f"Figures 7 to 9, by C (at most {MOST_ITERATIONS:,} iterations)",
+            "data",
+            "rows",
+            "what",
+            *(f"{C:g}" for C in costs),
+            "~ C^",
+        )
         for name, methods in self.costs.items():
             for method, what in ((ALGORITHM_1, "Algorithm 1"), (ALGORITHM_2, "Algorithm 2")):
                 runs = methods[method]
