@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -16,14 +17,27 @@ from numpy.lib.format import read_array
 from streamsvm.errors import InputError
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, on disk when this returns."""
+@contextmanager
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to be written that is there whole or not at all, on disk when the block ends."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("wb") as file:
-        file.write(content)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    with open_atomically(path) as file:
+        file.write(content)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write what `pack_arrays` returns, whole or not at all, without holding it: a state may be large."""
+    with open_atomically(path) as file:
+        np.savez(file, **arrays)
 
 
 def pack_arrays(arrays: Mapping[str, Any]) -> bytes:

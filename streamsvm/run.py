@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from streamsvm.errors import InputError
-from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
+from streamsvm.files import unpack_arrays, write_arrays, write_atomically
 
 S = TypeVar("S")
 
@@ -82,7 +82,7 @@ class RunFolder:
             return
         began = time.monotonic()
         run = json.dumps({"status": status, "seconds": seconds, "steps": steps})
-        write_atomically(self.path / "checkpoint.npz", pack_arrays({**flatten(state), "run": run}))
+        write_arrays(self.path / "checkpoint.npz", {**flatten(state), "run": run})
         self._last_save = time.monotonic()
         self._save_cost = self._last_save - began
 

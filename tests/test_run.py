@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
@@ -20,7 +21,7 @@ import pytest
 import streamsvm.run
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError
-from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
+from streamsvm.files import pack_arrays, unpack_arrays, write_arrays, write_atomically
 from streamsvm.models import load
 from streamsvm.run import RunFolder
 from streamsvm.train import TrainOptions, train
@@ -79,12 +80,13 @@ def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(streamsvm.run, "time", SimpleNamespace(monotonic=lambda: clock.now))
     written: list[float] = []
 
-    def write(path: Path, content: bytes) -> None:
-        if path.name == "checkpoint.npz":
-            written.append(clock.now - 100.0)
-            clock.now += clock.save_seconds
+    def write(path: Path, arrays: dict[str, Any]) -> None:
+        assert path.name == "checkpoint.npz"
+        assert "run" in arrays
+        written.append(clock.now - 100.0)
+        clock.now += clock.save_seconds
 
-    monkeypatch.setattr(streamsvm.run, "write_atomically", write)
+    monkeypatch.setattr(streamsvm.run, "write_arrays", write)
     folder = RunFolder(tmp_path / "run", {}, resume=False)
     folder.begin(STATE)
     for after in (9.0, 11.0, 20.0, 22.0):
@@ -298,3 +300,17 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_large_state_is_saved_without_a_copy_of_it(tmp_path: Path) -> None:
+    """And the file is what `pack_arrays` gives."""
+    arrays = {"large": np.arange(6_000_000.0), "small": np.ones(3)}
+    write_arrays(tmp_path / "warm.npz", {"small": arrays["small"]})
+    tracemalloc.start()
+    try:
+        write_arrays(tmp_path / "saved.npz", arrays)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < arrays["large"].nbytes // 2
+    assert (tmp_path / "saved.npz").read_bytes() == pack_arrays(arrays)
