@@ -133,7 +133,7 @@ def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes | F64:
         try:
             return labels.astype(np.float64)
         except ValueError:
-            raise InputError(f"labels are {labels[0]!r}, ..; ranks have to be numbers") from None
+            raise InputError(f"labels are {str(labels[0])!r}, ..; ranks have to be numbers") from None
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int32)
     for code, known in enumerate(model.classes.tolist()):

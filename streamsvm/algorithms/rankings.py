@@ -119,7 +119,7 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     if task == "roc-area" and len(source.classes) != 2:
         raise InputError(f"{source.name}: {len(source.classes)} classes; the area under the ROC curve is for two")
     if task == "rank" and np.asarray(source.classes).dtype.kind not in "biuf":
-        raise InputError(f"{source.name}: labels are {source.classes[0]!r}, ..; ranks have to be numbers")
+        raise InputError(f"{source.name}: labels are {str(source.classes[0])!r}, ..; ranks have to be numbers")
     weight = np.ones(source.n_rows) if weight is None else weight
     qid = source.column("qid") if task == "rank" else None
     starts, roots = np.array([0, source.n_rows]), weight
