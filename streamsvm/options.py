@@ -149,6 +149,18 @@ def _measure_variance(source: RowSource) -> float:
     return squares / count - (total / count) ** 2 if count > 0 else 0.0
 
 
+def count_resident(wanted: int | str, all_rows: int) -> int:
+    """Return how many of the rows "5000" or "10%" are; InputError for what is neither, and for less than two."""
+    text = str(wanted)
+    number = text.removesuffix("%")
+    if not number.replace(".", "", 1).isdecimal():
+        raise InputError(f"resident rows {text!r}: a number of rows, or a share like 10%, is expected")
+    n_rows = round(all_rows * float(number) / 100) if text.endswith("%") else int(float(number))
+    if n_rows < 2:
+        raise InputError(f"resident rows {text!r}: at least two are needed")
+    return min(n_rows, all_rows)
+
+
 def check_names(options: TrainOptions, known: tuple[str, ...]) -> None:
     """InputError for an option that the solver does not have."""
     unknown = sorted(set(options.options) - set(known))

@@ -26,7 +26,7 @@ BAD_TRAINING = {
     "tol zero": (["{data}", "--tol", "0"], "tol is 0.0"),
     "solver": (["{data}", "--solver", "magic"], "invalid choice: 'magic'"),
     "kernel of another solver": (["{data}", "--kernel", "rbf"], "kernel rbf: cutting planes are for the linear one"),
-    "resident rows not built": (["{data}", "--resident-rows", "10%"], "resident rows are not built yet for cutting"),
+    "resident rows unused": (["{data}", "--resident-rows", "10%"], "resident rows are not for acceleration="),
     "resident rows": (["{data}", "--solver", "smo", "--resident-rows", "many"], "resident rows 'many'"),
     "too few resident rows": (["{data}", "--solver", "smo", "--resident-rows", "1"], "at least two are needed"),
     "gamma no number": (["{data}", "--gamma", "wide"], "argument --gamma: invalid parse_gamma value: 'wide'"),

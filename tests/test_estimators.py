@@ -296,7 +296,7 @@ def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
         ({"n_jobs": -2}, "n_jobs is -2"),
         ({"acceleration": "warp"}, "choose from line-search, none"),
         ({"epsilon": -1}, "option epsilon=-1"),
-        ({"resident_rows": 10}, "resident rows are not built yet"),
+        ({"resident_rows": 10}, "resident rows are not for acceleration=line-search"),
     ],
 )
 def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:

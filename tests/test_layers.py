@@ -25,8 +25,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solvers.active_set": {"numeric", "solvers.selection"},
     "solvers.all_active": {"numeric", "solvers.selection", "solvers.active_set"},
     "solvers.cuts": {"numeric"},
+    "solvers.sample_model": {"numeric", "solvers.cuts"},
     "solvers": {
-        "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active", "solvers.cuts"
+        "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active", "solvers.cuts",
+        "solvers.sample_model",
     },
     "data": {"errors", "machine", "numeric"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},

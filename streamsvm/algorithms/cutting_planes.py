@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamsvm.algorithms.guided_planes import GuidedPlanes, make_guided
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
@@ -22,6 +23,8 @@ from streamsvm.options import (
 from streamsvm.solvers import cutting_plane
 from streamsvm.solvers.cutting_plane import CUTS_A_PASS, CuttingPlane
 from streamsvm.solvers.protocol import Solver
+
+ACCELERATIONS = ("line-search", "none", "guided")
 
 
 @dataclass(frozen=True)
@@ -84,19 +87,23 @@ class CuttingPlanes:
         return Report(state.objective, state.lower_bound, state.passes)
 
 
-def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlanes:
-    """Options: acceleration=line-search|none, epsilon, intercept_scaling, max_cuts."""
+def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlanes | GuidedPlanes:
+    """Options: acceleration=line-search|none|guided, epsilon, intercept_scaling, max_cuts."""
     check_names(options, ("acceleration", "epsilon", "intercept_scaling", "max_cuts"))
     if options.kernel != "linear":
         raise InputError(
             f"kernel {options.kernel}: cutting planes are for the linear one; map the rows with `streamsvm "
             "features`, or use the solver smo"
         )
-    if options.resident_rows is not None:
-        raise InputError("resident rows are not built yet for cutting planes; leave them out")
     given = options.options
+    acceleration = read_choice(given, "acceleration", ACCELERATIONS)
+    if acceleration == "guided":
+        check_names(options, ("acceleration", "intercept_scaling"))
+        return make_guided(source, options)
+    if options.resident_rows is not None:
+        raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use guided")
     settings = CuttingPlane(
-        accelerated=read_choice(given, "acceleration", ("line-search", "none")) == "line-search",
+        accelerated=acceleration == "line-search",
         class_costs=compute_class_costs(source, options),
         tol=float(options.tol),
         epsilon=read_positive(given, "epsilon"),

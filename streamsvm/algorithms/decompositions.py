@@ -11,12 +11,19 @@ import numpy as np
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import plan_groups
-from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.models import KernelModel
 from streamsvm.numeric.kernel_values import COLUMNS
 from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES
-from streamsvm.options import TrainOptions, check_names, compute_class_costs, make_kernel, read_choice, read_count
+from streamsvm.options import (
+    TrainOptions,
+    check_names,
+    compute_class_costs,
+    count_resident,
+    make_kernel,
+    read_choice,
+    read_count,
+)
 from streamsvm.solvers import decomposition
 from streamsvm.solvers.active_set import INNER_SOLVERS
 from streamsvm.solvers.decomposition import Decomposition, is_small
@@ -173,14 +180,7 @@ def _count_active(source: RowSource, wanted: int | str | None, spare_bytes: int)
         if source.n_rows <= min(fit, most) and 4 * source.n_rows**2 // part <= spare_bytes // BUDGET_SHARE:
             return source.n_rows
         return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
-    text = str(wanted)
-    number = text.removesuffix("%")
-    if not number.replace(".", "", 1).isdecimal():
-        raise InputError(f"resident rows {text!r}: a number of rows, or a share like 10%, is expected")
-    n_rows = round(source.n_rows * float(number) / 100) if text.endswith("%") else int(float(number))
-    if n_rows < 2:
-        raise InputError(f"resident rows {text!r}: at least two are needed")
-    return min(n_rows, source.n_rows)
+    return count_resident(wanted, source.n_rows)
 
 
 def _row_bytes(source: RowSource) -> float:

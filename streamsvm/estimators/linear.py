@@ -38,7 +38,8 @@ class LinearSVC(BaseSVC):
     intercept_scaling, memory ("2GB": the whole resident memory of a process; None: half of the machine's), n_jobs
     (threads; None: all cores), client (a Dask Client), checkpoint (a folder: training goes on from what is there,
     Ctrl-C leaves it), max_passes,
-    resident_rows (not built yet: None), acceleration ("line-search", or "none": Algorithm 1 of Joachims 2006), epsilon
+    acceleration ("line-search", "none": Algorithm 1 of Joachims 2006, or "guided": by resident_rows of them in memory,
+    a number or a share like "10%", its default: far fewer passes, with more to compute between them), epsilon
     (its stop), random_state (a seed); of interior-point: reduction ("adaptive-balanced", "adaptive", "fixed", "none"),
     rule ("omega" or "distance") and most_rows, which of the rows make its equations (q_U of the paper; None: all).
 

@@ -1,0 +1,150 @@
+"""Cutting planes guided by resident rows: where to cut the full problem is found out on a sample of it.
+
+Between two passes the problem is minimised on rows that are held in memory, their loss f_S corrected so that value and
+slope at the best point w_b are those of all rows, and never less than the cuts of all rows say:
+
+    1/2 |w|^2 + max(f_S(w) + h.w + r, max_c b_c - w.a_c),     h = f'(w_b) - f_S'(w_b),   r = f(w_b) - f_S(w_b) - h.w_b
+
+One master problem holds the cuts of all rows and those of the sample, shifted by h and r. A pass then cuts the full
+problem at the minimiser, and at the points where the sample's active cuts were made: they are what its optimum rests
+on, so cuts of all rows at the same points make a good lower bound. These bounds, and P at the best point, are exact.
+
+The rows are drawn at random at first, and after each pass by their margins m there, with probability in proportion to
+1 / (0.1 + |1 - m|)^2 and the inverse as weight: rows near the margin guide best. Taking them is extra reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from streamsvm.numeric.point_cuts import MARGINS, PointTotals, add_points, combine_points, start_points
+from streamsvm.numeric.rows import F32, F64, I64, Rows
+from streamsvm.solvers.cuts import CutState, add_cuts, count_pass, cut_bytes, find_status, minimise_master, most_cuts
+from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
+from streamsvm.solvers.sample_model import INNER_STEPS, SampleModel, draw_near_margin, minimise_sample
+
+POINTS = 32  # of the sample's active cuts, at which the full problem is cut
+KEPT_POINTS = 200  # at which a new sample is cut before it is minimised
+SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the gap
+FIRST_SHARE = 1e-3  # of P at 0, where there is no gap yet
+
+
+@dataclass(frozen=True)
+class Guided:
+    """Settings. class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights; tol: relative gap."""
+
+    class_costs: tuple[float, float]
+    resident_rows: int
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    seed: int = 0
+
+    def driver_bytes(self, n_rows: int, n_features: int) -> int:
+        """Memory of the driver but for the resident rows: cuts of all rows and of the sample, margins of all rows."""
+        width, sample_cuts = n_features + 1, KEPT_POINTS + 2 * INNER_STEPS
+        both = most_cuts(width) + sample_cuts
+        return cut_bytes(width, both) + 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 8 * 6 * n_rows
+
+    def totals_bytes(self, group_rows: int, n_features: int) -> int:
+        """Memory of one task's totals, for a group of so many rows."""
+        return 8 * (POINTS + 3) * (n_features + 3) + 4 * MARGINS * group_rows
+
+
+@dataclass
+class State(CutState):
+    """All that changes. Vectors are (d+1,), the last entry the bias' weight.
+
+    Of the best point: its loss, and its cut. resident, weight: the sample's rows and how many each stands for.
+    points: where the sample is to be cut, (p, d+1).
+    """
+
+    loss: float = 0.0
+    best_cut: F64 = field(default_factory=lambda: np.empty(0))
+    resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    weight: F64 = field(default_factory=lambda: np.empty(0))
+    points: F64 = field(default_factory=lambda: np.empty((0, 0)))
+
+
+def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
+    """Return w = 0, no cuts, and rows drawn at random."""
+    width, number = n_features + 1, min(n_rows, settings.resident_rows)
+    rows = np.sort(np.random.default_rng((settings.seed, 0)).permutation(n_rows)[:number])
+    none = np.zeros(width)
+    return State(
+        none, none, np.empty((0, width)), best_cut=none, resident=rows, weight=np.full(number, n_rows / number),
+        points=none[None, :],
+    )  # fmt: skip
+
+
+def solve(settings: Guided, state: State) -> Solver:
+    """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    class_costs, width = np.array(settings.class_costs), len(state.best_w)
+    while True:
+        before = state
+        sample = _weigh((yield Take(state.resident)), state.weight)
+        h, r = _correct(settings, state, sample)
+        state, W = _choose_points(settings, state, SampleModel(sample, class_costs, settings.bias_feature, h, r))
+        shared = (W, class_costs, settings.bias_feature)
+        totals = yield Scan(partial(start_points, len(W), width), add_points, combine_points, shared)
+        state = count_pass(_settle(settings, state, W, totals), before, 1)
+        figures = {"points": float(len(W)), "resident_rows": float(len(state.resident))}
+        rows, weight = draw_near_margin(_find_margins(W, totals), settings.resident_rows, (settings.seed, state.passes))
+        if len(rows):
+            state = replace(state, resident=rows, weight=weight)
+        progress = Progress(state.objective, state.lower_bound, state.passes)
+        yield Step(state, progress, find_status(state, settings.tol, None, 0.0), figures)
+
+
+def _weigh(rows: Rows, weight: F64) -> Rows:
+    own = weight if rows.sample_weight is None else weight * rows.sample_weight
+    return Rows(0, rows.X, rows.y, own)
+
+
+def _cut(model_rows: Rows, settings: Guided, W: F64) -> PointTotals:
+    totals = start_points(len(W), W.shape[1])
+    add_points(totals, model_rows, W, np.array(settings.class_costs), settings.bias_feature)
+    return totals
+
+
+def _correct(settings: Guided, state: State, sample: Rows) -> tuple[F64, float]:
+    """Return h and r; zero before the first pass."""
+    if state.passes == 0:
+        return np.zeros(len(state.best_w)), 0.0
+    totals = _cut(sample, settings, state.best_w[None, :])
+    h = totals.gradients[0] - state.best_cut
+    return h, state.loss - float(totals.losses[0]) - float(h @ state.best_w)
+
+
+def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[State, F64]:
+    """Minimise the corrected sample; return where to cut, its minimiser first, and where to cut the next sample."""
+    known = _cut(model.rows, settings, state.points)
+    if state.passes:
+        wanted = SAMPLE_SHARE * max(state.objective - state.lower_bound, settings.tol * state.objective)
+    else:
+        wanted = FIRST_SHARE * float(known.losses[0])
+    found = minimise_sample(model, state, state.points, known.gradients, known.costs, wanted)
+    order = np.argsort(-found.z, kind="stable")[:POINTS]
+    ends = [found.best, found.master_w, (state.best_w + found.best) / 2]
+    W = np.concatenate((np.stack(ends), found.points[order[found.z[order] > 0.0]]))
+    return replace(state, points=found.points[-KEPT_POINTS:]), W
+
+
+def _settle(settings: Guided, state: State, W: F64, totals: PointTotals) -> State:
+    """Take the best point, add all cuts, raise the lower bound."""
+    objectives = np.sum(W**2, axis=1) / 2 + totals.losses
+    best = int(np.argmin(objectives))
+    if objectives[best] < state.objective:
+        state = replace(
+            state, best_w=W[best], objective=float(objectives[best]), loss=float(totals.losses[best]),
+            best_cut=totals.gradients[best],
+        )  # fmt: skip
+    return minimise_master(add_cuts(state, totals.gradients, totals.costs, most_cuts(W.shape[1])), settings.tol)
+
+
+def _find_margins(W: F64, totals: PointTotals) -> F32:
+    """Margins of all rows, in their order, at the best of the points of which they are known."""
+    best = int(np.argmin((np.sum(W**2, axis=1) / 2 + totals.losses)[:MARGINS]))
+    return np.concatenate([margins[:, best] for _, margins in sorted(totals.tiles, key=lambda tile: tile[0])])
