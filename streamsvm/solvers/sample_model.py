@@ -102,6 +102,8 @@ def _look(model: SampleModel, state: CutState, best: F64, end: F64) -> tuple[F64
 
 def draw_near_margin(margins: F32, number: int, seed: tuple[int, ...]) -> tuple[I64, F64]:
     """Return about so many rows, ascending, with probability in proportion to nearness; and 1 / probability."""
+    if number >= len(margins):
+        return np.arange(len(margins)), np.ones(len(margins))
     near = 1.0 / (NEARNESS + np.abs(1.0 - margins.astype(np.float64))) ** 2
     scale = number / np.sum(near)
     for _ in range(20):
