@@ -46,6 +46,7 @@ def minimise(ratio, separation):
 @example(-1.0, 1e-4)
 @example(-1.0, 3.0)
 @example(0.999999, 2.0)
+@example(0.9999, 1.0)
 def test_two_terms_merge_as_well_as_by_brute_force(ratio, separation):
     best = minimise(ratio, separation)
     f, loss = weigh_share(ratio, separation, solve_share(ratio, separation))
@@ -53,7 +54,7 @@ def test_two_terms_merge_as_well_as_by_brute_force(ratio, separation):
     assert abs(loss - best) <= 1e-6 * best + rounding
     assert loss <= ratio**2 * -np.expm1(-2 * separation) + rounding
     assert f >= 0
-    assert f * f == pytest.approx(1 + ratio**2 + 2 * ratio * np.exp(-separation) - best, abs=1e-9)
+    assert f * f == pytest.approx(1 + ratio**2 + 2 * ratio * np.exp(-separation) - loss, abs=1e-9)
 
 
 @settings(deadline=None, max_examples=300)
