@@ -9,7 +9,7 @@ from html import escape
 
 WIDTH, HEIGHT = 460, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 30, 42
-COLORS = ("#1f77b4", "#d62728", "#2ca02c")
+COLORS = ("#1f77b4", "#d62728", "#2ca02c", "#ff7f0e", "#9467bd", "#8c564b")
 MOST_DECADES = 6  # labelled
 
 

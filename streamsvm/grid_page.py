@@ -27,12 +27,12 @@ def format_tuning(tuning: Tuning) -> str:
 
 
 def make_tuning_page(name: str, tuning: Tuning) -> str:
-    """Return the page as HTML: share of held-out rows that are right, and passes, against C."""
+    """Return the page as HTML: share of held-out rows that are wrong, and passes, against C."""
     gammas = sorted({trial.gamma for trial in tuning.trials}, key=lambda gamma: gamma or 0.0)
-    scores = [_draw_series(tuning, gamma, lambda trial: trial.mean) for gamma in gammas]
+    wrong = [_draw_series(tuning, gamma, lambda trial: 1.0 - trial.mean) for gamma in gammas]
     passes = [_draw_series(tuning, gamma, lambda trial: float(trial.passes)) for gamma in gammas]
     charts = (
-        draw_chart("Right on held-out rows", "log10 C", "share", scores),
+        draw_chart("Wrong on held-out rows", "log10 C", "share", wrong),
         draw_chart("Passes of the longest fit", "log10 C", "passes", passes),
     )
     figures = "\n".join(f"<figure>{chart}</figure>" for chart in charts)
