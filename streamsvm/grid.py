@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.algorithms import Algorithm, make_algorithm
-from streamsvm.algorithms.held_out import HeldOut, keep_rows
+from streamsvm.algorithms.held_out import HeldOut, Kept
 from streamsvm.data.source import RowSource
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
@@ -31,7 +31,7 @@ from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.predict import choose
 from streamsvm.run import RunFolder
 from streamsvm.solvers.protocol import Scan
-from streamsvm.train import Event, Fit, Result, train, train_chains
+from streamsvm.train import Event, Result, train, train_chains
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -92,7 +92,8 @@ def tune(
         RunFolder(out, {}, resume=False)  # refuses what holds a run, before anything is read
     grid = _make_grid(source, options, costs, gammas)
     fold = draw_folds(source, options, folds)
-    chains = [[_make_fit(source, each, fold, k) for each in part] for part in _split(grid) for k in range(folds)]
+    views = [Kept(source, fold != k) for k in range(folds)]
+    chains = [[(each, _hold_out(view, each)) for each in part] for part in _split(grid) for view in views]
     counter = _Counter(progress, options.tol, len(grid) * folds)
     with train_chains(source, chains, client, counter.note) as (engine, found):
         results = [[chain[place] for chain in found[at : at + folds]]
@@ -183,10 +184,10 @@ def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:
     return fold
 
 
-def _make_fit(source: RowSource, options: TrainOptions, fold: Folds, k: int) -> Fit:
-    kept = fold != k
-    view = keep_rows(source, kept)
-    return options, cast("Algorithm", HeldOut(make_algorithm(view, options), view, kept))
+def _hold_out(view: Kept, options: TrainOptions) -> Algorithm:
+    """Return a solver of the rows that are kept."""
+    seen = cast("RowSource", view)
+    return cast("Algorithm", HeldOut(make_algorithm(seen, options), seen, view.kept))
 
 
 def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, task: str) -> F64:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,11 +56,6 @@ class Kept:
             return None
         sums: F64 = np.bincount(y, weight, len(classes)).astype(np.float64)
         return sums
-
-
-def keep_rows(source: RowSource, kept: Flags) -> RowSource:
-    """Return what a solver is to see that learns these rows alone."""
-    return cast("RowSource", Kept(source, kept))
 
 
 @dataclass(frozen=True)

@@ -60,14 +60,14 @@ def plan_groups(source: RowSource) -> list[range]:
 
 def run_group(source: RowSource, chunks: range, scan: Scan, pin_bytes: int) -> Partial:
     """Totals of one group. scan.by_row holds the slices of this group's rows only."""
-    shared = tuple(_writable(value) for value in scan.shared)
+    shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
     pins = find_pins(source, pin_bytes)
     partial.read_bytes = bytes_to_read(source, chunks, pins)
     for rows in _read_tiles(source, chunks, pins):
         at = rows.start - first
-        slices = [vector[at : at + rows.n_rows] for vector in scan.by_row]
+        slices = [vector[at : at + rows.n_rows] for vector in by_row]
         scan.add(partial.totals, rows, *shared, *slices)
     partial.peaks[os.getpid()] = peak_bytes()
     return partial

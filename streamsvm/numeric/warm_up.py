@@ -13,12 +13,12 @@ import numpy as np
 from streamsvm.numeric.budget import learn_rows, make_rules
 from streamsvm.numeric.budget_average import average_models
 from streamsvm.numeric.budget_state import make_state
-from streamsvm.numeric.gram import GramSum
+from streamsvm.numeric.interior_sums import add_assembled, add_predicted, start_assembled, start_predicted
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, to_float64
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.pair_updates import solve_by_pairs
-from streamsvm.numeric.rows import F32, CsrRows, Matrix, Rows, add_rows, compute_scores, compute_scores_of_parts
+from streamsvm.numeric.rows import F32, CsrRows, Matrix, Rows, compute_scores, compute_scores_of_parts
 from streamsvm.numeric.working_set import WorkingSet
 
 
@@ -36,11 +36,8 @@ def compile_kernels(solver: str = "") -> None:
             add_kernel_sums(Kernel("rbf"), vectors, vectors, np.ones(2), np.zeros(2))
         return
     if solver == "interior-point":
-        both = np.arange(2)
         for vectors in (X, sparse):
-            compute_scores(vectors, np.eye(2))
-            add_rows(np.zeros((1, 2)), vectors, both, np.zeros(2, np.int64), np.ones(2))
-            GramSum(2).add(vectors, both, np.ones(2))
+            _step_inside(Rows(0, vectors, np.arange(2, dtype=np.int32)))
         return
     for rows in (Rows(0, X, np.arange(2, dtype=np.int32)), Rows(0, sparse, np.arange(2, dtype=np.int32))):
         totals = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
@@ -57,6 +54,16 @@ def _learn(X: F32) -> None:
     y, order = np.array([-1.0, 1.0]), np.array([0, 1, 0, 1])
     learn_rows(state, rules, X, y, np.ones(2), order, 2)
     average_models([state, state], rules)
+
+
+def _step_inside(rows: Rows) -> None:
+    """Run both passes of an interior-point iteration, and what takes the rows that bound the step."""
+    costs, one, two, none = np.ones(2), np.ones(2), np.full(2, 2.0), np.zeros(2)
+    compute_scores(rows.X, np.zeros((1, 2)))
+    add_predicted(start_predicted(2), rows, costs, np.zeros((2, 2)), none, 1.0, none, two, one, two, one)
+    allowed, limits = np.ones(2, dtype=bool), np.full(2, np.inf)
+    point = (none, two, one, two, one, none, none)
+    add_assembled(start_assembled(2), rows, costs, none, none, 0.0, limits, "omega", True, *point, allowed)
 
 
 def _sum_kernels(X: Matrix, kind: type[np.floating[Any]]) -> None:
