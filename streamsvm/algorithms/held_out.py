@@ -12,8 +12,10 @@ from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.models import Model
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.solvers.held_out import Flags, hold_out, weigh
+from streamsvm.solvers.altered import alter_rows, weigh
 from streamsvm.solvers.protocol import Solver
+
+Flags = npt.NDArray[np.bool_]
 
 
 class Kept:
@@ -88,7 +90,7 @@ class HeldOut:
 
     def solve(self, source: RowSource, state: Any) -> Solver:  # noqa: ARG002
         """See Algorithm."""
-        return hold_out(self.inner.solve(self.view, state), self.kept)
+        return alter_rows(self.inner.solve(self.view, state), weigh, (self.kept,))
 
     def make_model(self, source: RowSource, state: Any, take: TakeRows) -> Model:
         """See Algorithm."""

@@ -24,8 +24,8 @@ from streamsvm.models import KernelModel, LinearModel, Model
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows
 from streamsvm.options import TrainOptions, compute_class_factors, make_kernel
 from streamsvm.solvers import together
+from streamsvm.solvers.altered import alter_rows, single_out
 from streamsvm.solvers.protocol import Solver
-from streamsvm.solvers.relabelled import relabel, single_out
 from streamsvm.solvers.together import State
 
 A = TypeVar("A", bound=Algorithm)
@@ -61,11 +61,11 @@ class OneClass:
 
     def read(self, index: int) -> Rows:
         """See RowSource."""
-        return single_out(self.source.read(index), self.code)
+        return single_out(self.source.read(index), code=self.code)
 
     def take(self, rows: I64) -> Rows:
         """See RowSource."""
-        return single_out(self.source.take(rows), self.code)
+        return single_out(self.source.take(rows), code=self.code)
 
     def _split(self, by_class: Any) -> Any:
         return np.array([by_class.sum() - by_class[self.code], by_class[self.code]])
@@ -152,7 +152,7 @@ class OneAgainstRest:
 
 
 def _solve(part: Algorithm, source: RowSource, code: int, state: Any) -> Solver:
-    return relabel(part.solve(source, state), code)
+    return alter_rows(part.solve(source, state), partial(single_out, code=code))
 
 
 def _note(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
