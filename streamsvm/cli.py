@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import os
 import signal
@@ -61,6 +62,7 @@ class _Stop:
         if now - self.asked_at > PATIENCE_SECONDS:
             self.asked_at = now
             warnings.simplefilter("ignore")  # of coroutines that nobody waits for now
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of their tasks, too
             sys.unraisablehook = lambda _: None  # where this is lost
             raise KeyboardInterrupt
 

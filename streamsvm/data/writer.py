@@ -5,6 +5,7 @@ The dataset is made in a folder beside its destination and renamed: it appears w
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+from zarr.core.sync import sync
 
 from streamsvm.data.dataset import ATTRIBUTE, FORMAT, describe_array, fingerprint_of
 from streamsvm.data.store import StoredArray, read_checksum
@@ -198,4 +200,12 @@ def new_folder(destination: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"{destination}: cannot be written: {error.strerror or error}") from error
     finally:
+        sync(_finish_writes())  # after Ctrl-C or an error Zarr's own thread still writes, and makes files anew
         shutil.rmtree(partial, ignore_errors=True)
+
+
+async def _finish_writes() -> None:
+    """Wait for what else Zarr has under way."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from zarr.core.sync import _get_loop
 
 from streamsvm.data import writer
 from streamsvm.data.ingest import IngestOptions, write_dataset
@@ -28,6 +31,24 @@ def test_a_failure_leaves_nothing_behind(error: BaseException, tmp_path: Path) -
     with pytest.raises(type(error)) as caught:
         write_dataset(failing_source(error), tmp_path / "d.zarr", "rows.svm", 0, IngestOptions())
     assert caught.value is error
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_zarr_still_writes_is_waited_for(tmp_path: Path) -> None:
+    async def write_late(folder: Path) -> None:
+        for _ in range(20_000):
+            await asyncio.sleep(0)
+        (folder / "c").mkdir(parents=True, exist_ok=True)
+
+    late: list[Future[None]] = []
+
+    def interrupt(path: Path) -> Iterator[SourceRows]:
+        late.append(asyncio.run_coroutine_threadsafe(write_late(path), _get_loop()))
+        yield from failing_source(KeyboardInterrupt())
+
+    with pytest.raises(KeyboardInterrupt):
+        write_dataset(interrupt(tmp_path / ".d.zarr.partial"), tmp_path / "d.zarr", "rows.svm", 0, IngestOptions())
+    assert late[0].done()
     assert os.listdir(tmp_path) == []
 
 
