@@ -48,7 +48,7 @@ class GuidedPlanes:
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        return 8 * (guided.POINTS + 3) * (source.n_features + 1)
+        return 8 * 2 * (guided.POINTS + 7) * (source.n_features + 1)  # twice: what several share is stacked
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""

@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F32, F64, Rows, add_rows, compute_scores
 
-MARGINS = 3  # points of which the rows' margins are returned
+MARGINS = 2  # points of which the rows' margins are returned
 
 
 @dataclass

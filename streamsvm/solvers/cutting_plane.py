@@ -15,12 +15,11 @@ the segment are the master's minimiser, and one cut a pass is taken there.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals, fine_steps
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.losses import fine_steps
+from streamsvm.numeric.rows import F64, I64
 from streamsvm.solvers.cuts import (
     CutState,
     add_cuts,
@@ -32,7 +31,8 @@ from streamsvm.solvers.cuts import (
     most_cuts,
     scale_costs,
 )
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
+from streamsvm.solvers.protocol import Progress, Solver, Step
+from streamsvm.solvers.segments import SegmentTotals, choose_cut_steps, look_along, totals_bytes
 
 CUTS_A_PASS = 4  # at most; see _search_line
 
@@ -70,7 +70,7 @@ class CuttingPlane:
 
     def totals_bytes(self, n_features: int) -> int:
         """Memory of one task's totals."""
-        return 8 * (self.cut_points(n_features) + 1) * (n_features + 2 + 2 * FINE_STEPS)
+        return totals_bytes(self.cut_points(n_features), n_features + 1)
 
 
 @dataclass
@@ -79,32 +79,6 @@ class State(CutState):
 
     total_cost: float = 0.0
     step: float = 1.0
-
-
-@dataclass
-class SegmentTotals:
-    """What a pass adds up; see numeric.losses.add_segment_totals."""
-
-    losses: F64
-    costs: F64
-    gradients: F64
-
-
-def start_totals(k: int, width: int) -> SegmentTotals:
-    """Return the totals of no rows, for k cut steps and vectors of `width`."""
-    return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
-
-
-def add_to_totals(
-    totals: SegmentTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
-) -> None:
-    """Add rows."""
-    add_segment_totals(rows, ends, class_costs, cut_steps, bias_feature, totals.losses, totals.costs, totals.gradients)
-
-
-def combine_totals(left: SegmentTotals, right: SegmentTotals) -> SegmentTotals:
-    """Return the sum; the parts stay as they are (a scheduler may use them again)."""
-    return SegmentTotals(left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients)
 
 
 def start_state(n_features: int) -> State:
@@ -122,10 +96,8 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
     class_costs = np.array(settings.class_costs)
     while True:
         ends = np.stack((state.best_w if settings.accelerated else state.master_w, state.master_w))
-        cut_steps = _choose_cut_steps(state.step, settings.cut_points(n_features))
-        start = partial(start_totals, len(cut_steps), ends.shape[1])
-        shared = (ends, class_costs, cut_steps, settings.bias_feature)
-        totals = yield Scan(start, add_to_totals, combine_totals, shared, scored=0)
+        cut_steps = choose_cut_steps(state.step, settings.cut_points(n_features))
+        totals = yield look_along(ends, cut_steps, class_costs, settings.bias_feature)
         before = state
         state, chosen, loss = _search_line(state, ends, cut_steps, totals)
         if state.total_cost == 0.0:
@@ -136,12 +108,6 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
         state = count_pass(state, before, 1)
         progress = Progress(state.objective, state.lower_bound, state.passes)
         yield Step(state, progress, find_status(state, settings.tol, settings.epsilon, violation))
-
-
-def _choose_cut_steps(last_step: float, k: int) -> F64:
-    """Return the steps at which cuts are on offer: geometric around the last step that was taken, and 1."""
-    around = last_step * 2.0 ** ((np.arange(k - 1) - k // 2) / 1.5)
-    return np.append(np.unique(around[(around > 0.0) & (around < 1.0)]), 1.0)  # 0: where a tiny step underflows
 
 
 def _search_line(state: State, ends: F64, cut_steps: F64, totals: SegmentTotals) -> tuple[State, I64, float]:

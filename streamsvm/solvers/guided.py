@@ -9,8 +9,12 @@ One master problem holds the cuts of all rows and those of the sample, shifted b
 problem at the minimiser, and at the points where the sample's active cuts were made: they are what its optimum rests
 on, so cuts of all rows at the same points make a good lower bound. These bounds, and P at the best point, are exact.
 
-The rows are drawn at random at first, and after each pass by their margins m there, with probability in proportion to
-1 / (0.1 + |1 - m|)^2 and the inverse as weight: rows near the margin guide best. Taking them is extra reading.
+A pass looks along two lines as well, from the best point to the sample's minimiser and to the master's. The latter is
+the pass of solvers.cutting_plane: where the sample misleads, that goes on as if there were none.
+
+The rows are drawn at random at first, and after each pass by their distance t from the margin, with probability in
+proportion to 1 / (0.1 + t)^2 and the inverse as weight: rows near the margin, and those that have crossed it on the way
+to the sample's minimiser (t = 0), guide best. Taking them is extra reading.
 """
 
 from __future__ import annotations
@@ -23,9 +27,18 @@ import numpy as np
 from streamsvm.numeric.point_cuts import MARGINS, PointTotals, add_points, combine_points, start_points
 from streamsvm.numeric.rows import F32, F64, I64, Rows
 from streamsvm.solvers.cuts import CutState, add_cuts, count_pass, cut_bytes, find_status, minimise_master, most_cuts
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
-from streamsvm.solvers.sample_model import INNER_STEPS, SampleModel, draw_near_margin, minimise_sample
+from streamsvm.solvers.protocol import All, Progress, Scan, Solver, Step, Take
+from streamsvm.solvers.sample_model import (
+    INNER_STEPS,
+    STEPS,
+    SampleModel,
+    draw_near_margin,
+    measure_distance,
+    minimise_sample,
+)
+from streamsvm.solvers.segments import Segment, choose_cut_steps, look_along, read_segment, totals_bytes
 
+LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
 POINTS = 32  # of the sample's active cuts, at which the full problem is cut
 KEPT_POINTS = 200  # at which a new sample is cut before it is minimised
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the gap
@@ -50,7 +63,8 @@ class Guided:
 
     def totals_bytes(self, group_rows: int, n_features: int) -> int:
         """Memory of one task's totals, for a group of so many rows."""
-        return 8 * (POINTS + 3) * (n_features + 3) + 4 * MARGINS * group_rows
+        lines = 2 * totals_bytes(LINE_POINTS, n_features + 1)
+        return lines + 8 * (POINTS + 3) * (n_features + 3) + 4 * MARGINS * group_rows
 
 
 @dataclass
@@ -62,6 +76,7 @@ class State(CutState):
     """
 
     loss: float = 0.0
+    step: float = 1.0
     best_cut: F64 = field(default_factory=lambda: np.empty(0))
     resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     weight: F64 = field(default_factory=lambda: np.empty(0))
@@ -81,17 +96,21 @@ def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
 
 def solve(settings: Guided, state: State) -> Solver:
     """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
-    class_costs, width = np.array(settings.class_costs), len(state.best_w)
+    class_costs = np.array(settings.class_costs)
     while True:
         before = state
         sample = _weigh((yield Take(state.resident)), state.weight)
         h, r = _correct(settings, state, sample)
         state, W = _choose_points(settings, state, SampleModel(sample, class_costs, settings.bias_feature, h, r))
-        shared = (W, class_costs, settings.bias_feature)
-        totals = yield Scan(partial(start_points, len(W), width), add_points, combine_points, shared)
-        state = count_pass(_settle(settings, state, W, totals), before, 1)
+        lines = _choose_lines(state, W[1])
+        looks = [look_along(ends, steps, class_costs, settings.bias_feature) for ends, steps in lines]
+        found = yield All([_cut_at(settings, W), *looks])
+        segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=True)]
+        state, taken = _settle(settings, state, W, found[0], segments)
+        state = count_pass(state, before, 1)
         figures = {"points": float(len(W)), "resident_rows": float(len(state.resident))}
-        rows, weight = draw_near_margin(_find_margins(W, totals), settings.resident_rows, (settings.seed, state.passes))
+        distance = measure_distance(*_collect_margins(found[0]), taken)
+        rows, weight = draw_near_margin(distance, settings.resident_rows, (settings.seed, state.passes))
         if len(rows):
             state = replace(state, resident=rows, weight=weight)
         progress = Progress(state.objective, state.lower_bound, state.passes)
@@ -119,7 +138,10 @@ def _correct(settings: Guided, state: State, sample: Rows) -> tuple[F64, float]:
 
 
 def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[State, F64]:
-    """Minimise the corrected sample; return where to cut, its minimiser first, and where to cut the next sample."""
+    """Minimise the corrected sample; return where to cut, and where to cut the next sample.
+
+    The first two points are the best one so far and the sample's minimiser.
+    """
     known = _cut(model.rows, settings, state.points)
     if state.passes:
         wanted = SAMPLE_SHARE * max(state.objective - state.lower_bound, settings.tol * state.objective)
@@ -127,24 +149,55 @@ def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[
         wanted = FIRST_SHARE * float(known.losses[0])
     found = minimise_sample(model, state, state.points, known.gradients, known.costs, wanted)
     order = np.argsort(-found.z, kind="stable")[:POINTS]
-    ends = [found.best, found.master_w, (state.best_w + found.best) / 2]
+    ends = [state.best_w, found.best, found.master_w]
     W = np.concatenate((np.stack(ends), found.points[order[found.z[order] > 0.0]]))
     return replace(state, points=found.points[-KEPT_POINTS:]), W
 
 
-def _settle(settings: Guided, state: State, W: F64, totals: PointTotals) -> State:
-    """Take the best point, add all cuts, raise the lower bound."""
-    objectives = np.sum(W**2, axis=1) / 2 + totals.losses
+def _choose_lines(state: State, guide: F64) -> list[tuple[F64, F64]]:
+    """Return segments and their cut steps: from the best point to the sample's minimiser, and to the master's."""
+    lines = [(np.stack((state.best_w, guide)), STEPS)]
+    if state.passes:
+        steps = choose_cut_steps(state.step, LINE_POINTS)
+        lines.append((np.stack((state.best_w, state.master_w)), steps))
+    return lines
+
+
+def _cut_at(settings: Guided, W: F64) -> Scan:
+    shared = (W, np.array(settings.class_costs), settings.bias_feature)
+    return Scan(partial(start_points, len(W), W.shape[1]), add_points, combine_points, shared)
+
+
+def _settle(
+    settings: Guided, state: State, W: F64, totals: PointTotals, segments: list[Segment]
+) -> tuple[State, float]:
+    """Take the best point, add all cuts, raise the lower bound. Return the step taken to the sample's minimiser."""
+    state = _take_best(state, W, totals.losses, totals.gradients)[0]
+    cuts, offsets, steps = [totals.gradients], [totals.costs], [0.0, 0.0]
+    for k, found in enumerate(segments):
+        state, at = _take_best(state, found.W, found.losses, found.gradients)
+        steps[k] = float(found.steps[at])
+        chosen = np.unique(np.clip([at, at + 1, at + 2], 1, len(found.steps) - 1))
+        cuts.append(found.gradients[chosen])
+        offsets.append(found.costs[chosen])
+    if len(segments) > 1:
+        state = replace(state, step=steps[1] or state.step / 8)
+    state = add_cuts(state, np.concatenate(cuts), np.concatenate(offsets), most_cuts(W.shape[1]))
+    return minimise_master(state, settings.tol), steps[0]
+
+
+def _take_best(state: State, W: F64, losses: F64, gradients: F64) -> tuple[State, int]:
+    """Return the state with the best of the points, if it is better; and which that is."""
+    objectives = np.sum(W**2, axis=1) / 2 + losses
     best = int(np.argmin(objectives))
     if objectives[best] < state.objective:
         state = replace(
-            state, best_w=W[best], objective=float(objectives[best]), loss=float(totals.losses[best]),
-            best_cut=totals.gradients[best],
-        )  # fmt: skip
-    return minimise_master(add_cuts(state, totals.gradients, totals.costs, most_cuts(W.shape[1])), settings.tol)
+            state, best_w=W[best], objective=float(objectives[best]), loss=float(losses[best]), best_cut=gradients[best]
+        )
+    return state, best
 
 
-def _find_margins(W: F64, totals: PointTotals) -> F32:
-    """Margins of all rows, in their order, at the best of the points of which they are known."""
-    best = int(np.argmin((np.sum(W**2, axis=1) / 2 + totals.losses)[:MARGINS]))
-    return np.concatenate([margins[:, best] for _, margins in sorted(totals.tiles, key=lambda tile: tile[0])])
+def _collect_margins(totals: PointTotals) -> tuple[F32, F32]:
+    """Margins of all rows, in their order, at the first two points."""
+    margins = np.concatenate([margins for _, margins in sorted(totals.tiles, key=lambda tile: tile[0])])
+    return margins[:, 0], margins[:, 1]

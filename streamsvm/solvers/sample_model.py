@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.rows import F32, F64, I64, Rows
 from streamsvm.solvers.cuts import CutState
+from streamsvm.solvers.segments import add_to_totals, read_segment, start_totals
 
 INNER_STEPS = 60  # at most, between two passes
 MASTER_SHARE = 0.05
-STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # of a segment, at which the sample may be cut
+STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # of a segment, at which rows may be cut
 NEARNESS = 0.1
 
 
@@ -74,37 +74,46 @@ def minimise_sample(
     union.add(cuts - model.h, offsets + model.r)
     for _ in range(INNER_STEPS):
         master_w, bound = union.solve(wanted)
-        steps, objectives, found_cuts, found_offsets = _look(model, state, best, master_w)
-        at, start = int(np.argmin(objectives)), best
-        best = (1.0 - steps[at]) * best + steps[at] * master_w
+        W, objectives, found_cuts, found_offsets = _look(model, state, best, master_w)
+        at = int(np.argmin(objectives))
+        best = W[at]
         if objectives[at] - bound <= wanted:
             break
-        chosen = np.unique(np.minimum([max(at, 1), at + 1], len(steps) - 1))
-        points = np.vstack((points, start + steps[chosen, None] * (master_w - start)))
+        chosen = np.unique(np.minimum([max(at, 1), at + 1], len(W) - 1))
+        points = np.vstack((points, W[chosen]))
         union.add(found_cuts[chosen] - model.h, found_offsets[chosen] + model.r)
     return SampleOptimum(best, master_w, points, union.z[n_full:])
 
 
 def _look(model: SampleModel, state: CutState, best: F64, end: F64) -> tuple[F64, F64, F64, F64]:
-    """Return steps from `best` to `end`, 0 first; the model's objective, and the sample's cuts, at each."""
-    ends, width = np.stack((best, end)), len(best)
-    losses = np.zeros((len(STEPS) * FINE_STEPS + 1, 2))
-    costs, gradients = np.zeros(len(STEPS) + 1), np.zeros((len(STEPS) + 1, width))
-    add_segment_totals(model.rows, ends, model.class_costs, STEPS, model.bias_feature, losses, costs, gradients)
-    steps = np.append(0.0, STEPS)
-    value, slope = np.cumsum(losses, axis=0)[::FINE_STEPS].T
-    W = (1.0 - steps)[:, None] * best + steps[:, None] * end
-    loss = value + steps * slope + W @ model.h + model.r
+    """Return points from `best`, itself first, to `end`; the model's objective, and the sample's cuts, at each."""
+    ends = np.stack((best, end))
+    totals = start_totals(len(STEPS), len(best))
+    add_to_totals(totals, model.rows, ends, model.class_costs, STEPS, model.bias_feature)
+    found = read_segment(ends, STEPS, totals)
+    loss = found.losses + found.W @ model.h + model.r
     if len(state.offsets):
-        loss = np.maximum(loss, np.max(state.offsets[:, None] - state.cuts @ W.T, axis=0))
-    return steps, np.sum(W**2, axis=1) / 2 + loss, np.cumsum(gradients, axis=0), np.cumsum(costs)
+        loss = np.maximum(loss, np.max(state.offsets[:, None] - state.cuts @ found.W.T, axis=0))
+    return found.W, np.sum(found.W**2, axis=1) / 2 + loss, found.gradients, found.costs
 
 
-def draw_near_margin(margins: F32, number: int, seed: tuple[int, ...]) -> tuple[I64, F64]:
+def measure_distance(before: F32, after: F32, step: float) -> F32:
+    """Return how far each row is from the margin: least of a step's start, its end, and the point that was taken.
+
+    before, after: margins at the ends. A row whose status changes on the way is at distance 0.
+    """
+    taken = np.abs(1.0 - (1.0 - step) * before - step * after)
+    changes = (before < 1.0) != (after < 1.0)
+    between = np.minimum(np.abs(1.0 - before), np.abs(1.0 - after))
+    distance: F32 = np.minimum(taken, np.where(changes, np.float32(0.0), between)).astype(np.float32)
+    return distance
+
+
+def draw_near_margin(distance: F32, number: int, seed: tuple[int, ...]) -> tuple[I64, F64]:
     """Return about so many rows, ascending, with probability in proportion to nearness; and 1 / probability."""
-    if number >= len(margins):
-        return np.arange(len(margins)), np.ones(len(margins))
-    near = 1.0 / (NEARNESS + np.abs(1.0 - margins.astype(np.float64))) ** 2
+    if number >= len(distance):
+        return np.arange(len(distance)), np.ones(len(distance))
+    near = 1.0 / (NEARNESS + distance.astype(np.float64)) ** 2
     scale = number / np.sum(near)
     for _ in range(20):
         scale *= number / np.sum(np.minimum(1.0, scale * near))

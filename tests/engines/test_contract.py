@@ -21,9 +21,9 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import CsrRows, to_dense
-from streamsvm.solvers.cutting_plane import SegmentTotals, add_to_totals, combine_totals, start_totals
 from streamsvm.solvers.decomposition import RowSums, add_sums, combine_sums
 from streamsvm.solvers.protocol import Fold, Scan, Take
+from streamsvm.solvers.segments import SegmentTotals, add_to_totals, combine_totals, start_totals
 from tests.conftest import make_problem
 from tests.engines.conftest import PROBLEMS
 from tests.engines.scans import (

@@ -19,7 +19,7 @@ from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.group import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, _pins, plan_groups, tree_levels
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.cutting_plane import SegmentTotals, combine_totals
+from streamsvm.solvers.segments import SegmentTotals, combine_totals
 from streamsvm.train import TrainOptions, train
 from tests.conftest import Problem, make_problem
 from tests.engines.scans import neighbours_combined, trace_scan

@@ -22,7 +22,8 @@ from streamsvm.data.sources import ingest
 from streamsvm.engines.memory import SLACK_BYTES, plan_memory
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import format_bytes, parse_bytes
-from streamsvm.solvers.cutting_plane import CuttingPlane, start_totals
+from streamsvm.solvers.cutting_plane import CuttingPlane
+from streamsvm.solvers.segments import start_totals
 from streamsvm.train import TrainOptions, train
 from tests.conftest import Problem, make_problem, run_python
 

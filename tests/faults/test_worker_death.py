@@ -16,8 +16,8 @@ from distributed import Client
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers import cutting_plane
-from streamsvm.solvers.cutting_plane import add_to_totals
+from streamsvm.solvers import segments
+from streamsvm.solvers.segments import add_to_totals
 from streamsvm.train import Event, Result, TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem
 
@@ -61,7 +61,7 @@ def test_workers_killed_during_a_pass(
 ) -> None:  # fmt: skip
     """In the middle of a task, with totals half done; with three, nobody of those who began is left."""
     markers = [str(tmp_path / f"death-{k}") for k in range(n_deaths)]
-    monkeypatch.setattr(cutting_plane, "add_to_totals", partial(die_at_first, markers))
+    monkeypatch.setattr(segments, "add_to_totals", partial(die_at_first, markers))
     result = train(dataset, OPTIONS, client=both_alive)
     assert all(Path(marker).exists() for marker in markers)
     assert result.model_sha256 == undisturbed.model_sha256

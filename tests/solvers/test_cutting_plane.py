@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.solvers.cutting_plane import CuttingPlane, _choose_cut_steps
+from streamsvm.solvers.cutting_plane import CuttingPlane
 from streamsvm.solvers.protocol import Step
+from streamsvm.solvers.segments import choose_cut_steps
 from tests.conftest import Problem, make_problem
 from tests.solvers.conftest import bracket_by_qp, drive, objective_by_liblinear, primal, with_bias
 
@@ -260,7 +261,7 @@ def test_more_than_float64_can_give_is_called_stalled(accelerated: bool) -> None
 @given(st.floats(min_value=0.0, max_value=1.0, exclude_min=True), st.integers(1, 16))
 def test_cut_steps_ascend_to_one(last_step: float, k: int) -> None:
     """However small the step before has become: kernels divide by their differences."""
-    steps = _choose_cut_steps(last_step, k)
+    steps = choose_cut_steps(last_step, k)
     assert 1 <= len(steps) <= k
     assert steps[-1] == 1.0
     assert np.all(np.diff(np.concatenate(([0.0], steps))) > 0)

@@ -16,8 +16,9 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays
 from streamsvm.options import TrainOptions
 from streamsvm.solvers.cuts import add_cuts, minimise_master
-from streamsvm.solvers.cutting_plane import CuttingPlane, State, start_state, start_totals
+from streamsvm.solvers.cutting_plane import CuttingPlane, State, start_state
 from streamsvm.solvers.protocol import Step
+from streamsvm.solvers.segments import start_totals
 
 D, M = 50_000, 64
 

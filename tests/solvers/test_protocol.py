@@ -11,8 +11,9 @@ import pytest
 
 from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.numeric.losses import FINE_STEPS, fine_steps
-from streamsvm.solvers.cutting_plane import CuttingPlane, SegmentTotals, State, solve, start_state
+from streamsvm.solvers.cutting_plane import CuttingPlane, State, solve, start_state
 from streamsvm.solvers.protocol import Progress, Scan, Step
+from streamsvm.solvers.segments import SegmentTotals
 from tests.conftest import Problem, make_problem
 from tests.solvers.conftest import F64, bracket_by_qp, drive, with_bias
 
