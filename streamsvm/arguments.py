@@ -102,7 +102,12 @@ def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="a dataset -> a certified model")
     train.add_argument("data", metavar="DATA.zarr")
     contents = "folder of the run: settings, history, checkpoint, model"
-    train.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
+    train.add_argument("--out", metavar="RUN", type=Path, help=contents)
+    costs = (
+        "do not train, but say what it would cost: bytes, seconds and memory of a pass, and how many passes are to be "
+        "expected; reads a few chunks and makes no files, so --out is not needed"
+    )
+    train.add_argument("--plan", action="store_true", help=costs)
     train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
     _add_gamma(train)
     _add_settings(train)

@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"streamsvm {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        left = "go on with the same command and --resume" if options.command == "train" else "nothing was left behind"
+        resumable = options.command == "train" and not options.plan
+        left = "go on with the same command and --resume" if resumable else "nothing was left behind"
         print(f"streamsvm {options.command}: interrupted; {left}", file=sys.stderr)
         return 1
     except BrokenPipeError:
@@ -200,8 +201,16 @@ def _train(options: argparse.Namespace) -> int:
     from streamsvm.progress import Display, Line
     from streamsvm.train import train
 
+    if options.out is None and not options.plan:
+        raise InputError("--out RUN is needed, the folder of the run")
     train_options = replace(_read_settings(options), C=options.C, gamma=options.gamma)
     dataset = open_dataset(options.data, options.label)
+    if options.plan:
+        from streamsvm.planning.estimate import plan_training
+
+        plan = plan_training(dataset, train_options)
+        print(json.dumps(plan.as_json()) if options.json else plan)
+        return 0
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
     try:

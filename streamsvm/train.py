@@ -39,7 +39,7 @@ def train(
     """
     algorithm = make_algorithm(source, options)
     run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume)
-    with threadpool_limits(1), _open(source, options, [algorithm], client) as (engine, plan):
+    with threadpool_limits(1), open_for(source, options, [algorithm], client) as (engine, plan):
         return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
 
 
@@ -73,7 +73,7 @@ def train_chains(
     listener is told chain and place of the fit. Gives the engine, still open, and the results by chain.
     """
     fits = [fit for chain in chains for fit in chain]
-    with threadpool_limits(1), _open(source, fits[0][0], [algorithm for _, algorithm in fits], client) as opened:
+    with threadpool_limits(1), open_for(source, fits[0][0], [algorithm for _, algorithm in fits], client) as opened:
         results: list[list[Result]] = [[] for _ in chains]
         runs = [_run_chain(source, chain, opened, results[k], partial(listener, k)) for k, chain in enumerate(chains)]
         drive(opened[0], runs)
@@ -93,7 +93,7 @@ def _run_chain(
         before = training
 
 
-def _open(
+def open_for(
     source: RowSource, options: TrainOptions, algorithms: Sequence[Algorithm], client: Client | None
 ) -> AbstractContextManager[Opened]:
     """Compile what the solvers need, and open an engine that has room for all of them."""

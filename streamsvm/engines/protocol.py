@@ -30,6 +30,7 @@ class Engine(Protocol):
     """Carries requests out; the answers have the same bits whichever engine it is, with any number of workers."""
 
     source: RowSource
+    pin_bytes: int
     costs: Costs
 
     def scan(self, scan: Scan) -> Any:

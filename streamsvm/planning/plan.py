@@ -1,0 +1,138 @@
+"""What a training will cost, before it runs: bytes, seconds, memory, and the passes that are to be expected.
+
+    seconds = first pass + (passes - 1) * later pass + passes * time between two
+
+Memory is what `train` would project, and refuse.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from streamsvm.data.source import RowSource
+from streamsvm.engines.memory import MemoryPlan
+from streamsvm.machine import format_bytes
+from streamsvm.options import TrainOptions
+
+KEPT_SHARE = 100 / 105  # of the memory for chunks, which counts a twentieth more for each
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Passes to expect; None: not known. how: where that comes from."""
+
+    least: int | None
+    about: int | None
+    most: int | None
+    how: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training is expected to cost.
+
+    Bytes of a pass are read from storage; rows that a solver takes by number come on top. first_seconds, later_seconds:
+    of a pass; between_seconds: that the solver thinks after each, None where it is not known, and so how long all
+    takes. probed_chunks: that were read for this.
+    """
+
+    source: RowSource
+    options: TrainOptions
+    memory: MemoryPlan
+    passes: Passes
+    first_seconds: float
+    later_seconds: float
+    between_seconds: float | None
+    probed_chunks: int
+
+    @property
+    def first_bytes(self) -> int:
+        """Bytes of the first pass."""
+        return self.source.nbytes if self.source.on_disk else 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that stay in memory after it."""
+        return min(self.first_bytes, int(KEPT_SHARE * self.memory.pin_bytes))
+
+    def count_passes(self) -> tuple[int | None, int | None, int | None]:
+        """Least, about, most; as many as are allowed at most."""
+        passes, most = self.passes, self.options.max_passes or math.inf
+        least, about, top = (n and int(min(n, most)) for n in (passes.least, passes.about, passes.most))
+        return least, about, top
+
+    def sum_seconds(self, n_passes: int | None) -> float | None:
+        """Seconds of so many passes; None where they, or what comes between them, are not known."""
+        if n_passes is None or self.between_seconds is None:
+            return None
+        seconds = self.first_seconds + (n_passes - 1) * self.later_seconds + n_passes * self.between_seconds
+        return min(seconds, self.options.max_seconds or math.inf)
+
+    def sum_bytes(self, n_passes: int | None) -> int | None:
+        """Bytes of so many passes."""
+        return None if n_passes is None else n_passes * self.first_bytes - (n_passes - 1) * self.kept_bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that --json prints; None where nothing is known."""
+        counts = self.count_passes()
+        return {
+            "status": "planned",
+            "solver": self.options.solver,
+            "n_rows": self.source.n_rows,
+            "n_features": self.source.n_features,
+            "first_pass_bytes": self.first_bytes,
+            "later_pass_bytes": self.first_bytes - self.kept_bytes,
+            "first_pass_seconds": self.first_seconds,
+            "later_pass_seconds": self.later_seconds,
+            "between_passes_seconds": self.between_seconds,
+            "probed_chunks": self.probed_chunks,
+            "n_chunks": self.source.n_chunks,
+            "passes": counts[1],
+            "passes_range": [counts[0], counts[2]],
+            "passes_from": self.passes.how,
+            "seconds": self.sum_seconds(counts[1]),
+            "seconds_range": [self.sum_seconds(counts[0]), self.sum_seconds(counts[2])],
+            "read_bytes": self.sum_bytes(counts[1]),
+            "projected_memory_bytes": self.memory.projected_bytes,
+            "memory_budget_bytes": self.memory.budget_bytes,
+        }
+
+    def __str__(self) -> str:
+        """Return the plan for people."""
+        source, counts = self.source, self.count_passes()
+        later, kept = format_bytes(self.first_bytes - self.kept_bytes), format_bytes(self.kept_bytes)
+        times = f"{_show(self.first_seconds)} the first time, {_show(self.later_seconds)} later"
+        between = self.between_seconds
+        thought = "" if between is None else f", and {_show(between)} between two"
+        seconds = [self.sum_seconds(count) for count in counts]
+        if seconds[1] is not None and seconds[0] is not None and seconds[2] is not None:
+            read = format_bytes(self.sum_bytes(counts[1]) or 0)
+            total = f"about {_show(seconds[1])} ({_show(seconds[0])} to {_show(seconds[2])}), {read} read"
+        else:
+            total = "not known" if seconds[0] is None else f"more than {_show(seconds[0])}"
+        lines = {
+            "data": f"{source.name}: {source.n_rows:,} rows of {source.n_features:,} features",
+            "a pass": f"reads {format_bytes(self.first_bytes)} the first time, {later} later ({kept} stay in memory)",
+            "": f"{times}{thought}",
+            "measured": f"on {self.probed_chunks} of {source.n_chunks} chunks, as they are now: on disk, or cached",
+            "passes": f"{_show_range(*counts)} ({self.passes.how})",
+            "in all": total,
+            "memory": f"{format_bytes(self.memory.projected_bytes)} of {format_bytes(self.memory.budget_bytes)}",
+        }
+        return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
+
+
+def _show_range(least: int | None, about: int | None, most: int | None) -> str:
+    if about is None:
+        return "not known" if least is None else f"{least} at least"
+    return f"{about}" if least == most else f"about {about}, {least} to {most}"
+
+
+def _show(seconds: float) -> str:
+    """Return a duration for people, two figures of it."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
