@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,14 +61,14 @@ class FirstChunks:
 class Tried:
     """What became of a sample of n_rows. status: as in a result.
 
-    scans: each kind of pass, and how often it was made; scan_seconds: of all of them; fold_seconds: of the sequential
-    passes of the last epoch; between: of all that was neither, a pass.
+    scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; fold_seconds: of the
+    sequential passes of the last epoch; between: of all that was neither, a pass.
     """
 
     n_rows: int
     status: str
     passes: int
-    scans: list[tuple[Scan, int]]
+    scans: list[tuple[Scan, float]]
     scan_seconds: float
     fold_seconds: float
     between: float
@@ -87,15 +88,24 @@ class _Recorder(SerialEngine):
 
     def __init__(self, source: RowSource) -> None:
         super().__init__(source)
-        self.scans: dict[Any, tuple[Scan, int]] = {}
-        self.seconds: dict[str, list[float]] = {"scan": [], "take": [], "fold": []}
+        self.kinds: dict[Any, tuple[Scan, int]] = {}
+        self.seconds: defaultdict[Any, list[float]] = defaultdict(list)
 
     def scan(self, scan: Scan) -> Any:
         """Of each kind, keep the latest whose number is a power of two: one from the middle of the run."""
         kind = getattr(scan.add, "func", scan.add)
-        kept, number = self.scans.get(kind, (scan, 0))
-        self.scans[kind] = (scan if (number + 1).bit_count() == 1 else kept, number + 1)
-        return self._note("scan", partial(super().scan, scan))
+        kept, number = self.kinds.get(kind, (scan, 0))
+        self.kinds[kind] = (scan if (number + 1).bit_count() == 1 else kept, number + 1)
+        return self._note(kind, partial(super().scan, scan))
+
+    def weigh(self) -> list[tuple[Scan, float]]:
+        """Return a pass of each kind, and how many such ones all of the kind were worth: some ask for less, later."""
+        found = []
+        for kind, (scan, number) in self.kinds.items():
+            seconds = self.seconds[kind][1:] or self.seconds[kind]  # the first may be slow
+            mean = sum(seconds) / len(seconds)
+            found.append((scan, number * mean / _time_best(partial(super().scan, scan))))
+        return found
 
     def take(self, take: Take) -> Rows:
         """Time it."""
@@ -105,7 +115,7 @@ class _Recorder(SerialEngine):
         """Time it."""
         return self._note("fold", partial(super().fold, fold))
 
-    def _note(self, what: str, do: Callable[[], T]) -> T:
+    def _note(self, what: Any, do: Callable[[], T]) -> T:
         began = time.perf_counter()
         found = do()
         self.seconds[what].append(time.perf_counter() - began)
@@ -171,8 +181,8 @@ def try_sample(
         n_rows=sample.n_rows,
         status=training.status,
         passes=passes,
-        scans=list(engine.scans.values()),
-        scan_seconds=sum(engine.seconds["scan"]),
+        scans=engine.weigh(),
+        scan_seconds=sum(sum(engine.seconds[kind]) for kind in engine.kinds),
         fold_seconds=sum(folds[len(folds) - len(folds) // max(1, passes) :]),
         between=(seconds - sum(map(sum, engine.seconds.values()))) / max(1, passes),
     )
@@ -209,13 +219,16 @@ def _measure(
         for scan, _ in kinds
     ]
     often = np.array([count for _, count in kinds])
-    cold, again = _time(partial(engine.scan, scans[0])), np.array([_time_best(engine, scan) for scan in scans])
+    cold, again = (
+        _time(partial(engine.scan, scans[0])),
+        np.array([_time_best(partial(engine.scan, scan)) for scan in scans]),
+    )
     first = often @ np.array([cold, *again[1:]])
     return Speed(float(first) / part.n_rows, float(often @ again) / part.n_rows, part.n_chunks)
 
 
-def _time_best(engine: Engine, scan: Scan) -> float:
-    return min(_time(partial(engine.scan, scan)) for _ in range(2))
+def _time_best(do: Callable[[], Any]) -> float:
+    return min(_time(do) for _ in range(2))
 
 
 def _time(do: Callable[[], Any]) -> float:
