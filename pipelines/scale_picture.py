@@ -1,0 +1,34 @@
+"""Seconds a pass against workers, on logarithmic scales, for each size of the data; a mark where it stops scaling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+from scale_simulate import End
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+COLOURS = ("#3b6fb6", "#d1792c", "#3f8f5b", "#9a4f96")
+
+
+def draw(file: Path, workers: list[int], panels: dict[str, dict[str, End]]) -> None:
+    """Write a picture, one panel a setting."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(10, 4.4), sharey=True, constrained_layout=True)
+    for axis, (title, ends) in zip(axes, panels.items(), strict=True):
+        for colour, (name, (end, there, seconds)) in zip(COLOURS, ends.items(), strict=False):
+            axis.loglog(workers, seconds, color=colour, label=name, linewidth=1.8)
+            ideal = [seconds[0] * workers[0] / n for n in workers]
+            axis.loglog(workers, ideal, color=colour, linewidth=0.8, linestyle=":")
+            axis.plot(end, there, "o", color=colour, markersize=7)
+            axis.annotate(f"{end:,}", (end, there), (4, 7), textcoords="offset points", color=colour)
+        axis.set_title(title, fontsize=11)
+        axis.set_xlabel("workers")
+        axis.grid(visible=True, which="major", linewidth=0.4, alpha=0.6)
+    axes[0].set_ylabel("seconds a pass (simulated)")
+    axes[0].set_ylim(bottom=0.1)
+    axes[0].legend(title="data", frameon=False, loc="lower left")
+    figure.suptitle("dotted: as many times faster as there are workers; mark: twice as many save less than a fifth")
+    figure.savefig(file, dpi=100)
+    plt.close(figure)
