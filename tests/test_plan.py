@@ -27,6 +27,7 @@ from tests.conftest import make_problem
 
 __all__ = ["data", "run", "text"]
 
+LINE_SEARCH = ("--option", "acceleration=line-search")
 MEMORY = MemoryPlan(1 << 30, {"all": 1 << 20}, 0)
 
 
@@ -59,20 +60,27 @@ SUM = Scan(make_totals, add_first, add_both)
 def make_plan(source: Dataset, passes: Passes, pin_bytes: int = 0, **options: Any) -> Plan:
     """10 s for the first pass, 4 for a later one, 2 after each."""
     memory = MemoryPlan(1 << 30, {"all": 1 << 20}, pin_bytes)
-    return Plan(source, TrainOptions(**options), memory, passes, 10.0, 4.0, 2.0, 3)
+    return Plan(source, TrainOptions(**options), memory, passes, 10.0, 4.0, 2.0, 0, 3)
 
 
-@pytest.mark.parametrize("solver", ["cutting-plane", "interior-point"])
+@pytest.mark.parametrize(
+    ("solver", "own"),
+    [
+        ("cutting-plane", {"acceleration": "line-search"}),
+        ("cutting-plane", {"acceleration": "guided"}),
+        ("interior-point", {}),
+    ],
+)
 @pytest.mark.usefixtures("small_sample")
-def test_passes_and_bytes_are_as_planned(large: Dataset, solver: str) -> None:
-    options = TrainOptions(C=0.01, solver=solver, threads=1)
+def test_passes_and_bytes_are_as_planned(large: Dataset, solver: str, own: dict[str, str]) -> None:
+    options = TrainOptions(C=0.01, solver=solver, threads=1, options=own)
     plan, real = plan_training(large, options), train(large, options)
     least, _, most = plan.count_passes()
     assert least is not None
     assert most is not None
     assert most <= 3 * least + 2
     assert least <= real.passes <= most
-    assert plan.sum_bytes(real.passes) == pytest.approx(real.read_bytes, rel=0.1)  # some rows are taken by number
+    assert plan.sum_bytes(real.passes) == pytest.approx(real.read_bytes, rel=0.1)
     assert plan.memory.projected_bytes == pytest.approx(real.projected_memory_bytes, rel=0.2)
 
 
@@ -129,7 +137,7 @@ def test_many_classes_and_queries(tmp_path: Path, run: Run, monkeypatch: pytest.
     y[X[:, 0] > 0.5] = 2
     ingest(X.astype(np.float32), tmp_path / "classes.zarr", y)
     ingest(X.astype(np.float32), tmp_path / "queries.zarr", y, qid=np.arange(900) // 9, shuffle=None)
-    for command in (("classes.zarr",), ("queries.zarr", "--task", "rank")):
+    for command in (("classes.zarr", *LINE_SEARCH), ("queries.zarr", "--task", "rank")):
         plan = run("train", tmp_path / command[0], *command[1:], "--plan", "--json").result
         least, most = plan["passes_range"]
         out = tmp_path / f"run-{command[0]}"
@@ -140,7 +148,7 @@ def test_many_classes_and_queries(tmp_path: Path, run: Run, monkeypatch: pytest.
 def test_json_and_no_files(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(os.listdir(data.parent))
-    ended = run("train", data, "--plan", "--json", "--out", tmp_path / "run", "--max-passes", 3)
+    ended = run("train", data, "--plan", "--json", "--out", tmp_path / "run", "--max-passes", 3, *LINE_SEARCH)
     assert ended.code == 0
     assert list(tmp_path.iterdir()) == []
     assert sorted(os.listdir(data.parent)) == before

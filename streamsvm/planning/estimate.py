@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LEAST, MOST = 0.6, 1.6  # of the passes on the sample
 TIMES, FEW = 5, 8  # rows are repeated so often, for so few passes, to see how thinking grows with them where it does
 
-Found = tuple[Passes, Speed, float | None]  # seconds between two passes
+Found = tuple[Passes, Speed, float | None, float]  # seconds between two passes, rows taken by number in each
 
 
 def plan_training(source: RowSource, options: TrainOptions, client: Client | None = None) -> Plan:
@@ -55,21 +55,22 @@ def plan_training(source: RowSource, options: TrainOptions, client: Client | Non
     with threadpool_limits(1), open_for(source, asked, [algorithm], client) as (engine, memory):
         n_tasks = (options.workers or 1) * (options.threads or (1 if options.workers else default_threads()))
         if options.solver in ("smo", "irwls"):
-            passes, speed, between = _plan_decomposition(algorithm, engine, memory, n_tasks)
+            passes, speed, between, taken = _plan_decomposition(algorithm, engine, memory, n_tasks)
         elif options.solver == "budgeted-sgd":
-            passes, speed, between = _plan_epochs(options, engine, memory, n_tasks)
+            passes, speed, between, taken = _plan_epochs(options, engine, memory, n_tasks)
         else:
-            passes, speed, between = _plan_passes(algorithm, options, engine, memory, n_tasks)
+            passes, speed, between, taken = _plan_passes(algorithm, options, engine, memory, n_tasks)
     speed = _slow_down(source, memory, speed)
     first, later = speed.first * source.n_rows, speed.later * source.n_rows
-    return Plan(source, options, memory, passes, first, later, between, speed.n_chunks)
+    taken_bytes = int(taken * source.nbytes / source.n_rows) if source.on_disk else 0
+    return Plan(source, options, memory, passes, first, later, between, taken_bytes, speed.n_chunks)
 
 
 def _plan_decomposition(algorithm: Algorithm, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
     whole = int(np.min(algorithm.describe()["resident_rows"])) >= engine.source.n_rows
     unknown = Passes(2, None, None, f"{algorithm.name} is not estimated: it depends on the support vectors")
     passes = Passes(1, 1, 1, "all rows are active at once") if whole else unknown
-    return passes, measure_reading(engine, n_tasks, memory), None
+    return passes, measure_reading(engine, n_tasks, memory), None, 0.0
 
 
 def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
@@ -81,12 +82,12 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
     try:
         tried = try_sample(sample, source, twice, memory)
     except InputError:
-        return passes, measure_reading(engine, n_tasks, memory), None
+        return passes, measure_reading(engine, n_tasks, memory), None, 0.0
     read = measure_reading(engine, n_tasks, memory)
     replicas = read_count(options.options, "replicas", 1) or 1
     learned = tried.fold_seconds / tried.n_rows / min(replicas, n_tasks)
     speed = Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
-    return passes, speed, tried.between
+    return passes, speed, tried.between, 0.0
 
 
 def _plan_passes(
@@ -104,15 +105,16 @@ def _plan_passes(
             tries = [try_sample(sample, source, replace(options, resident_rows=n), memory) for n in counts]
     except InputError as error:
         passes = Passes(None, None, None, f"not estimated: {error}")
-        return passes, measure_reading(engine, n_tasks, memory), None
-    between = tries[-1].between
+        return passes, measure_reading(engine, n_tasks, memory), None, 0.0
+    between, taken = tries[-1].between, tries[0].taken_rows
     if resident is not None:
         between *= max(1.0, int(np.max(resident)) / sample.n_rows)
+        taken *= source.n_rows / sample.n_rows
     elif any(scan.by_row for scan, _ in tries[0].scans):
         short, long = (try_sample(rows, source, options, memory, FEW) for rows in (sample, repeat(sample, TIMES)))
         slope = (long.between - short.between) / (long.n_rows - short.n_rows)
         between += max(0.0, slope) * (source.n_rows - sample.n_rows)
-    return _expect(tries, source.n_rows), measure_passes(engine, n_tasks, memory, tries[-1]), between
+    return _expect(tries, source.n_rows), measure_passes(engine, n_tasks, memory, tries[-1]), between, taken
 
 
 def _expect(tries: list[Tried], n_rows: int) -> Passes:
@@ -124,9 +126,9 @@ def _expect(tries: list[Tried], n_rows: int) -> Passes:
     how = f"the same settings on {tries[0].n_rows:,} rows"
     if tries[0].n_rows == n_rows:
         return Passes(counts[0], counts[0], counts[0], "tried on all rows, which are few")
-    if len(counts) > 1:
+    if min(counts) < max(counts):
         return Passes(min(counts), round(math.sqrt(counts[0] * counts[-1])), max(counts), how)
-    return Passes(math.floor(LEAST * counts[0]), counts[0], math.ceil(MOST * counts[0]), how)
+    return Passes(max(1, math.floor(LEAST * counts[0])), counts[0], math.ceil(MOST * counts[0]), how)
 
 
 def _slow_down(source: RowSource, memory: MemoryPlan, speed: Speed) -> Speed:

@@ -33,9 +33,9 @@ class Passes:
 class Plan:
     """What a training is expected to cost.
 
-    Bytes of a pass are read from storage; rows that a solver takes by number come on top. first_seconds, later_seconds:
-    of a pass; between_seconds: that the solver thinks after each, None where it is not known, and so how long all
-    takes. probed_chunks: that were read for this.
+    Bytes of a pass are read from storage; taken_bytes: of rows that the solver takes by number besides, a pass.
+    first_seconds, later_seconds: of a pass; between_seconds: that the solver thinks after each, None where it is not
+    known, and so how long all takes. probed_chunks: that were read for this.
     """
 
     source: RowSource
@@ -45,6 +45,7 @@ class Plan:
     first_seconds: float
     later_seconds: float
     between_seconds: float | None
+    taken_bytes: int
     probed_chunks: int
 
     @property
@@ -72,7 +73,9 @@ class Plan:
 
     def sum_bytes(self, n_passes: int | None) -> int | None:
         """Bytes of so many passes."""
-        return None if n_passes is None else n_passes * self.first_bytes - (n_passes - 1) * self.kept_bytes
+        if n_passes is None:
+            return None
+        return n_passes * (self.first_bytes + self.taken_bytes) - (n_passes - 1) * self.kept_bytes
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that --json prints; None where nothing is known."""
@@ -84,6 +87,7 @@ class Plan:
             "n_features": self.source.n_features,
             "first_pass_bytes": self.first_bytes,
             "later_pass_bytes": self.first_bytes - self.kept_bytes,
+            "taken_bytes": self.taken_bytes,
             "first_pass_seconds": self.first_seconds,
             "later_pass_seconds": self.later_seconds,
             "between_passes_seconds": self.between_seconds,
@@ -103,7 +107,7 @@ class Plan:
         """Return the plan for people."""
         source, counts = self.source, self.count_passes()
         later, kept = format_bytes(self.first_bytes - self.kept_bytes), format_bytes(self.kept_bytes)
-        times = f"{_show(self.first_seconds)} the first time, {_show(self.later_seconds)} later"
+        times = f"{_show(self.first_seconds)} first, {_show(self.later_seconds)} later"
         between = self.between_seconds
         thought = "" if between is None else f", and {_show(between)} between two"
         seconds = [self.sum_seconds(count) for count in counts]
@@ -112,9 +116,10 @@ class Plan:
             total = f"about {_show(seconds[1])} ({_show(seconds[0])} to {_show(seconds[2])}), {read} read"
         else:
             total = "not known" if seconds[0] is None else f"more than {_show(seconds[0])}"
+        taken = f", and {format_bytes(self.taken_bytes)} of single rows each time" if self.taken_bytes else ""
         lines = {
             "data": f"{source.name}: {source.n_rows:,} rows of {source.n_features:,} features",
-            "a pass": f"reads {format_bytes(self.first_bytes)} the first time, {later} later ({kept} stay in memory)",
+            "a pass": f"reads {format_bytes(self.first_bytes)} first, {later} later ({kept} stay in memory){taken}",
             "": f"{times}{thought}",
             "measured": f"on {self.probed_chunks} of {source.n_chunks} chunks, as they are now: on disk, or cached",
             "passes": f"{_show_range(*counts)} ({self.passes.how})",

@@ -62,7 +62,7 @@ class Tried:
     """What became of a sample of n_rows. status: as in a result.
 
     scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; fold_seconds: of the
-    sequential passes of the last epoch; between: of all that was neither, a pass.
+    sequential passes of the last epoch; between: of all that was neither, a pass. taken_rows: by number, a pass.
     """
 
     n_rows: int
@@ -72,6 +72,7 @@ class Tried:
     scan_seconds: float
     fold_seconds: float
     between: float
+    taken_rows: float
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class _Recorder(SerialEngine):
         super().__init__(source)
         self.kinds: dict[Any, tuple[Scan, int]] = {}
         self.seconds: defaultdict[Any, list[float]] = defaultdict(list)
+        self.taken_rows = 0
 
     def scan(self, scan: Scan) -> Any:
         """Of each kind, keep the latest whose number is a power of two: one from the middle of the run."""
@@ -108,7 +110,8 @@ class _Recorder(SerialEngine):
         return found
 
     def take(self, take: Take) -> Rows:
-        """Time it."""
+        """Count rows."""
+        self.taken_rows += len(take.rows)
         return self._note("take", partial(super().take, take))
 
     def fold(self, fold: Fold) -> Any:
@@ -184,6 +187,7 @@ def try_sample(
         scans=engine.weigh(),
         scan_seconds=sum(sum(engine.seconds[kind]) for kind in engine.kinds),
         fold_seconds=sum(folds[len(folds) - len(folds) // max(1, passes) :]),
+        taken_rows=engine.taken_rows / max(1, passes),
         between=(seconds - sum(map(sum, engine.seconds.values()))) / max(1, passes),
     )
 
