@@ -101,12 +101,15 @@ def test_few_rows_are_tried_all(data: Path) -> None:
     assert plan_training(dataset, options).count_passes() == (train(dataset, options).passes,) * 3
 
 
-def test_rows_several_times_over_are_the_same_problem(large: Dataset) -> None:
-    """C is for all rows together: so the solver makes as many passes."""
-    sample, options = draw_sample(large, False, 0), TrainOptions(C=0.01)
-    once, more = (try_sample(rows, large, options, MEMORY) for rows in (sample, repeat(sample, 3)))
-    assert more.n_rows == 3 * once.n_rows
+def test_rows_several_times_over_are_the_same_problem(large: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C is for all rows together: so the solver makes as many passes; with 8 times the cost it would make more."""
+    monkeypatch.setattr(probe, "SAMPLE_ROWS", 1000)
+    sample = draw_sample(large, False, 0)
+    options, costly = (TrainOptions(C=C, options={"acceleration": "line-search"}) for C in (0.01, 0.08))
+    once, more = (try_sample(rows, large, options, MEMORY) for rows in (sample, repeat(sample, 8)))
+    assert more.n_rows == 8 * once.n_rows
     assert abs(more.passes - once.passes) <= 1
+    assert try_sample(sample, large, costly, MEMORY).passes > once.passes + 1
 
 
 @pytest.mark.parametrize(

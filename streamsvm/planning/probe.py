@@ -91,7 +91,7 @@ class _Recorder(SerialEngine):
         super().__init__(source)
         self.kinds: dict[Any, tuple[Scan, int]] = {}
         self.seconds: defaultdict[Any, list[float]] = defaultdict(list)
-        self.taken_rows = 0
+        self.taken_rows, self.thought, self.answered = 0, 0.0, time.process_time()
 
     def scan(self, scan: Scan) -> Any:
         """Of each kind, keep the latest whose number is a power of two: one from the middle of the run."""
@@ -119,9 +119,12 @@ class _Recorder(SerialEngine):
         return self._note("fold", partial(super().fold, fold))
 
     def _note(self, what: Any, do: Callable[[], T]) -> T:
+        """Note the seconds of what is asked for, and the CPU seconds that the solver thought before it."""
+        self.thought += time.process_time() - self.answered
         began = time.perf_counter()
         found = do()
         self.seconds[what].append(time.perf_counter() - began)
+        self.answered = time.process_time()
         return found
 
 
@@ -176,9 +179,8 @@ def try_sample(
     engine = _Recorder(sample)
     algorithm = make_algorithm(sample, alike)
     training = Training(sample, alike, algorithm, engine, plan, None, lambda _: None)
-    began = time.perf_counter()
     drive(engine, [training.requests()])
-    seconds, passes = time.perf_counter() - began, algorithm.report(training.state).passes
+    thought, passes = engine.thought + time.process_time() - engine.answered, algorithm.report(training.state).passes
     folds = engine.seconds["fold"]
     return Tried(
         n_rows=sample.n_rows,
@@ -188,7 +190,7 @@ def try_sample(
         scan_seconds=sum(sum(engine.seconds[kind]) for kind in engine.kinds),
         fold_seconds=sum(folds[len(folds) - len(folds) // max(1, passes) :]),
         taken_rows=engine.taken_rows / max(1, passes),
-        between=(seconds - sum(map(sum, engine.seconds.values()))) / max(1, passes),
+        between=thought / max(1, passes),
     )
 
 
