@@ -150,7 +150,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--max-passes", type=_count, help=limits)
     command.add_argument("--max-seconds", type=float, help="(the same)")
     solver_options = (
-        "of cutting-plane: acceleration=line-search|none|guided, epsilon, intercept_scaling, max_cuts; of smo and "
+        "of cutting-plane: acceleration=guided|line-search|none, epsilon, intercept_scaling, max_cuts; of smo and "
         "irwls: selection=second-order|largest|smallest|random|chunking|platt, inner=smo|irwls|qp, working_rows, "
         "cache_bytes; "
         "of budgeted-sgd: budget, merge, maintenance=merge|gradient-merge|projection|removal, epochs, pack, replicas, "

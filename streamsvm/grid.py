@@ -161,6 +161,9 @@ def _make_grid(
         kinds = [make_kernel(source, replace(options, gamma=gamma)).gamma for gamma in gammas or (options.gamma,)]
     else:
         kinds = [1.0]
+    if (options.solver, options.task) == ("cutting-plane", "classify") and options.resident_rows is None:
+        # side by side, the fits would need a sample each; in a chain, one begins with the cuts of the last
+        options = replace(options, options={"acceleration": "line-search", **options.options})
     return [replace(options, C=C, gamma=gamma) for gamma, C in product(sorted(set(kinds)), sorted(set(costs)))]
 
 

@@ -202,9 +202,10 @@ def test_pickled_and_cloned() -> None:
 
 
 def test_search_and_pipeline() -> None:
-    grid = GridSearchCV(make_pipeline(StandardScaler(), LinearSVC()), {"linearsvc__C": [1e-6, 1.0]}, cv=3)
+    tried = {"linearsvc__class_weight": [{"yes": 1e-6}, None]}
+    grid = GridSearchCV(make_pipeline(StandardScaler(), LinearSVC()), tried, cv=3)
     grid.fit(X * 100 + 7, np.where(Y > 0, "yes", "no"))
-    assert grid.best_params_ == {"linearsvc__C": 1.0}
+    assert grid.best_params_ == {"linearsvc__class_weight": None}
     assert grid.score(X * 100 + 7, np.where(Y > 0, "yes", "no")) > 0.7
 
 
@@ -215,21 +216,22 @@ def test_a_client_trains_on_its_workers_and_is_cloned_with_the_rest(client: Clie
     model.fit(X, Y)
     np.testing.assert_allclose(model.coef_, LinearSVC().fit(X, Y).coef_, atol=1e-6)
     assert model.result_.read_bytes > 0  # rows in memory are not read from storage
-    search = GridSearchCV(model, {"C": [1e-6, 1.0]}, cv=2).fit(X, Y)
-    assert search.best_params_ == {"C": 1.0}
+    search = GridSearchCV(model, {"class_weight": [{1: 1e-6}, None]}, cv=2).fit(X, Y)
+    assert search.best_params_ == {"class_weight": None}
 
 
 @pytest.mark.parametrize("convert", [np.array, csr_array, pd.DataFrame])
 def test_a_checkpoint_is_resumed_with_equal_rows(tmp_path: Path, convert: Callable[..., Any]) -> None:
     folder = tmp_path / "run"
-    assert LinearSVC(checkpoint=folder, max_passes=3).fit(convert(X), Y).status_ == "pass_limit"
-    resumed = LinearSVC(checkpoint=str(folder)).fit(convert(X.copy()), Y.tolist())
-    straight = LinearSVC().fit(X, Y)
+    few = {"resident_rows": "5%", "tol": 1e-5}
+    assert LinearSVC(checkpoint=folder, max_passes=3, **few).fit(convert(X), Y).status_ == "pass_limit"
+    resumed = LinearSVC(checkpoint=str(folder), **few).fit(convert(X.copy()), Y.tolist())
+    straight = LinearSVC(**few).fit(convert(X), Y)
     assert resumed.n_passes_ == straight.n_passes_ > 3
     np.testing.assert_array_equal(resumed.coef_, straight.coef_)
     for other_X, other_y, weight in ((2 * X, Y, None), (X, -Y, None), (X, Y, np.full(len(Y), 2.0))):
         with pytest.raises(InputError, match="cannot be resumed with other settings: fingerprint was"):
-            LinearSVC(checkpoint=folder).fit(convert(other_X), other_y, weight)
+            LinearSVC(checkpoint=folder, **few).fit(convert(other_X), other_y, weight)
 
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
@@ -294,9 +296,9 @@ def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
         ({"memory": "lots"}, "'lots' is no size in bytes"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": -2}, "n_jobs is -2"),
-        ({"acceleration": "warp"}, "choose from line-search, none"),
+        ({"acceleration": "warp"}, "choose from guided, line-search, none"),
         ({"epsilon": -1}, "option epsilon=-1"),
-        ({"resident_rows": 10}, "resident rows are not for acceleration=line-search"),
+        ({"resident_rows": 10, "acceleration": "none"}, "resident rows are not for acceleration=none"),
     ],
 )
 def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:

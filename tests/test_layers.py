@@ -25,10 +25,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solvers.active_set": {"numeric", "solvers.selection"},
     "solvers.all_active": {"numeric", "solvers.selection", "solvers.active_set"},
     "solvers.cuts": {"numeric"},
-    "solvers.sample_model": {"numeric", "solvers.cuts"},
+    "solvers.segments": {"numeric", "solvers.protocol"},
+    "solvers.sample_model": {"numeric", "solvers.protocol", "solvers.cuts", "solvers.segments"},
     "solvers": {
         "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active", "solvers.cuts",
-        "solvers.sample_model",
+        "solvers.segments", "solvers.sample_model",
     },
     "data": {"errors", "machine", "numeric"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},

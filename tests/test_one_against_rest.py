@@ -175,8 +175,11 @@ def test_it_is_the_one_against_rest_of_liblinear(weights: Any, density: float) -
     liblinear.fit(rows.X, rows.names[rows.y], sample_weight=rows.weight)
     np.testing.assert_allclose(model.coef, liblinear.coef_, atol=2e-4)
     np.testing.assert_allclose(model.intercept, liblinear.intercept_, atol=2e-4)
-    right = np.mean(model.classes[np.argmax(model.decide(source.read(0).X), axis=1)] == rows.names[rows.y])
-    assert right == pytest.approx(liblinear.score(rows.X, rows.names[rows.y]), abs=0.003)
+    chosen, theirs = (  # where two classes have w = 0 and one intercept, rounding decides
+        np.argmax(np.round(scores, 3), axis=1)
+        for scores in (model.decide(source.read(0).X), liblinear.decision_function(rows.X))
+    )
+    assert np.mean(chosen == theirs) >= 0.99
 
 
 @pytest.mark.parametrize("name", ["cutting-plane", "smo", "budgeted-sgd", "interior-point"])

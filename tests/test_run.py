@@ -27,7 +27,7 @@ from streamsvm.run import RunFolder
 from streamsvm.train import TrainOptions, train
 from tests.conftest import make_problem
 
-OPTIONS = TrainOptions(C=0.5, threads=1)
+OPTIONS = TrainOptions(C=0.5, threads=1, options={"acceleration": "line-search"})
 
 
 @dataclass
@@ -127,7 +127,7 @@ def test_a_run_that_is_there_is_not_overwritten(run: Path, dataset: Dataset) -> 
         ({"seed": 1}, "seed"),
         ({"options": {"acceleration": "none"}}, "accelerated"),
         ({"options": {"epsilon": "0.1"}}, "epsilon"),
-        ({"options": {"intercept_scaling": "2"}}, "bias_feature"),
+        ({"options": {**OPTIONS.options, "intercept_scaling": "2"}}, "bias_feature"),
         ({"options": {"max_cuts": "50"}}, "max_cuts"),
     ],
 )

@@ -113,7 +113,7 @@ def test_threads_and_workers_give_the_same_bits(layout: str, client: Client, tmp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("streamsvm.engines.group.load_or_pin", lambda source, index, pins: None)
         streamed = train(dataset, replace(options, threads=2))
-    assert streamed.read_bytes > 3 * results[0].read_bytes
+    assert streamed.read_bytes > 2 * results[0].read_bytes
     assert {result.model_sha256 for result in results} == {streamed.model_sha256}
 
 
@@ -121,11 +121,12 @@ def test_threads_and_workers_give_the_same_bits(layout: str, client: Client, tmp
 def test_a_run_may_change_hands(client: Client, tmp_path: Path) -> None:
     """Begun on workers, gone on with on threads, ended on workers: the bits of one who did it all."""
     dataset, out = make_problem(6, weighted=True).store(tmp_path / "rows", chunk_bytes=700), tmp_path / "run"
-    whole = train(dataset, TrainOptions())
+    options = TrainOptions(tol=1e-5, resident_rows="10%")
+    whole = train(dataset, options)
     assert whole.passes > 6
-    train(dataset, TrainOptions(max_passes=2), out=out, client=client)
-    train(dataset, TrainOptions(max_passes=5, threads=2), out=out, resume=True)
-    last = train(dataset, TrainOptions(), out=out, resume=True, client=client)
+    train(dataset, replace(options, max_passes=2), out=out, client=client)
+    train(dataset, replace(options, max_passes=5, threads=2), out=out, resume=True)
+    last = train(dataset, options, out=out, resume=True, client=client)
     assert last.model_sha256 == whole.model_sha256
     assert same_steps(last, whole)
 
@@ -195,7 +196,8 @@ def test_balanced_weights_of_a_class_that_weighs_nothing_are_refused() -> None:
 )
 def test_a_limit_ends_a_run(status: str, options: dict[str, Any], passes: int, tmp_path: Path) -> None:
     """With a model, a finite objective and a gap all the same, as JSON that others can read."""
-    result = train(make_problem(1).in_memory(), TrainOptions(**options), out=tmp_path / "run")
+    few = TrainOptions(tol=1e-9, resident_rows=30, **options)
+    result = train(make_problem(1).in_memory(), few, out=tmp_path / "run")
     assert (result.status, result.passes) == (status, passes)
     text = (tmp_path / "run" / "result.json").read_text()
     assert json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["status"] == status
@@ -231,7 +233,7 @@ def test_a_result_tells_what_the_interface_promises() -> None:
         ({"class_weight": {1: -1.0}}, "class_weight of 1 is -1.0"),
         ({"class_weight": "fair"}, "class_weight 'fair'"),
         ({"options": {"speed": "11"}}, "option 'speed' is unknown"),
-        ({"options": {"acceleration": "much"}}, "acceleration 'much': choose from line-search, none"),
+        ({"options": {"acceleration": "much"}}, "acceleration 'much': choose from guided, line-search, none"),
         ({"options": {"epsilon": "0"}}, "option epsilon=0: a positive number"),
         ({"options": {"epsilon": "small"}}, "option epsilon=small"),
         ({"options": {"max_cuts": "3"}}, "option max_cuts=3: a whole number of at least 4"),

@@ -30,6 +30,7 @@ Y = (SCORE > 0).astype(np.int64)
 CLASSES3 = np.digitize(SCORE, [-0.7, 0.7])
 COSTS = (0.01, 0.1, 1.0)
 OPTIONS = TrainOptions(tol=1e-6, threads=1)
+LINES = {"acceleration": "line-search"}
 
 
 def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
@@ -40,8 +41,8 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
 @pytest.mark.parametrize(
     ("labels", "settings"),
     [
-        (Y, {}),
-        (CLASSES3, {}),
+        (Y, {"options": LINES}),
+        (CLASSES3, {"options": LINES}),
         (Y, {"solver": "interior-point"}),
         (Y, {"solver": "smo", "kernel": "rbf", "gamma": 0.2, "options": {"working_rows": "50"}, "resident_rows": 80}),
         (CLASSES3, {"solver": "irwls", "kernel": "rbf", "gamma": 0.2}),
@@ -118,7 +119,7 @@ def test_one_read_serves_all(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) 
         kept = fold != k
         assert rows.y is not None
         source = ArrayDataset(rows.X[kept], rows.y[kept], dataset.classes)  # type: ignore[index]
-        alone.append([train(source, replace(OPTIONS, C=C)).passes for C in costs])
+        alone.append([train(source, replace(OPTIONS, C=C, options=LINES)).passes for C in costs])
     assert found.passes <= 1.5 * np.max(alone) + 1
     warm, cold = [trial.passes for trial in found.trials], np.max(alone, axis=0)
     assert [warm[0], warm[2]] == pytest.approx([cold[0], cold[2]], abs=1)

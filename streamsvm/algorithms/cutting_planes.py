@@ -24,7 +24,7 @@ from streamsvm.solvers import cutting_plane
 from streamsvm.solvers.cutting_plane import CUTS_A_PASS, CuttingPlane
 from streamsvm.solvers.protocol import Solver
 
-ACCELERATIONS = ("line-search", "none", "guided")
+ACCELERATIONS = ("guided", "line-search", "none")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,10 @@ class CuttingPlanes:
 
 
 def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlanes | GuidedPlanes:
-    """Options: acceleration=line-search|none|guided, epsilon, intercept_scaling, max_cuts."""
+    """Options: acceleration=guided|line-search|none, epsilon, intercept_scaling, max_cuts.
+
+    Unless something is said: guided; line-search where the memory is too little for rows, or with epsilon or max_cuts.
+    """
     check_names(options, ("acceleration", "epsilon", "intercept_scaling", "max_cuts"))
     if options.kernel != "linear":
         raise InputError(
@@ -97,9 +100,14 @@ def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlan
         )
     given = options.options
     acceleration = read_choice(given, "acceleration", ACCELERATIONS)
+    if "acceleration" not in given and {"epsilon", "max_cuts"} & set(given):
+        acceleration = "line-search"
     if acceleration == "guided":
         check_names(options, ("acceleration", "intercept_scaling"))
-        return make_guided(source, options)
+        algorithm = make_guided(source, options)
+        if algorithm.settings.resident_rows:
+            return algorithm
+        acceleration = "line-search"
     if options.resident_rows is not None:
         raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use guided")
     settings = CuttingPlane(

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from streamsvm.algorithms.decompositions import BUDGET_SHARE, OTHER_BYTES
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import plan_groups
+from streamsvm.machine import default_budget_bytes
 from streamsvm.models import LinearModel
 from streamsvm.options import TrainOptions, compute_class_costs, count_resident, read_positive
-from streamsvm.solvers import guided
-from streamsvm.solvers.guided import Guided, State
+from streamsvm.solvers import guided, guided_dual
+from streamsvm.solvers.guided import Guided
+from streamsvm.solvers.guided_dual import GuidedDual
 from streamsvm.solvers.protocol import Solver
 
-RESIDENT = "10%"
+State = guided.State | guided_dual.State
+
+WIDE = 2000  # from so many features on cuts of a sample take longer than its rows: multipliers guide
+SHARE = 10  # one row in so many is resident; all, where multipliers guide; if they fit
+LEAST_ROWS = 1000
 COPIES = 3  # of the resident rows, while they are taken
 
 
 @dataclass(frozen=True)
 class GuidedPlanes:
-    """See Algorithm; solvers.guided."""
+    """See Algorithm; solvers.guided, solvers.guided_dual."""
 
-    settings: Guided
+    settings: Guided | GuidedDual
     name: ClassVar[str] = "cutting-plane"
 
     def describe(self) -> dict[str, Any]:
@@ -35,12 +42,12 @@ class GuidedPlanes:
 
     def driver_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        rows_bytes = COPIES * self.settings.resident_rows * (source.nbytes // source.n_rows + 32)
+        rows_bytes = self.settings.resident_rows * _row_bytes(source)
         return self.settings.driver_bytes(source.n_rows, source.n_features) + rows_bytes
 
-    def turn_bytes(self, source: RowSource) -> int:  # noqa: ARG002
-        """See Algorithm: none is counted."""
-        return 0
+    def turn_bytes(self, source: RowSource) -> int:
+        """See Algorithm."""
+        return self.settings.turn_bytes(source.n_features)
 
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
@@ -48,7 +55,7 @@ class GuidedPlanes:
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        return 8 * 2 * (guided.POINTS + 7) * (source.n_features + 1)  # twice: what several share is stacked
+        return self.settings.shared_bytes(source.n_features)
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
@@ -56,14 +63,20 @@ class GuidedPlanes:
 
     def start_state(self, source: RowSource) -> State:
         """See Algorithm."""
+        if isinstance(self.settings, GuidedDual):
+            return guided_dual.start_state(self.settings, source.n_rows, source.n_features)
         return guided.start_state(self.settings, source.n_rows, source.n_features)
 
-    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
+    def warm_state(self, source: RowSource, before: Any, factor: float) -> State:  # noqa: ARG002
         """See Algorithm."""
-        return self.start_state(source)
+        if isinstance(self.settings, GuidedDual):
+            return guided_dual.warm_state(self.settings, before, factor)
+        return guided.warm_state(self.settings, before, factor)
 
-    def solve(self, source: RowSource, state: State) -> Solver:  # noqa: ARG002
+    def solve(self, source: RowSource, state: Any) -> Solver:  # noqa: ARG002
         """See Algorithm."""
+        if isinstance(self.settings, GuidedDual):
+            return guided_dual.solve(self.settings, state)
         return guided.solve(self.settings, state)
 
     def make_model(self, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
@@ -82,12 +95,29 @@ class GuidedPlanes:
 
 
 def make_guided(source: RowSource, options: TrainOptions) -> GuidedPlanes:
-    """Resident rows: a tenth, unless something else is asked for."""
-    settings = Guided(
+    """Return the solver, with as many resident rows as are asked for, or as suit the memory: maybe none."""
+    kind = GuidedDual if source.n_features >= WIDE else Guided
+    settings = kind(
         class_costs=compute_class_costs(source, options),
-        resident_rows=count_resident(options.resident_rows or RESIDENT, source.n_rows),
+        resident_rows=0,
         tol=float(options.tol),
         bias_feature=read_positive(options.options, "intercept_scaling") or 1.0,
         seed=options.seed,
     )
-    return GuidedPlanes(settings)
+    number = _count_rows(source, options, settings.driver_bytes(source.n_rows, source.n_features))
+    return GuidedPlanes(replace(settings, resident_rows=number))
+
+
+def _count_rows(source: RowSource, options: TrainOptions, other_bytes: int) -> int:
+    """Return how many rows are to be resident: 0 if the memory is too little for the least."""
+    if options.resident_rows is not None:
+        return count_resident(options.resident_rows, source.n_rows)
+    spare = (options.memory_bytes or default_budget_bytes()) - OTHER_BYTES - other_bytes
+    fit = max(0, spare // BUDGET_SHARE // _row_bytes(source))
+    wanted = source.n_rows if source.n_features >= WIDE else max(LEAST_ROWS, source.n_rows // SHARE)
+    number = min(source.n_rows, wanted, fit)
+    return number if number >= min(source.n_rows, LEAST_ROWS) else 0
+
+
+def _row_bytes(source: RowSource) -> int:
+    return COPIES * (source.nbytes // source.n_rows + 32)

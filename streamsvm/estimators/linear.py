@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 SOLVER_OPTIONS = {  # by default: a solver refuses others that it does not have
-    "acceleration": "line-search", "intercept_scaling": 1.0, "epsilon": None, "reduction": "adaptive-balanced",
+    "acceleration": "guided", "intercept_scaling": 1.0, "epsilon": None, "reduction": "adaptive-balanced",
     "rule": "omega", "most_rows": None,
 }  # fmt: skip
 
@@ -38,10 +38,10 @@ class LinearSVC(BaseSVC):
     intercept_scaling, memory ("2GB": the whole resident memory of a process; None: half of the machine's), n_jobs
     (threads; None: all cores), client (a Dask Client), checkpoint (a folder: training goes on from what is there,
     Ctrl-C leaves it), max_passes,
-    acceleration ("line-search", "none": Algorithm 1 of Joachims 2006, or "guided": by resident_rows of them in memory,
-    a number or a share like "10%", its default: far fewer passes, with more to compute between them), epsilon
-    (its stop), random_state (a seed); of interior-point: reduction ("adaptive-balanced", "adaptive", "fixed", "none"),
-    rule ("omega" or "distance") and most_rows, which of the rows make its equations (q_U of the paper; None: all).
+    acceleration ("guided": by resident_rows of them in memory, a number or a share like "10%"; "line-search"; "none":
+    Algorithm 1 of Joachims 2006), epsilon (its stop; not for "guided"), random_state (a seed); of interior-point:
+    reduction ("adaptive-balanced", "adaptive", "fixed", "none"), rule ("omega" or "distance") and most_rows, which of
+    the rows make its equations (q_U of the paper; None: all).
 
     fit takes a Dataset or the path of one (y=None), NumPy, SciPy sparse, pandas, or Dask (written to a passing dataset
     chunk by chunk, never held whole). Fitted: coef_ (1, d) or (K, d), intercept_ (1,) or (K,), classes_,
@@ -52,7 +52,7 @@ class LinearSVC(BaseSVC):
         self, C: float = 1.0, *, solver: str = "cutting-plane", tol: float = 1e-3, class_weight: Any = None,
         intercept_scaling: float = 1.0, memory: str | int | None = None, resident_rows: int | str | None = None,
         n_jobs: int | None = None, client: Client | None = None, checkpoint: str | Path | None = None,
-        max_passes: int | None = None, acceleration: str = "line-search", epsilon: float | None = None,
+        max_passes: int | None = None, acceleration: str = "guided", epsilon: float | None = None,
         random_state: int | None = 0, reduction: str = "adaptive-balanced", rule: str = "omega",
         most_rows: int | None = None,
     ) -> None:  # fmt: skip

@@ -13,11 +13,13 @@ import numpy as np
 from streamsvm.numeric.budget import learn_rows, make_rules
 from streamsvm.numeric.budget_average import average_models
 from streamsvm.numeric.budget_state import make_state
+from streamsvm.numeric.coordinate_ascent import ascend
 from streamsvm.numeric.interior_sums import add_assembled, add_predicted, start_assembled, start_predicted
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, to_float64
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.point_cuts import add_points, start_points
 from streamsvm.numeric.rows import F32, CsrRows, Matrix, Rows, compute_scores, compute_scores_of_parts
 from streamsvm.numeric.working_set import WorkingSet
 
@@ -43,6 +45,8 @@ def compile_kernels(solver: str = "") -> None:
         totals = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
         add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
         compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
+        add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
+        ascend(rows, np.ones(2), 1.0, np.zeros(2), np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
         for kind in (np.float32, np.float64):
             _sum_kernels(rows.X, kind)
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)

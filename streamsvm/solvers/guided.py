@@ -24,9 +24,18 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.numeric.point_cuts import MARGINS, PointTotals, add_points, combine_points, start_points
+from streamsvm.numeric.point_cuts import MARGINS, PointTotals, add_points, combine_points, read_cuts, start_points
 from streamsvm.numeric.rows import F32, F64, I64, Rows
-from streamsvm.solvers.cuts import CutState, add_cuts, count_pass, cut_bytes, find_status, minimise_master, most_cuts
+from streamsvm.solvers.cuts import (
+    CutState,
+    add_cuts,
+    count_pass,
+    cut_bytes,
+    find_status,
+    minimise_master,
+    most_cuts,
+    scale_costs,
+)
 from streamsvm.solvers.protocol import All, Progress, Scan, Solver, Step, Take
 from streamsvm.solvers.sample_model import (
     INNER_STEPS,
@@ -39,7 +48,7 @@ from streamsvm.solvers.sample_model import (
 from streamsvm.solvers.segments import Segment, choose_cut_steps, look_along, read_segment, totals_bytes
 
 LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
-POINTS = 32  # of the sample's active cuts, at which the full problem is cut
+POINTS = 16  # of the sample's active cuts, at which the full problem is cut
 KEPT_POINTS = 200  # at which a new sample is cut before it is minimised
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the gap
 FIRST_SHARE = 1e-3  # of P at 0, where there is no gap yet
@@ -60,6 +69,14 @@ class Guided:
         width, sample_cuts = n_features + 1, KEPT_POINTS + 2 * INNER_STEPS
         both = most_cuts(width) + sample_cuts
         return cut_bytes(width, both) + 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 8 * 6 * n_rows
+
+    def turn_bytes(self, n_features: int) -> int:
+        """Part of it that is in use only while a step is computed."""
+        return self.driver_bytes(0, n_features) - cut_bytes(n_features + 1, most_cuts(n_features + 1))
+
+    def shared_bytes(self, n_features: int) -> int:
+        """Memory of what every task of a pass is sent; once more where the passes of several are one."""
+        return 8 * 2 * (POINTS + 7) * (n_features + 1)
 
     def totals_bytes(self, group_rows: int, n_features: int) -> int:
         """Memory of one task's totals, for a group of so many rows."""
@@ -92,6 +109,12 @@ def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
         none, none, np.empty((0, width)), best_cut=none, resident=rows, weight=np.full(number, n_rows / number),
         points=none[None, :],
     )  # fmt: skip
+
+
+def warm_state(settings: Guided, before: State, factor: float) -> State:
+    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    scaled = scale_costs(before, factor, settings.tol)
+    return replace(scaled, loss=factor * before.loss, best_cut=factor * before.best_cut, step=1.0)
 
 
 def solve(settings: Guided, state: State) -> Solver:
@@ -130,10 +153,10 @@ def _cut(model_rows: Rows, settings: Guided, W: F64) -> PointTotals:
 
 def _correct(settings: Guided, state: State, sample: Rows) -> tuple[F64, float]:
     """Return h and r; zero before the first pass."""
-    if state.passes == 0:
+    if not np.isfinite(state.objective):
         return np.zeros(len(state.best_w)), 0.0
     totals = _cut(sample, settings, state.best_w[None, :])
-    h = totals.gradients[0] - state.best_cut
+    h = read_cuts(totals)[0][0] - state.best_cut
     return h, state.loss - float(totals.losses[0]) - float(h @ state.best_w)
 
 
@@ -143,11 +166,11 @@ def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[
     The first two points are the best one so far and the sample's minimiser.
     """
     known = _cut(model.rows, settings, state.points)
-    if state.passes:
+    if np.isfinite(state.objective):
         wanted = SAMPLE_SHARE * max(state.objective - state.lower_bound, settings.tol * state.objective)
     else:
         wanted = FIRST_SHARE * float(known.losses[0])
-    found = minimise_sample(model, state, state.points, known.gradients, known.costs, wanted)
+    found = minimise_sample(model, state, state.points, *read_cuts(known), wanted)
     order = np.argsort(-found.z, kind="stable")[:POINTS]
     ends = [state.best_w, found.best, found.master_w]
     W = np.concatenate((np.stack(ends), found.points[order[found.z[order] > 0.0]]))
@@ -157,7 +180,7 @@ def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[
 def _choose_lines(state: State, guide: F64) -> list[tuple[F64, F64]]:
     """Return segments and their cut steps: from the best point to the sample's minimiser, and to the master's."""
     lines = [(np.stack((state.best_w, guide)), STEPS)]
-    if state.passes:
+    if len(state.offsets):
         steps = choose_cut_steps(state.step, LINE_POINTS)
         lines.append((np.stack((state.best_w, state.master_w)), steps))
     return lines
@@ -172,8 +195,9 @@ def _settle(
     settings: Guided, state: State, W: F64, totals: PointTotals, segments: list[Segment]
 ) -> tuple[State, float]:
     """Take the best point, add all cuts, raise the lower bound. Return the step taken to the sample's minimiser."""
-    state = _take_best(state, W, totals.losses, totals.gradients)[0]
-    cuts, offsets, steps = [totals.gradients], [totals.costs], [0.0, 0.0]
+    at_points = read_cuts(totals)
+    state = _take_best(state, W, totals.losses, at_points[0])[0]
+    cuts, offsets, steps = [at_points[0]], [at_points[1]], [0.0, 0.0]
     for k, found in enumerate(segments):
         state, at = _take_best(state, found.W, found.losses, found.gradients)
         steps[k] = float(found.steps[at])

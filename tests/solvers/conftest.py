@@ -9,9 +9,11 @@ import numpy.typing as npt
 import piqp
 from sklearn.svm import LinearSVC
 
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.solvers.cutting_plane import CuttingPlane, State, solve, start_state
-from streamsvm.solvers.protocol import Scan, Step
+from streamsvm.solvers.protocol import Scan, Solver, Step
 from tests.conftest import Problem
 
 F64 = npt.NDArray[np.float64]
@@ -23,6 +25,20 @@ class Bracket:
 
     low: float
     high: float
+
+
+def run_steps(source: ArrayDataset, solver: Solver, most: int = 200) -> list[Step]:
+    """All steps of a solver, or so many."""
+    engine, steps = SerialEngine(source), []
+    request = next(solver)
+    while True:
+        if not isinstance(request, Step):
+            request = solver.send(answer(engine, request))
+            continue
+        steps.append(request)
+        if request.status or len(steps) == most:
+            return steps
+        request = solver.send(None)
 
 
 def with_bias(problem: Problem, bias_feature: float) -> F64:
