@@ -4,7 +4,7 @@
         [--seconds 120] [--small]
 
 The same rows and the same objective for all (compare_objectives.py), evaluated by the same code from what each trainer
-leaves behind; one process a training, in turn (A B C A B C), medians of the rounds (of what took 20 s or less).
+leaves behind; one process a training, in turn (A B C A B C), medians of the rounds (of what took 10 s or less).
 Each trainer climbs a ladder of tolerances or epochs (compare_runs.py): "to 1e-3" is the time of its first rung whose
 objective is within 1e-3 of the optimum, which streamsvm proves by a run to a gap of 1e-6. The others are scikit-learn,
 LIBLINEAR, LIBSVM, scikit-learn-intelex, snapml, dask-ml and Vowpal Wabbit: python -m pip install '.[bench]'. What is

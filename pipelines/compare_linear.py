@@ -80,9 +80,9 @@ def fit_liblinear(task: Task) -> Model:
 
     with task.timing("read"):
         X, y = task.read()
-        rows = problem(y.astype(np.float64), csr_matrix(X), bias=1)
+        rows = problem(y.astype(np.float64), csr_matrix(X))
     with task.timing("fit"):
-        model = train(rows, parameter(f"-s 3 -c {task.problem.C} -e {task.rung}"))
+        model = train(rows, parameter(f"-s 3 -c {task.problem.C} -e {task.rung} -B 1"))
     w, b = model.get_decfun()
     return {"w": w, "b": b}
 
@@ -170,7 +170,10 @@ def fit_incremental(task: Task) -> Model:
 
 
 def fit_vowpal_wabbit(task: Task) -> Model:
-    """Gradients with steps 1 / (lambda (t + t0)), from text, with a cache file: it always streams."""
+    """Gradients with steps 1 / (lambda (t + t0)), from text, with a cache file: it always streams.
+
+    It shrinks w only at rows that have a loss, so that lambda is in effect smaller, and the optimum another.
+    """
     from vowpalwabbit import Workspace
 
     X = add_one((task.read_chunk(0, CHUNK_ROWS) if task.on_disk else task.read())[0])[:CHUNK_ROWS]

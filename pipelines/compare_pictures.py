@@ -17,11 +17,11 @@ STYLES = (  # by trainer: all of ours are filled and solid, the others hollow an
     ("scikit-learn Nystroem + SGD", "P"), ("LIBLINEAR", "X"), ("LIBSVM", "X"), ("snapml", "*"),
     ("scikit-learn-intelex SVC", "*"), ("dask-ml Incremental", "<"), ("Vowpal Wabbit", ">"),
 )  # fmt: skip
-Measure = Callable[[Outcome, Rung], float | None]
+Measure = Callable[[Rung], float | None]
 
 
 def draw_all(outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Write a PNG of seconds for all problems, and one of bytes read for the linear ones."""
+    """Write PNGs of seconds and CPU seconds for all problems, and one of bytes read for the linear ones."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -29,8 +29,9 @@ def draw_all(outcomes: Sequence[Outcome], folder: Path) -> None:
 
     linear = [outcome for outcome in outcomes if outcome.problem.kind == "linear"]
     for name, measured, shown, xlabel in (
-        ("compare_seconds", lambda _, rung: rung.seconds, outcomes, "seconds to train"),
-        ("compare_bytes", lambda _, rung: rung.run.read_bytes, linear, "bytes read"),
+        ("compare_seconds", lambda rung: rung.seconds, outcomes, "seconds to train"),
+        ("compare_cpu_seconds", lambda rung: rung.cpu_seconds, outcomes, "CPU seconds to train"),
+        ("compare_bytes", lambda rung: rung.run.read_bytes, linear, "bytes read"),
     ):
         if shown:
             figure = draw(plt, shown, measured, xlabel)
@@ -68,7 +69,7 @@ def draw_panel(axes: Any, outcome: Outcome, measure: Measure) -> None:
         if name not in trainers:
             continue
         points = [(x, max(rung.suboptimality, FLOOR)) for rung in outcome.ladder(name)
-                  if (x := measure(outcome, rung)) is not None]  # fmt: skip
+                  if (x := measure(rung)) is not None]  # fmt: skip
         if not points:
             continue
         ours = name.startswith("streamsvm")

@@ -26,7 +26,7 @@ CHILD = Path(__file__).with_name("compare_child.py")
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "2")
 SPENT = ("bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory")  # what is printed at the end of memory
 TARGETS = (1e-2, 1e-3, 1e-4)  # relative suboptimality
-REPEATED_SECONDS = 20.0  # what takes longer is run once
+REPEATED_SECONDS = 10.0  # what takes longer is run once
 REFERENCE_SECONDS, REFERENCE_TOL = 600, 1e-6
 
 

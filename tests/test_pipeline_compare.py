@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.svm import SVC
+from sklearn.svm import SVC, LinearSVC
 
 from tests.conftest import ROOT, make_problem
 
@@ -29,7 +29,7 @@ def forever(task):
 
 def greedy(task):
     with task.timing("fit"):
-        return {"w": np.ones(10**9)}
+        return {"w": np.ones(10**8)}
 
 def absent(task):
     import no_such_package_anywhere
@@ -62,12 +62,14 @@ def bench(load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
     problems, runs = load("compare_problems"), load("compare_runs")
 
-    def make(memory: int | None = None, limit: int = 60) -> Any:
-        problem = problems.Problem("a9a", "some rows", 0.5, memory=memory)
+    def make(memory: int | None = None, limit: int = 60, gamma: float | None = None) -> Any:
+        problem = problems.Problem("a9a", "some rows", 0.5, gamma, memory)
         folder = tmp_path / f"rows-{memory}"
         rows = make_problem(1)
-        parts = (rows.X, rows.y.astype(np.int8)), (rows.X[:50], rows.y[:50].astype(np.int8))
-        problems.write_parts(folder, parts)
+        X, y = rows.X, np.where(rows.dense()[:, 0] > 0.7, 1, -1).astype(np.int8)
+        problems.write_parts(folder, ((X, y), (X[:50], y[:50])))
+        if importlib.util.find_spec("vowpalwabbit") is not None:
+            problems.write_text(folder / "rows.vw", X, y)
         (folder / "problem.json").write_text(json.dumps(vars(problem)))
         return runs.Bench(folder, limit)
 
@@ -129,6 +131,41 @@ def test_how_a_training_ends_is_told(bench: Callable[..., Any], load: Callable[[
     assert (done.status, done.passes, done.read_bytes) == ("done", 7, 7 * 300 * 6 * 4)
     assert done.objective == pytest.approx(0.5 * 300)
     assert done.peak_bytes > 10**7
+
+
+@pytest.mark.parametrize(("kind", "place"), [("linear", k) for k in range(10)] + [("kernel", k) for k in range(7)])
+def test_every_trainer_solves_the_problem_that_is_measured(
+    kind: str, place: int, bench: Callable[..., Any], load: Callable[[str], Any]
+) -> None:
+    """Its last rung is near the optimum, where a model without a bias is not; gradients are rougher."""
+    here = bench(gamma=None if kind == "linear" else 0.3)
+    known = load("compare_runs").TRAINERS[kind]
+    assert len(known) == {"linear": 10, "kernel": 7}[kind], "each is tried"
+    trainer = known[place]
+    done = here.run(trainer, trainer.rungs[-1])
+    if done.status == "not installed":
+        pytest.skip(f"{trainer.name}: {done.why}")
+    rough = {"SGD": 0.1, "Incremental": 0.1, "interior": 0.1, "Wabbit": 1, "budgeted": 1}
+    most = max([2e-3, *(share for word, share in rough.items() if word in trainer.name)])
+    assert done.status == "done", done.why
+    X, y = here.rows
+    optimum, without_bias = find_optima(X, y, here.problem)
+    assert without_bias > 1.2 * optimum
+    assert (1 - 1e-5) * optimum <= done.objective <= (1 + most) * optimum
+
+
+def find_optima(X: Any, y: Any, problem: Any) -> tuple[float, float]:
+    """Objectives by scikit-learn to 1e-8, written out: with a bias, and with the linear one's left out."""
+    if problem.gamma is not None:
+        model = SVC(C=problem.C, gamma=problem.gamma, tol=1e-8).fit(X, y)
+        scores, beta = model.decision_function(X), model.dual_coef_[0]
+        square = beta @ (scores - model.intercept_)[model.support_]
+    else:
+        model = LinearSVC(loss="hinge", C=problem.C, tol=1e-8, max_iter=10**6, random_state=0).fit(X, y)
+        scores, square = model.decision_function(X), (model.coef_**2).sum() + model.intercept_[0] ** 2
+    objective = square / 2 + problem.C * np.maximum(0, 1 - y * scores).sum()
+    without = square / 2 + problem.C * np.maximum(0, 1 - y * (scores - model.intercept_)).sum()
+    return float(objective), float(without)
 
 
 def test_ends_by_signals(load: Callable[[str], Any], tmp_path: Path) -> None:
@@ -216,7 +253,7 @@ def test_tables_and_pictures_are_kept_and_added_to(
     assert "### text, generated" in whole
     assert "### dense rows on the disk" in whole
     assert {file.name for file in out.iterdir()} == {
-        "text.json", "disk.json", "compare.md", "compare_seconds.png", "compare_bytes.png"
+        "text.json", "disk.json", "compare.md", "compare_seconds.png", "compare_cpu_seconds.png", "compare_bytes.png"
     }  # fmt: skip
     told = json.loads((out / "disk.json").read_text())
     best = min(one["objective"] for one in told["runs"] if one["objective"])
