@@ -193,7 +193,7 @@ def test_a_probe_reads_few_chunks(large: Dataset, monkeypatch: pytest.MonkeyPatc
     speed = probe.measure_reading(engine, 2, MEMORY)
     engine.close()
     assert speed.n_chunks == 2
-    assert engine.costs.read_bytes == 3 * int(large.nbytes * large.chunk_starts[2] / large.n_rows)
+    assert engine.costs.read_bytes == 4 * int(large.nbytes * large.chunk_starts[2] / large.n_rows)
     monkeypatch.setattr(probe, "SAMPLE_ROWS", 500)
     seen: list[np.ndarray] = []
     monkeypatch.setattr(Dataset, "take", lambda self, rows: seen.append(rows) or FirstChunks(self, 1).read(0))

@@ -36,7 +36,7 @@ SAMPLE_ROWS = 8000
 SAMPLE_BYTES = 16 << 20
 SAMPLE_CHUNKS = 8  # that its rows are taken from: to take rows of a chunk, all of it is read
 SAMPLE_SECONDS = 5.0
-PROBE_SECONDS = 0.3  # of a pass over a few chunks, of which three are made and more
+PROBE_SECONDS = 0.3  # of a pass over a few chunks, of which four are made and more
 READ_BYTES_A_SECOND = 1e9  # assumed, to choose how many
 
 
@@ -234,7 +234,7 @@ def _measure(
 
 
 def _time_best(do: Callable[[], Any]) -> float:
-    return min(_time(do) for _ in range(2))
+    return min(_time(do) for _ in range(3))
 
 
 def _time(do: Callable[[], Any]) -> float:
