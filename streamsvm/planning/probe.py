@@ -59,7 +59,7 @@ class FirstChunks:
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a sample of n_rows. status: as in a result.
+    """What became of a sample of n_rows; CPU seconds, on one thread. status: as in a result.
 
     scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; fold_seconds: of the
     sequential passes of the last epoch; between: of all that was neither, a pass. taken_rows: by number, a pass.
@@ -106,7 +106,7 @@ class _Recorder(SerialEngine):
         for kind, (scan, number) in self.kinds.items():
             seconds = self.seconds[kind][1:] or self.seconds[kind]  # the first may be slow
             mean = sum(seconds) / len(seconds)
-            found.append((scan, number * mean / _time_best(partial(super().scan, scan))))
+            found.append((scan, number * mean / _time_best(partial(super().scan, scan), time.process_time)))
         return found
 
     def take(self, take: Take) -> Rows:
@@ -119,12 +119,12 @@ class _Recorder(SerialEngine):
         return self._note("fold", partial(super().fold, fold))
 
     def _note(self, what: Any, do: Callable[[], T]) -> T:
-        """Note the seconds of what is asked for, and the CPU seconds that the solver thought before it."""
-        self.thought += time.process_time() - self.answered
-        began = time.perf_counter()
+        """Note the CPU seconds of what is asked for, and those that the solver thought before it."""
+        began = time.process_time()
+        self.thought += began - self.answered
         found = do()
-        self.seconds[what].append(time.perf_counter() - began)
         self.answered = time.process_time()
+        self.seconds[what].append(self.answered - began)
         return found
 
 
@@ -233,14 +233,14 @@ def _measure(
     return Speed(float(first) / part.n_rows, float(often @ again) / part.n_rows, part.n_chunks)
 
 
-def _time_best(do: Callable[[], Any]) -> float:
-    return min(_time(do) for _ in range(3))
+def _time_best(do: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    return min(_time(do, clock) for _ in range(3))
 
 
-def _time(do: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+def _time(do: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
     do()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def _read_only(totals: list[Any], rows: Rows) -> None:
