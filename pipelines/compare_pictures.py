@@ -35,7 +35,7 @@ def draw_all(outcomes: Sequence[Outcome], folder: Path) -> None:
     ):
         if shown:
             figure = draw(plt, shown, measured, xlabel)
-            figure.savefig(folder / f"{name}.png", dpi=100)
+            figure.savefig(folder / f"{name}.png", dpi=75)
             plt.close(figure)
 
 
