@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solvers.active_set": {"numeric", "solvers.selection"},
     "solvers.all_active": {"numeric", "solvers.selection", "solvers.active_set"},
     "solvers.cuts": {"numeric"},
-    "solvers.segments": {"numeric", "solvers.protocol"},
+    "solvers.segments": {"numeric", "solvers.protocol", "solvers.cuts"},
+    "solvers.beside": {"numeric", "solvers.protocol", "solvers.cuts"},
     "solvers.sample_model": {"numeric", "solvers.protocol", "solvers.cuts", "solvers.segments"},
     "solvers": {
         "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active", "solvers.cuts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,25 +15,32 @@ from streamsvm.engines.group import plan_groups
 from streamsvm.machine import default_budget_bytes
 from streamsvm.models import LinearModel
 from streamsvm.options import TrainOptions, compute_class_costs, count_resident, read_positive
-from streamsvm.solvers import guided, guided_dual
+from streamsvm.solvers import beside, cutting_plane, guided, guided_dual
+from streamsvm.solvers.beside import State
+from streamsvm.solvers.cutting_plane import CuttingPlane
 from streamsvm.solvers.guided import Guided
 from streamsvm.solvers.guided_dual import GuidedDual
 from streamsvm.solvers.protocol import Solver
 
-State = guided.State | guided_dual.State
-
 WIDE = 2000  # from so many features on cuts of a sample take longer than its rows: multipliers guide
 SHARE = 10  # one row in so many is resident; all, where multipliers guide; if they fit
 LEAST_ROWS = 1000
+BESIDE_CUTS = 128  # of the line search beside: it is left out long before it has more, unless it is as good
 COPIES = 3  # of the resident rows, while they are taken
 
 
 @dataclass(frozen=True)
 class GuidedPlanes:
-    """See Algorithm; solvers.guided, solvers.guided_dual."""
+    """See Algorithm; solvers.beside, of solvers.guided or guided_dual, and solvers.cutting_plane."""
 
     settings: Guided | GuidedDual
     name: ClassVar[str] = "cutting-plane"
+
+    @property
+    def line_search(self) -> CuttingPlane:
+        """The solver beside."""
+        own = self.settings
+        return CuttingPlane(own.class_costs, own.tol, bias_feature=own.bias_feature, max_cuts=BESIDE_CUTS)
 
     def describe(self) -> dict[str, Any]:
         """See Algorithm."""
@@ -43,19 +51,21 @@ class GuidedPlanes:
     def driver_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
         rows_bytes = self.settings.resident_rows * _row_bytes(source)
-        return self.settings.driver_bytes(source.n_rows, source.n_features) + rows_bytes
+        own_bytes = self.settings.driver_bytes(source.n_rows, source.n_features)
+        return rows_bytes + own_bytes + self.line_search.driver_bytes(source.n_features)
 
     def turn_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        return self.settings.turn_bytes(source.n_features)
+        return self.settings.turn_bytes(source.n_features) + self.line_search.turn_bytes(source.n_features)
 
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        return self.settings.totals_bytes(source.n_rows // len(plan_groups(source)), source.n_features)
+        own = self.settings.totals_bytes(source.n_rows // len(plan_groups(source)), source.n_features)
+        return own + self.line_search.totals_bytes(source.n_features)
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        return self.settings.shared_bytes(source.n_features)
+        return self.settings.shared_bytes(source.n_features) + 32 * (source.n_features + 1)
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
@@ -63,21 +73,23 @@ class GuidedPlanes:
 
     def start_state(self, source: RowSource) -> State:
         """See Algorithm."""
-        if isinstance(self.settings, GuidedDual):
-            return guided_dual.start_state(self.settings, source.n_rows, source.n_features)
-        return guided.start_state(self.settings, source.n_rows, source.n_features)
+        start = (guided_dual if isinstance(self.settings, GuidedDual) else guided).start_state
+        first = start(self.settings, source.n_rows, source.n_features)  # type: ignore[arg-type]
+        return State([first, cutting_plane.start_state(source.n_features)], first.best_w)
 
-    def warm_state(self, source: RowSource, before: Any, factor: float) -> State:  # noqa: ARG002
+    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
         """See Algorithm."""
-        if isinstance(self.settings, GuidedDual):
-            return guided_dual.warm_state(self.settings, before, factor)
-        return guided.warm_state(self.settings, before, factor)
+        warm = (guided_dual if isinstance(self.settings, GuidedDual) else guided).warm_state
+        states: list[Any] = [warm(self.settings, before.states[0], factor)]  # type: ignore[arg-type]
+        if len(before.states) > 1:
+            states.append(cutting_plane.warm_state(self.line_search, before.states[1], factor))
+        return State(states, states[0].best_w, states[0].objective, states[0].lower_bound)
 
-    def solve(self, source: RowSource, state: Any) -> Solver:  # noqa: ARG002
+    def solve(self, source: RowSource, state: State) -> Solver:
         """See Algorithm."""
-        if isinstance(self.settings, GuidedDual):
-            return guided_dual.solve(self.settings, state)
-        return guided.solve(self.settings, state)
+        go_on = (guided_dual if isinstance(self.settings, GuidedDual) else guided).solve
+        makers = (partial(go_on, self.settings), partial(cutting_plane.solve, self.line_search, source.n_features))
+        return beside.solve(makers, self.settings.tol, state)
 
     def make_model(self, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
         """See Algorithm."""
@@ -104,8 +116,8 @@ def make_guided(source: RowSource, options: TrainOptions) -> GuidedPlanes:
         bias_feature=read_positive(options.options, "intercept_scaling") or 1.0,
         seed=options.seed,
     )
-    number = _count_rows(source, options, settings.driver_bytes(source.n_rows, source.n_features))
-    return GuidedPlanes(replace(settings, resident_rows=number))
+    other_bytes = GuidedPlanes(settings).driver_bytes(source)
+    return GuidedPlanes(replace(settings, resident_rows=_count_rows(source, options, other_bytes)))
 
 
 def _count_rows(source: RowSource, options: TrainOptions, other_bytes: int) -> int:
@@ -120,4 +132,4 @@ def _count_rows(source: RowSource, options: TrainOptions, other_bytes: int) -> i
 
 
 def _row_bytes(source: RowSource) -> int:
-    return COPIES * (source.nbytes // source.n_rows + 32)
+    return COPIES * (source.nbytes // source.n_rows + 64)

@@ -18,10 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamsvm.numeric.losses import fine_steps
-from streamsvm.numeric.rows import F64, I64
 from streamsvm.solvers.cuts import (
-    CutState,
     add_cuts,
     count_pass,
     cut_bytes,
@@ -32,9 +29,9 @@ from streamsvm.solvers.cuts import (
     scale_costs,
 )
 from streamsvm.solvers.protocol import Progress, Solver, Step
-from streamsvm.solvers.segments import SegmentTotals, choose_cut_steps, look_along, totals_bytes
+from streamsvm.solvers.segments import LineState, choose_cut_steps, look_along, search_line, totals_bytes
 
-CUTS_A_PASS = 4  # at most; see _search_line
+CUTS_A_PASS = 4  # at most; see solvers.segments.search_line
 
 
 @dataclass(frozen=True)
@@ -74,11 +71,10 @@ class CuttingPlane:
 
 
 @dataclass
-class State(CutState):
+class State(LineState):
     """All that changes. The vectors are (d+1,), the last entry the bias' weight."""
 
     total_cost: float = 0.0
-    step: float = 1.0
 
 
 def start_state(n_features: int) -> State:
@@ -99,7 +95,7 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
         cut_steps = choose_cut_steps(state.step, settings.cut_points(n_features))
         totals = yield look_along(ends, cut_steps, class_costs, settings.bias_feature)
         before = state
-        state, chosen, loss = _search_line(state, ends, cut_steps, totals)
+        state, chosen, loss = search_line(state, ends, cut_steps, totals)
         if state.total_cost == 0.0:
             state = replace(state, total_cost=float(totals.costs[0]))
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
@@ -108,23 +104,3 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
         state = count_pass(state, before, 1)
         progress = Progress(state.objective, state.lower_bound, state.passes)
         yield Step(state, progress, find_status(state, settings.tol, settings.epsilon, violation))
-
-
-def _search_line(state: State, ends: F64, cut_steps: F64, totals: SegmentTotals) -> tuple[State, I64, float]:
-    """Move to the best point of the segment; return the cut steps around it, and the loss at the master's w."""
-    steps = fine_steps(cut_steps)
-    value, slope = np.cumsum(totals.losses, axis=0).T
-    losses = value + steps * slope
-    products = ends @ ends.T
-    squares = (1 - steps) ** 2 * products[0, 0] + 2 * steps * (1 - steps) * products[0, 1] + steps**2 * products[1, 1]
-    objectives = squares / 2 + losses
-    best = int(np.argmin(objectives))
-    step = float(steps[best])
-    if state.passes:
-        state = replace(state, step=step or state.step / 8)
-    if objectives[best] < state.objective:
-        best_w = (1 - step) * ends[0] + step * ends[1]
-        state = replace(state, best_w=best_w, objective=float(objectives[best]))
-    below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 stands for the start of the segment
-    chosen = np.unique(np.minimum([below, below + 1, below + 2, len(cut_steps)], len(cut_steps)))
-    return state, chosen, float(losses[-1])

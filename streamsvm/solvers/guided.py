@@ -25,9 +25,8 @@ from functools import partial
 import numpy as np
 
 from streamsvm.numeric.point_cuts import MARGINS, PointTotals, add_points, combine_points, read_cuts, start_points
-from streamsvm.numeric.rows import F32, F64, I64, Rows
+from streamsvm.numeric.rows import F32, F64, I64, Rows, slice_rows
 from streamsvm.solvers.cuts import (
-    CutState,
     add_cuts,
     count_pass,
     cut_bytes,
@@ -45,11 +44,12 @@ from streamsvm.solvers.sample_model import (
     measure_distance,
     minimise_sample,
 )
-from streamsvm.solvers.segments import Segment, choose_cut_steps, look_along, read_segment, totals_bytes
+from streamsvm.solvers.segments import LineState, Segment, choose_cut_steps, look_along, read_segment, totals_bytes
 
 LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
 POINTS = 16  # of the sample's active cuts, at which the full problem is cut
-KEPT_POINTS = 200  # at which a new sample is cut before it is minimised
+KEPT_POINTS = 50  # at which a new sample is cut before it is minimised
+TILE_ROWS = 4096  # of the sample, whose scores at many points are held at once
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the gap
 FIRST_SHARE = 1e-3  # of P at 0, where there is no gap yet
 
@@ -68,7 +68,8 @@ class Guided:
         """Memory of the driver but for the resident rows: cuts of all rows and of the sample, margins of all rows."""
         width, sample_cuts = n_features + 1, KEPT_POINTS + 2 * INNER_STEPS
         both = most_cuts(width) + sample_cuts
-        return cut_bytes(width, both) + 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 8 * 6 * n_rows
+        work = 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
+        return cut_bytes(width, both) + work + 8 * 6 * n_rows
 
     def turn_bytes(self, n_features: int) -> int:
         """Part of it that is in use only while a step is computed."""
@@ -85,7 +86,7 @@ class Guided:
 
 
 @dataclass
-class State(CutState):
+class State(LineState):
     """All that changes. Vectors are (d+1,), the last entry the bias' weight.
 
     Of the best point: its loss, and its cut. resident, weight: the sample's rows and how many each stands for.
@@ -93,7 +94,6 @@ class State(CutState):
     """
 
     loss: float = 0.0
-    step: float = 1.0
     best_cut: F64 = field(default_factory=lambda: np.empty(0))
     resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     weight: F64 = field(default_factory=lambda: np.empty(0))
@@ -145,9 +145,15 @@ def _weigh(rows: Rows, weight: F64) -> Rows:
     return Rows(0, rows.X, rows.y, own)
 
 
-def _cut(model_rows: Rows, settings: Guided, W: F64) -> PointTotals:
-    totals = start_points(len(W), W.shape[1])
-    add_points(totals, model_rows, W, np.array(settings.class_costs), settings.bias_feature)
+def _cut(rows: Rows, settings: Guided, W: F64) -> PointTotals:
+    totals, class_costs = start_points(len(W), W.shape[1]), np.array(settings.class_costs)
+    y, weight = rows.y, rows.sample_weight
+    assert y is not None
+    assert weight is not None
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        part = slice(at, at + TILE_ROWS)
+        tile = Rows(at, slice_rows(rows.X, part), y[part], weight[part])
+        add_points(totals, tile, W, class_costs, settings.bias_feature)
     return totals
 
 

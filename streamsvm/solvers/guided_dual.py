@@ -25,14 +25,15 @@ from streamsvm.numeric.coordinate_ascent import ascend
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F32, F64, I64, Rows, compute_scores
 from streamsvm.numeric.statuses import U8, find_active, read_statuses
-from streamsvm.solvers.cuts import CutState, count_pass, find_status, minimise_master, scale_costs
+from streamsvm.solvers.cuts import count_pass, find_status, minimise_master, scale_costs
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 from streamsvm.solvers.segments import (
+    LineState,
     SegmentTotals,
     add_to_totals,
     choose_cut_steps,
     combine_totals,
-    read_segment,
+    search_line,
     start_totals,
     totals_bytes,
 )
@@ -72,7 +73,7 @@ class GuidedDual:
 
 
 @dataclass
-class State(CutState):
+class State(LineState):
     """All that changes. Vectors are (d+1,), the last entry the bias' weight.
 
     The first cut is the dual point; share: its c (n,). active: of the other cuts, packed bits (m-1, n/8). resident:
@@ -82,7 +83,6 @@ class State(CutState):
     share: F64 = field(default_factory=lambda: np.empty(0))
     active: U8 = field(default_factory=lambda: np.empty((0, 0), np.uint8))
     resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    step: float = 1.0
 
 
 @dataclass
@@ -186,18 +186,13 @@ def _collapse(state: State) -> State:
 
 def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, totals: LineTotals) -> tuple[State, F32]:
     """Take the best point of the line, add cuts around it and at the end, raise the lower bound; return the margins."""
-    found = read_segment(ends, cut_steps, totals.segment)
-    objectives = np.sum(found.W**2, axis=1) / 2 + found.losses
-    at = int(np.argmin(objectives))
-    if np.isfinite(state.objective):
-        state = replace(state, step=float(found.steps[at]) or state.step / 8)
-    if objectives[at] < state.objective:
-        state = replace(state, best_w=found.W[at], objective=float(objectives[at]))
+    state, chosen, _ = search_line(state, ends, cut_steps, totals.segment)
     tiles: list[Any] = sorted(totals.tiles, key=lambda tile: tile[0])
     margins, codes = (np.concatenate([tile[k] for tile in tiles]) for k in (1, 2))
-    chosen = np.unique(np.clip([*range(at - 1, at + 4), len(cut_steps)], 0, len(cut_steps)))
+    chosen = np.union1d(chosen, np.maximum(chosen - 1, 0))  # these cuts serve the dual point, too: more of them pay
     active = np.stack([np.packbits(find_active(codes, k)) for k in chosen])
-    state = _add_cuts(state, found.gradients[chosen], found.costs[chosen], active)
+    cuts, offsets = np.cumsum(totals.segment.gradients, axis=0)[chosen], np.cumsum(totals.segment.costs)[chosen]
+    state = _add_cuts(state, cuts, offsets, active)
     return minimise_master(state, settings.tol), margins
 
 

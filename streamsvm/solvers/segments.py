@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
-from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals, fine_steps
+from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.solvers.cuts import CutState
 from streamsvm.solvers.protocol import Scan
 
 
@@ -72,3 +74,33 @@ def choose_cut_steps(last_step: float, k: int) -> F64:
     """Return the steps at which cuts are on offer: geometric around the last step that was taken, and 1."""
     around = last_step * 2.0 ** ((np.arange(k - 1) - k // 2) / 1.5)
     return np.append(np.unique(around[(around > 0.0) & (around < 1.0)]), 1.0)  # 0: where a tiny step underflows
+
+
+@dataclass
+class LineState(CutState):
+    """Of a solver that looks along a line in every pass. step: the last that was taken."""
+
+    step: float = 1.0
+
+
+L = TypeVar("L", bound=LineState)
+
+
+def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> tuple[L, I64, float]:
+    """Move to the best point of the segment, exactly; return the cut steps around it, and the loss at its end."""
+    steps = fine_steps(cut_steps)
+    value, slope = np.cumsum(totals.losses, axis=0).T
+    losses = value + steps * slope
+    products = ends @ ends.T
+    squares = (1 - steps) ** 2 * products[0, 0] + 2 * steps * (1 - steps) * products[0, 1] + steps**2 * products[1, 1]
+    objectives = squares / 2 + losses
+    best = int(np.argmin(objectives))
+    step = float(steps[best])
+    if state.passes:
+        state = replace(state, step=step or state.step / 8)
+    if objectives[best] < state.objective:
+        best_w = (1 - step) * ends[0] + step * ends[1]
+        state = replace(state, best_w=best_w, objective=float(objectives[best]))
+    below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 stands for the start of the segment
+    chosen = np.unique(np.minimum([below, below + 1, below + 2, len(cut_steps)], len(cut_steps)))
+    return state, chosen, float(losses[-1])

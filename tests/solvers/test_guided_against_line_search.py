@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from streamsvm.algorithms.cutting_planes import CuttingPlanes
+from streamsvm.algorithms.guided_planes import GuidedPlanes
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers import cutting_plane, guided, guided_dual
 from streamsvm.solvers.cutting_plane import CuttingPlane
 from streamsvm.solvers.guided import Guided
 from streamsvm.solvers.guided_dual import GuidedDual
-from streamsvm.solvers.protocol import Solver
 from tests.solvers.conftest import run_steps
 
 KINDS = ("normal", "repeated", "rare", "heavy", "sparse", "wide", "separable", "noise")
@@ -52,22 +52,13 @@ def test_never_wrong_and_never_much_slower(
     kind: str, seed: int, n: int, d: int, log_C: float, share: float, dual: bool
 ) -> None:
     source, C = make_rows(kind, seed, n, d), 10.0**log_C
-    line = CuttingPlane((C, C))
-    start = cutting_plane.start_state(source.n_features)
-    usual = run_steps(source, cutting_plane.solve(line, source.n_features, start))
-    steps = run_steps(source, _solve(dual, source, C, max(2, int(share * n))))
-    last, best = steps[-1], usual[-1].progress
+    alone = CuttingPlanes(CuttingPlane((C, C)))
+    usual = run_steps(source, alone.solve(source, alone.start_state(source)))[-1].progress
+    guided = GuidedPlanes((GuidedDual if dual else Guided)((C, C), max(2, int(share * n))))
+    last = run_steps(source, guided.solve(source, guided.start_state(source)))[-1]
     assert last.status == "converged"
-    assert best.lower_bound is not None
+    assert usual.lower_bound is not None
     assert last.progress.lower_bound is not None
-    assert last.progress.lower_bound <= best.objective * (1 + 1e-9)
-    assert last.progress.objective >= best.lower_bound * (1 - 1e-9)
-    assert last.progress.passes <= best.passes + 2
-
-
-def _solve(dual: bool, source: ArrayDataset, C: float, rows: int) -> Solver:
-    if dual:
-        settings = GuidedDual((C, C), rows)
-        return guided_dual.solve(settings, guided_dual.start_state(settings, source.n_rows, source.n_features))
-    usual = Guided((C, C), rows)
-    return guided.solve(usual, guided.start_state(usual, source.n_rows, source.n_features))
+    assert last.progress.lower_bound <= usual.objective * (1 + 1e-9)
+    assert last.progress.objective >= usual.lower_bound * (1 - 1e-9)
+    assert last.progress.passes <= usual.passes + 2
