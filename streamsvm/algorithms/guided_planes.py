@@ -77,13 +77,14 @@ class GuidedPlanes:
         first = start(self.settings, source.n_rows, source.n_features)  # type: ignore[arg-type]
         return State([first, cutting_plane.start_state(source.n_features)], first.best_w)
 
-    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
+    def warm_state(self, source: RowSource, before: State, factor: float) -> State:
         """See Algorithm."""
         warm = (guided_dual if isinstance(self.settings, GuidedDual) else guided).warm_state
-        states: list[Any] = [warm(self.settings, before.states[0], factor)]  # type: ignore[arg-type]
-        if len(before.states) > 1:
-            states.append(cutting_plane.warm_state(self.line_search, before.states[1], factor))
-        return State(states, states[0].best_w, states[0].objective, states[0].lower_bound)
+        first: Any = warm(self.settings, before.states[0], factor)  # type: ignore[arg-type]
+        other = cutting_plane.start_state(source.n_features)
+        if not before.alone:
+            other = cutting_plane.warm_state(self.line_search, before.states[1], factor)
+        return State([first, other], first.best_w, first.objective, first.lower_bound)
 
     def solve(self, source: RowSource, state: State) -> Solver:
         """See Algorithm."""

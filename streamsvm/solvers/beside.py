@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers.cuts import CutState
+from streamsvm.solvers.cuts import CutState, drop_cuts
 from streamsvm.solvers.protocol import All, Progress, Solver, Step, Take
 
 KEEPS_UP = 4.0
@@ -22,13 +22,14 @@ Maker = Callable[[Any], Solver]
 
 @dataclass
 class State:
-    """What both know together, and their states: the guided one's first; best_w: (d+1,)."""
+    """What both know together, and their states, the guided one's first. best_w: (d+1,); alone: the other is out."""
 
     states: list[Any]
     best_w: F64
     objective: float = float("inf")
     lower_bound: float = 0.0
     passes: int = 0
+    alone: bool = False
 
 
 def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
@@ -36,7 +37,7 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
 
     makers: of a solver from its state; the guided one's first.
     """
-    solvers = [make(own) for make, own in zip(makers, state.states, strict=False)]
+    solvers = [make(own) for make, own in zip(makers[: 2 - state.alone], state.states, strict=False)]
     requests: list[Any] = [next(solver) for solver in solvers]
     while True:
         for k, request in enumerate(requests):
@@ -45,7 +46,7 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
         found = yield All(requests)
         steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
         state = _take_over(state, [step.state for step in steps])
-        solvers = solvers[: len(state.states)]
+        solvers = solvers[: 2 - state.alone]
         converged = state.objective - state.lower_bound <= tol * state.objective
         progress = Progress(state.objective, state.lower_bound, state.passes)
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
@@ -60,6 +61,9 @@ def _take_over(state: State, states: list[CutState]) -> State:
             state = replace(state, objective=own.objective, best_w=own.best_w)
     bound = max(state.lower_bound, *(own.lower_bound for own in states))
     gaps = [own.objective - own.lower_bound for own in states]
-    behind = len(states) > 1 and gaps[1] > KEEPS_UP * gaps[0] and gaps[0] <= SMALL * states[0].objective
-    kept = states[:1] if behind else states
-    return replace(state, states=kept, lower_bound=min(bound, state.objective), passes=states[0].passes)
+    behind = not state.alone and gaps[1] > KEEPS_UP * gaps[0] and gaps[0] <= SMALL * states[0].objective
+    other = state.states[1] if state.alone else drop_cuts(states[1]) if behind else states[1]
+    return replace(
+        state, states=[states[0], other], lower_bound=min(bound, state.objective), passes=states[0].passes,
+        alone=state.alone or behind,
+    )  # fmt: skip

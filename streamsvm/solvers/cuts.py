@@ -86,6 +86,13 @@ def add_cuts(state: S, cuts: F64, offsets: F64, most: int) -> S:
     )
 
 
+def drop_cuts(state: S) -> S:
+    """Return a state that holds no memory to speak of."""
+    none = np.empty(0)
+    cuts, gram, idle = state.cuts[:0].copy(), np.empty((0, 0)), np.empty(0, np.int64)
+    return replace(state, cuts=cuts, offsets=none, z=none, gram=gram, idle=idle)
+
+
 def minimise_master(state: S, tol: float) -> S:
     """Solve the master problem; its minimiser and the lower bound are the state's."""
     wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
