@@ -14,22 +14,21 @@ import numpy as np
 from numba import njit
 
 from streamsvm.numeric.losses import NO_WEIGHTS
+from streamsvm.numeric.nearness import Codes, code_distances
 from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, unpack
-
-MARGINS = 2  # points of which the rows' margins are returned
 
 
 @dataclass
 class PointTotals:
     """Losses (k,) at the points; costs (k,) and gradients (k, d+1): of the first point, and the others' differences.
 
-    tiles: first row, margins at the first points.
+    tiles: first row, and how near the margin its rows are at the first two points (numeric.nearness).
     """
 
     losses: F64
     costs: F64
     gradients: F64
-    tiles: list[tuple[int, F32]] = field(default_factory=list)
+    tiles: list[tuple[int, Codes]] = field(default_factory=list)
 
 
 def start_points(k: int, width: int) -> PointTotals:
@@ -51,7 +50,7 @@ def _classify(
         for p in range(k):
             margin = sign * (scores[i, p] + bias[p])
             if p < margins.shape[1]:
-                margins[i, p] = margin
+                margins[i, p] = margin if cost > 0.0 else np.inf
             active = margin < 1.0
             if active:
                 losses[p] += cost * (1.0 - margin)
@@ -87,13 +86,13 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, W) if rows.scores is None else rows.scores
-    signs, margins = np.zeros(len(W)), np.empty((rows.n_rows, min(MARGINS, len(W))), np.float32)
+    signs, margins = np.zeros(len(W)), np.empty((rows.n_rows, min(2, len(W))), np.float32)
     _add_points(
         *unpack(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature, class_costs, totals.losses, totals.costs,
         signs, totals.gradients, margins,
     )  # fmt: skip
     totals.gradients[:, -1] += bias_feature * signs
-    totals.tiles.append((rows.start, margins))
+    totals.tiles.append((rows.start, code_distances(margins)))
 
 
 def combine_points(left: PointTotals, right: PointTotals) -> PointTotals:

@@ -24,8 +24,9 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.numeric.point_cuts import MARGINS, PointTotals, add_points, combine_points, read_cuts, start_points
-from streamsvm.numeric.rows import F32, F64, I64, Rows, slice_rows
+from streamsvm.numeric.nearness import DRAWN_ROWS, draw_near_margin
+from streamsvm.numeric.point_cuts import PointTotals, add_points, combine_points, read_cuts, start_points
+from streamsvm.numeric.rows import F64, I64, Rows, slice_rows
 from streamsvm.solvers.cuts import (
     add_cuts,
     count_pass,
@@ -36,14 +37,7 @@ from streamsvm.solvers.cuts import (
     scale_costs,
 )
 from streamsvm.solvers.protocol import All, Progress, Scan, Solver, Step, Take
-from streamsvm.solvers.sample_model import (
-    INNER_STEPS,
-    STEPS,
-    SampleModel,
-    draw_near_margin,
-    measure_distance,
-    minimise_sample,
-)
+from streamsvm.solvers.sample_model import INNER_STEPS, STEPS, SampleModel, minimise_sample
 from streamsvm.solvers.segments import LineState, Segment, choose_cut_steps, look_along, read_segment, totals_bytes
 
 LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
@@ -65,11 +59,11 @@ class Guided:
     seed: int = 0
 
     def driver_bytes(self, n_rows: int, n_features: int) -> int:
-        """Memory of the driver but for the resident rows: cuts of all rows and of the sample, margins of all rows."""
+        """Memory of the driver but for the resident rows: cuts of all rows and of the sample, codes of all rows."""
         width, sample_cuts = n_features + 1, KEPT_POINTS + 2 * INNER_STEPS
         both = most_cuts(width) + sample_cuts
         work = 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
-        return cut_bytes(width, both) + work + 8 * 6 * n_rows
+        return cut_bytes(width, both) + work + 2 * n_rows + 16 * DRAWN_ROWS
 
     def turn_bytes(self, n_features: int) -> int:
         """Part of it that is in use only while a step is computed."""
@@ -82,7 +76,7 @@ class Guided:
     def totals_bytes(self, group_rows: int, n_features: int) -> int:
         """Memory of one task's totals, for a group of so many rows."""
         lines = 2 * totals_bytes(LINE_POINTS, n_features + 1)
-        return lines + 8 * (POINTS + 3) * (n_features + 3) + 4 * MARGINS * group_rows
+        return lines + 8 * (POINTS + 3) * (n_features + 3) + group_rows
 
 
 @dataclass
@@ -129,11 +123,11 @@ def solve(settings: Guided, state: State) -> Solver:
         looks = [look_along(ends, steps, class_costs, settings.bias_feature) for ends, steps in lines]
         found = yield All([_cut_at(settings, W), *looks])
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=True)]
-        state, taken = _settle(settings, state, W, found[0], segments)
+        state = _settle(settings, state, W, found[0], segments)
         state = count_pass(state, before, 1)
         figures = {"points": float(len(W)), "resident_rows": float(len(state.resident))}
-        distance = measure_distance(*_collect_margins(found[0]), taken)
-        rows, weight = draw_near_margin(distance, settings.resident_rows, (settings.seed, state.passes))
+        codes = np.concatenate([codes for _, codes in sorted(found[0].tiles, key=lambda tile: tile[0])])
+        rows, weight = draw_near_margin(codes, settings.resident_rows, (settings.seed, state.passes))
         if len(rows):
             state = replace(state, resident=rows, weight=weight)
         progress = Progress(state.objective, state.lower_bound, state.passes)
@@ -197,23 +191,21 @@ def _cut_at(settings: Guided, W: F64) -> Scan:
     return Scan(partial(start_points, len(W), W.shape[1]), add_points, combine_points, shared)
 
 
-def _settle(
-    settings: Guided, state: State, W: F64, totals: PointTotals, segments: list[Segment]
-) -> tuple[State, float]:
-    """Take the best point, add all cuts, raise the lower bound. Return the step taken to the sample's minimiser."""
+def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segments: list[Segment]) -> State:
+    """Take the best point, add all cuts, raise the lower bound."""
     at_points = read_cuts(totals)
     state = _take_best(state, W, totals.losses, at_points[0])[0]
-    cuts, offsets, steps = [at_points[0]], [at_points[1]], [0.0, 0.0]
-    for k, found in enumerate(segments):
+    cuts, offsets, step = [at_points[0]], [at_points[1]], 0.0
+    for found in segments:
         state, at = _take_best(state, found.W, found.losses, found.gradients)
-        steps[k] = float(found.steps[at])
+        step = float(found.steps[at])
         chosen = np.unique(np.clip([at, at + 1, at + 2], 1, len(found.steps) - 1))
         cuts.append(found.gradients[chosen])
         offsets.append(found.costs[chosen])
     if len(segments) > 1:
-        state = replace(state, step=steps[1] or state.step / 8)
+        state = replace(state, step=step or state.step / 8)
     state = add_cuts(state, np.concatenate(cuts), np.concatenate(offsets), most_cuts(W.shape[1]))
-    return minimise_master(state, settings.tol), steps[0]
+    return minimise_master(state, settings.tol)
 
 
 def _take_best(state: State, W: F64, losses: F64, gradients: F64) -> tuple[State, int]:
@@ -225,9 +217,3 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64) -> tuple[State
             state, best_w=W[best], objective=float(objectives[best]), loss=float(losses[best]), best_cut=gradients[best]
         )
     return state, best
-
-
-def _collect_margins(totals: PointTotals) -> tuple[F32, F32]:
-    """Margins of all rows, in their order, at the first two points."""
-    margins = np.concatenate([margins for _, margins in sorted(totals.tiles, key=lambda tile: tile[0])])
-    return margins[:, 0], margins[:, 1]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvm.numeric.master_qp import solve_master
-from streamsvm.numeric.rows import F32, F64, I64, Rows
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.solvers.cuts import CutState
 from streamsvm.solvers.segments import add_to_totals, read_segment, start_totals
 
 INNER_STEPS = 60  # at most, between two passes
 MASTER_SHARE = 0.05
 STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # of a segment, at which rows may be cut
-NEARNESS = 0.1
 
 
 @dataclass(frozen=True)
@@ -95,28 +94,3 @@ def _look(model: SampleModel, state: CutState, best: F64, end: F64) -> tuple[F64
     if len(state.offsets):
         loss = np.maximum(loss, np.max(state.offsets[:, None] - state.cuts @ found.W.T, axis=0))
     return found.W, np.sum(found.W**2, axis=1) / 2 + loss, found.gradients, found.costs
-
-
-def measure_distance(before: F32, after: F32, step: float) -> F32:
-    """Return how far each row is from the margin: least of a step's start, its end, and the point that was taken.
-
-    before, after: margins at the ends. A row whose status changes on the way is at distance 0.
-    """
-    taken = np.abs(1.0 - (1.0 - step) * before - step * after)
-    changes = (before < 1.0) != (after < 1.0)
-    between = np.minimum(np.abs(1.0 - before), np.abs(1.0 - after))
-    distance: F32 = np.minimum(taken, np.where(changes, np.float32(0.0), between)).astype(np.float32)
-    return distance
-
-
-def draw_near_margin(distance: F32, number: int, seed: tuple[int, ...]) -> tuple[I64, F64]:
-    """Return about so many rows, ascending, with probability in proportion to nearness; and 1 / probability."""
-    if number >= len(distance):
-        return np.arange(len(distance)), np.ones(len(distance))
-    near = 1.0 / (NEARNESS + distance.astype(np.float64)) ** 2
-    scale = number / np.sum(near)
-    for _ in range(20):
-        scale *= number / np.sum(np.minimum(1.0, scale * near))
-    probability = np.minimum(1.0, scale * near)
-    rows = np.flatnonzero(np.random.default_rng(seed).random(len(near)) < probability)
-    return rows, 1.0 / probability[rows]

@@ -19,7 +19,6 @@ from streamsvm.numeric.point_cuts import add_points, read_cuts, start_points
 from streamsvm.numeric.rows import F64
 from streamsvm.solvers.guided import Guided, State, solve, start_state
 from streamsvm.solvers.protocol import Step
-from streamsvm.solvers.sample_model import draw_near_margin, measure_distance
 from streamsvm.train import TrainOptions, train
 from tests.conftest import Problem, make_problem
 from tests.faults.instants import describe
@@ -113,26 +112,6 @@ def test_cuts_at_points_by_force() -> None:
         assert totals.losses[k] == pytest.approx(costs @ np.maximum(0, 1 - margins))
         assert offsets[k] == pytest.approx(costs @ active)
         np.testing.assert_allclose(gradients[k], (costs * active) @ Z, atol=1e-10)
-
-
-def test_rows_are_drawn_near_the_margin() -> None:
-    """Weights make sums over the sample those over all rows, on average."""
-    margins = np.random.default_rng(0).normal(1.0, 2.0, 100_000).astype(np.float32)
-    rows, weight = draw_near_margin(np.abs(1 - margins), 5000, (1, 2))
-    assert abs(len(rows) - 5000) < 300
-    assert np.all(np.diff(rows) > 0)
-    assert np.sum(weight) == pytest.approx(100_000, rel=0.15)
-    assert np.mean(np.abs(margins[rows] - 1)) < 0.5 * np.mean(np.abs(margins - 1))
-    everything, ones = draw_near_margin(margins[:50], 50, (1, 2))
-    assert len(everything) == 50
-    np.testing.assert_array_equal(ones, 1.0)
-
-
-def test_rows_whose_status_changes_on_the_way_are_nearest() -> None:
-    before, after = np.array([[0.5, 0.5, 3.0, 2.0], [1.5, 0.7, 0.0, 1.25]], np.float32)
-    np.testing.assert_allclose(measure_distance(before, after, 1.0), [0.0, 0.3, 0.0, 0.25])
-    np.testing.assert_allclose(measure_distance(before, after, 0.5), [0.0, 0.3, 0.0, 0.25])
-    np.testing.assert_allclose(measure_distance(before[1:2], before[1:2], 0.0), [0.5])
 
 
 @pytest.fixture(scope="module")
