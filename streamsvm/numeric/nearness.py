@@ -32,20 +32,25 @@ def code_distances(margins: F32) -> Codes:
     return codes
 
 
+def draw_any(n_rows: int, number: int, seed: tuple[int, ...]) -> I64:
+    """Return about so many of n rows, all alike, ascending; all if they are that few."""
+    if number >= n_rows:
+        return np.arange(n_rows)
+    return np.unique(np.random.default_rng(seed).integers(0, n_rows, number))
+
+
 def draw_near_margin(codes: Codes, number: int, seed: tuple[int, ...]) -> tuple[I64, F64]:
     """Return about so many rows, ascending, and how many rows each stands for."""
     if number >= len(codes):
         return np.arange(len(codes)), np.ones(len(codes))
     distance = UNIT * (2.0 ** (np.arange(CODES) / STEPS) - 1.0)
-    near, counts = 1.0 / (NEARNESS + distance) ** 2, np.bincount(codes, minlength=CODES)
+    near, counts = 1.0 / (NEARNESS + distance) ** 2, np.zeros(CODES)
+    parts = [(at, codes[at : at + DRAWN_ROWS]) for at in range(0, len(codes), DRAWN_ROWS)]
+    for _, part in parts:
+        counts += np.bincount(part, minlength=CODES)
     scale = number / float(counts @ near)
     for _ in range(ROUNDS):
         scale *= number / float(counts @ np.minimum(1.0, scale * near))
     probability, rng = np.minimum(1.0, scale * near), np.random.default_rng(seed)
-    rows = [
-        at + np.flatnonzero(rng.random(len(part)) < probability[part])
-        for at in range(0, len(codes), DRAWN_ROWS)
-        for part in (codes[at : at + DRAWN_ROWS],)
-    ]
-    drawn = np.concatenate(rows)
+    drawn = np.concatenate([at + np.flatnonzero(rng.random(len(part)) < probability[part]) for at, part in parts])
     return drawn, 1.0 / probability[codes[drawn]]

@@ -24,7 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.numeric.nearness import DRAWN_ROWS, draw_near_margin
+from streamsvm.numeric.nearness import DRAWN_ROWS, draw_any, draw_near_margin
 from streamsvm.numeric.point_cuts import PointTotals, add_points, combine_points, read_cuts, start_points
 from streamsvm.numeric.rows import F64, I64, Rows, slice_rows
 from streamsvm.solvers.cuts import (
@@ -63,7 +63,7 @@ class Guided:
         width, sample_cuts = n_features + 1, KEPT_POINTS + 2 * INNER_STEPS
         both = most_cuts(width) + sample_cuts
         work = 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
-        return cut_bytes(width, both) + work + 2 * n_rows + 16 * DRAWN_ROWS
+        return cut_bytes(width, both) + work + 2 * n_rows + 24 * DRAWN_ROWS
 
     def turn_bytes(self, n_features: int) -> int:
         """Part of it that is in use only while a step is computed."""
@@ -96,11 +96,10 @@ class State(LineState):
 
 def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
     """Return w = 0, no cuts, and rows drawn at random."""
-    width, number = n_features + 1, min(n_rows, settings.resident_rows)
-    rows = np.sort(np.random.default_rng((settings.seed, 0)).permutation(n_rows)[:number])
+    width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
     none = np.zeros(width)
     return State(
-        none, none, np.empty((0, width)), best_cut=none, resident=rows, weight=np.full(number, n_rows / number),
+        none, none, np.empty((0, width)), best_cut=none, resident=rows, weight=np.full(len(rows), n_rows / len(rows)),
         points=none[None, :],
     )  # fmt: skip
 

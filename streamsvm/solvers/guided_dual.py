@@ -23,6 +23,7 @@ import numpy as np
 
 from streamsvm.numeric.coordinate_ascent import ascend
 from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.nearness import draw_any
 from streamsvm.numeric.rows import F32, F64, I64, Rows, compute_scores
 from streamsvm.numeric.statuses import U8, find_active, read_statuses
 from streamsvm.solvers.cuts import count_pass, find_status, minimise_master, scale_costs
@@ -115,8 +116,7 @@ def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
 
 def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
     """Return w = 0, c = 0, and rows drawn at random."""
-    width, number = n_features + 1, min(n_rows, settings.resident_rows)
-    rows = np.sort(np.random.default_rng((settings.seed, 0)).permutation(n_rows)[:number])
+    width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
     one = np.zeros(1)
     return State(
         np.zeros(width), np.zeros(width), np.zeros((1, width)), one, np.ones(1), np.zeros((1, 1)), one.astype(np.int64),

@@ -142,6 +142,22 @@ def test_converged_by_what_both_know_together() -> None:
     assert [step.status for step in steps] == [None, "converged"]
 
 
+def stall(state: CutState) -> Solver:
+    """As `know`, of one that says that it is stuck."""
+    solver, sent = know([(1e9, 0.0)], False, state), None
+    while True:
+        request = solver.send(sent)
+        sent = yield replace(request, status="stalled") if isinstance(request, Step) else request
+
+
+@pytest.mark.xfail(strict=True, reason="the guided solver's status ends the run, whatever the line search's")
+def test_one_that_is_stuck_does_not_end_the_other() -> None:
+    source, settings = PROBLEM.in_memory(), CuttingPlane((0.1, 0.1), 1e-4)
+    makers: list[Maker] = [stall, partial(cutting_plane.solve, settings, D)]
+    state = State([nothing(), cutting_plane.start_state(D)], np.zeros(D + 1))
+    assert run_steps(source, beside.solve(makers, 1e-4, state))[-1].status == "converged"
+
+
 def solve_guided(source: ArrayDataset, dual: bool) -> tuple[GuidedPlanes, list[Step]]:
     """A run in which the line search is left out on the way."""
     guided = GuidedPlanes((GuidedDual if dual else Guided)((0.1, 0.1), 200, 1e-6))
