@@ -50,10 +50,6 @@ def fit_line_search(task: Task) -> Model:
     return fit_streamsvm(task, acceleration="line-search")
 
 
-def fit_guided(task: Task) -> Model:
-    return fit_streamsvm(task, acceleration="guided")
-
-
 def fit_reference(task: Task) -> Model:
     return fit_streamsvm(task, acceleration="line-search", memory=None)
 

@@ -65,7 +65,6 @@ TRAINERS = {
     "linear": (
         Trainer("streamsvm", "compare_linear", "fit_default", CUTTING_PLANES),
         Trainer("streamsvm, line search", "compare_linear", "fit_line_search", CUTTING_PLANES),
-        Trainer("streamsvm, guided", "compare_linear", "fit_guided", CUTTING_PLANES),
         Trainer("streamsvm, interior point", "compare_linear", "fit_interior_point", ("1e-2", "1e-4")),
         Trainer("scikit-learn LinearSVC", "compare_linear", "fit_linear_svc", DUAL_DESCENT),
         Trainer("scikit-learn SGDClassifier", "compare_linear", "fit_sgd", EPOCHS),

@@ -133,14 +133,14 @@ def test_how_a_training_ends_is_told(bench: Callable[..., Any], load: Callable[[
     assert done.peak_bytes > 10**7
 
 
-@pytest.mark.parametrize(("kind", "place"), [("linear", k) for k in range(10)] + [("kernel", k) for k in range(7)])
+@pytest.mark.parametrize(("kind", "place"), [("linear", k) for k in range(9)] + [("kernel", k) for k in range(7)])
 def test_every_trainer_solves_the_problem_that_is_measured(
     kind: str, place: int, bench: Callable[..., Any], load: Callable[[str], Any]
 ) -> None:
     """Its last rung is near the optimum, where a model without a bias is not; gradients are rougher."""
     here = bench(gamma=None if kind == "linear" else 0.3)
     known = load("compare_runs").TRAINERS[kind]
-    assert len(known) == {"linear": 10, "kernel": 7}[kind], "each is tried"
+    assert len(known) == {"linear": 9, "kernel": 7}[kind], "each is tried"
     trainer = known[place]
     done = here.run(trainer, trainer.rungs[-1])
     if done.status == "not installed":

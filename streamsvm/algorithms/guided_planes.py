@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.algorithms.decompositions import BUDGET_SHARE, OTHER_BYTES
+from streamsvm.algorithms.decompositions import BUDGET_SHARE
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import plan_groups
@@ -27,6 +27,7 @@ SHARE = 10  # one row in so many is resident; all, where multipliers guide; if t
 LEAST_ROWS = 1000
 BESIDE_CUTS = 128  # of the line search beside: it is left out long before it has more, unless it is as good
 COPIES = 3  # of the resident rows, while they are taken
+OTHER_BYTES = 320 << 20  # interpreter, libraries, streaming on two threads
 
 
 @dataclass(frozen=True)
