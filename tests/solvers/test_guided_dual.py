@@ -87,7 +87,9 @@ def test_every_step_is_certified(
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_more_cuts_than_are_kept(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows in several chunks."""
     monkeypatch.setattr(guided_dual, "KEPT_CUTS", 12)
+    monkeypatch.setattr("streamsvm.data.in_memory.CHUNK_BYTES", 4000)
     problem = make_problem(4, n=300, d=12, weighted=True)
     costs = problem.costs(10.0)
     steps = run(problem.in_memory(), GuidedDual((10.0, 10.0), int(share * 300), 1e-9))
