@@ -85,7 +85,6 @@ def test_as_many_rows_as_suit_the_memory(d: int) -> None:
     assert asked.settings.resident_rows == 1234
 
 
-@pytest.mark.xfail(strict=True, reason="totals of the threads are not counted as rows are chosen: refused, as it is")
 def test_what_threads_add_up_fits_beside_the_rows() -> None:
     """Long rows on many threads, where line search alone would fit."""
     memory_bytes, threads = 3 << 30, 8

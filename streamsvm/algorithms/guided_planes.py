@@ -27,7 +27,8 @@ SHARE = 10  # one row in so many is resident; all, where multipliers guide; if t
 LEAST_ROWS = 1000
 BESIDE_CUTS = 128  # of the line search beside: it is left out long before it has more, unless it is as good
 COPIES = 3  # of the resident rows, while they are taken
-OTHER_BYTES = 320 << 20  # interpreter, libraries, streaming on two threads
+THREADS = 8  # for whose totals memory is left, however many there are: resident rows must not depend on it
+OTHER_BYTES = 320 << 20  # interpreter, libraries, streaming
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ def make_guided(source: RowSource, options: TrainOptions) -> GuidedPlanes:
         bias_feature=read_positive(options.options, "intercept_scaling") or 1.0,
         seed=options.seed,
     )
-    other_bytes = GuidedPlanes(settings).driver_bytes(source)
+    alone = GuidedPlanes(settings)
+    other_bytes = alone.driver_bytes(source) + 3 * THREADS * alone.totals_bytes(source)
     return GuidedPlanes(replace(settings, resident_rows=_count_rows(source, options, other_bytes)))
 
 

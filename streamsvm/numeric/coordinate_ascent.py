@@ -81,11 +81,15 @@ def ascend(
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
     share, w, rng, limit = share.copy(), w.copy(), np.random.default_rng(seed), np.inf
-    order = np.flatnonzero((costs > 0.0) & (squares > 0.0))
+    everything = np.flatnonzero((costs > 0.0) & (squares > 0.0))
+    order = everything.copy()
     for _ in range(epochs):
+        visited = len(order)
         rng.shuffle(order)
         gap, worst, n = _visit(*unpack(rows.X), y, costs, squares, bias_feature, order, w, share, limit)
         order, limit = order[:n], worst
         if gap <= max(wanted, tol * (others + costs @ share - w @ w / 2)):
-            break
+            if visited == len(everything):
+                break
+            order, limit = everything.copy(), np.inf  # what was left out may have to move after all
     return share, w

@@ -50,7 +50,8 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
         converged = state.objective - state.lower_bound <= tol * state.objective
         progress = Progress(state.objective, state.lower_bound, state.passes)
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
-        yield Step(state, progress, "converged" if converged else steps[0].status, figures)
+        stalled = all(step.status == "stalled" for step in steps)
+        yield Step(state, progress, "converged" if converged else "stalled" if stalled else None, figures)
         requests = [solver.send(None) for solver in solvers]
 
 

@@ -29,7 +29,14 @@ from streamsvm.solvers.cuts import (
     scale_costs,
 )
 from streamsvm.solvers.protocol import Progress, Solver, Step
-from streamsvm.solvers.segments import LineState, choose_cut_steps, look_along, search_line, totals_bytes
+from streamsvm.solvers.segments import (
+    LineState,
+    choose_cut_steps,
+    count_cut_steps,
+    look_along,
+    search_line,
+    totals_bytes,
+)
 
 CUTS_A_PASS = 4  # at most; see solvers.segments.search_line
 
@@ -49,8 +56,8 @@ class CuttingPlane:
     max_cuts: int | None = None
 
     def cut_points(self, n_features: int) -> int:
-        """Cuts on offer in a pass: 16, fewer where 16 vectors of d would be more than 16 MiB, at least 4."""
-        return int(np.clip((16 << 20) // (8 * (n_features + 1)) - 1, 4, 16)) if self.accelerated else 1
+        """Cuts on offer in a pass."""
+        return count_cut_steps(n_features + 1) if self.accelerated else 1
 
     def most_cuts(self, n_features: int) -> int:
         """Cuts kept at once."""

@@ -34,12 +34,12 @@ from streamsvm.solvers.segments import (
     add_to_totals,
     choose_cut_steps,
     combine_totals,
+    count_cut_steps,
     search_line,
     start_totals,
     totals_bytes,
 )
 
-LINE_POINTS = 16  # cuts on offer in a pass
 KEPT_CUTS = 128
 EPOCHS = 20  # at most, between two passes
 ASCENT_SHARE = 0.1  # of the gap: to this the resident rows' part of it is closed
@@ -58,7 +58,8 @@ class GuidedDual:
 
     def driver_bytes(self, n_rows: int, n_features: int) -> int:
         """Memory of the driver but for the resident rows: cuts, shares, statuses, and work on all rows."""
-        return 8 * (n_features + 1) * (2 * KEPT_CUTS + 3 * LINE_POINTS) + n_rows * (KEPT_CUTS // 8 * 2 + 60)
+        width = n_features + 1
+        return 8 * width * (2 * KEPT_CUTS + 3 * count_cut_steps(width)) + n_rows * (KEPT_CUTS // 8 * 2 + 60)
 
     def turn_bytes(self, n_features: int) -> int:
         """Part of it that is in use only while a step is computed: one of two copies of the cuts."""
@@ -70,7 +71,7 @@ class GuidedDual:
 
     def totals_bytes(self, group_rows: int, n_features: int) -> int:
         """Memory of one task's totals, for a group of so many rows."""
-        return totals_bytes(LINE_POINTS, n_features + 1) + 5 * group_rows
+        return totals_bytes(count_cut_steps(n_features + 1), n_features + 1) + 5 * group_rows
 
 
 @dataclass
@@ -138,7 +139,7 @@ def solve(settings: GuidedDual, state: State) -> Solver:
             rows = yield Take(state.resident)
         state = _improve(settings, state, rows)
         ends = np.stack((state.best_w, state.master_w))
-        cut_steps = choose_cut_steps(state.step, LINE_POINTS)
+        cut_steps = choose_cut_steps(state.step, count_cut_steps(ends.shape[1]))
         start = partial(start_line, len(cut_steps), ends.shape[1])
         shared = (ends, class_costs, cut_steps, settings.bias_feature)
         totals = yield Scan(start, add_to_line, combine_lines, shared, scored=0)

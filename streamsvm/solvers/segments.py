@@ -70,6 +70,11 @@ def read_segment(ends: F64, cut_steps: F64, totals: SegmentTotals) -> Segment:
     return Segment(steps, W, value + steps * slope, np.cumsum(totals.gradients, axis=0), np.cumsum(totals.costs))
 
 
+def count_cut_steps(width: int) -> int:
+    """Cuts on offer in a pass: 16, fewer where 16 vectors would be more than 16 MiB, at least 4."""
+    return int(np.clip((16 << 20) // (8 * width) - 1, 4, 16))
+
+
 def choose_cut_steps(last_step: float, k: int) -> F64:
     """Return the steps at which cuts are on offer: geometric around the last step that was taken, and 1."""
     around = last_step * 2.0 ** ((np.arange(k - 1) - k // 2) / 1.5)

@@ -108,7 +108,7 @@ def main(dataset: str, folder: str, mode: str, checkpoint_steps: str, n_instants
     os.fsync = lambda fd: None  # a process that dies takes nothing along that it has written
     keep_every(int(checkpoint_steps))
     compile_kernels()
-    options, base = TrainOptions(tol=1e-3, threads=1), Path(folder)
+    options, base = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-search"}), Path(folder)
     assert in_fork(lambda: carry_out(dataset, base / "whole", options, {}, base / "lines")) == 0
     whole, n_lines = describe(base / "whole"), int((base / "lines").read_text())
     chosen = random.Random(0).sample(range(1, n_lines), min(int(n_instants), n_lines - 1))

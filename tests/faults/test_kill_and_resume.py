@@ -24,7 +24,7 @@ from streamsvm.train import Event, Result, TrainOptions, train
 from tests.conftest import ROOT, make_problem, run_python
 from tests.faults.instants import ANY_COST, describe
 
-OPTIONS = TrainOptions(tol=1e-3, threads=1)
+OPTIONS = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-search"})  # more steps
 INSTANTS = "import sys; from tests.faults.instants import main; main(*sys.argv[1:])"
 LISTENING = """
 import json, sys
@@ -39,7 +39,7 @@ def tell(event):
 
 streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
 if __name__ == "__main__":
-    options = TrainOptions(tol=1e-3, threads=1, **json.loads(sys.argv[4]))
+    options = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-search"}, **json.loads(sys.argv[4]))
     print(train(open_dataset(sys.argv[1]), options, out=sys.argv[2], listener=tell).status)
 """
 

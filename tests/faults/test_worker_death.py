@@ -22,7 +22,7 @@ from streamsvm.train import Event, Result, TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem
 
 pytestmark = pytest.mark.usefixtures("many_groups")
-OPTIONS = TrainOptions(tol=1e-4, threads=2)
+OPTIONS = TrainOptions(tol=1e-4, threads=2, options={"acceleration": "line-search"})
 
 
 @pytest.fixture

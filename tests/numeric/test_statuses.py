@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.rows import F32, F64, Rows, compute_scores
 from streamsvm.numeric.statuses import find_active, read_statuses
-from streamsvm.solvers.guided_dual import LINE_POINTS
 from tests.conftest import make_problem
 from tests.numeric.test_losses import Segment, dyadic_segments
 from tests.numeric.test_rows import to_csr
 
 Bits = npt.NDArray[np.bool_]
 CLASS_COSTS = np.array([0.5, 2.0])
+LINE_POINTS = 16
 
 
 def read(rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float) -> tuple[F32, list[Bits]]:

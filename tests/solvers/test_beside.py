@@ -150,7 +150,6 @@ def stall(state: CutState) -> Solver:
         sent = yield replace(request, status="stalled") if isinstance(request, Step) else request
 
 
-@pytest.mark.xfail(strict=True, reason="the guided solver's status ends the run, whatever the line search's")
 def test_one_that_is_stuck_does_not_end_the_other() -> None:
     source, settings = PROBLEM.in_memory(), CuttingPlane((0.1, 0.1), 1e-4)
     makers: list[Maker] = [stall, partial(cutting_plane.solve, settings, D)]
