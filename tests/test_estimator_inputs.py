@@ -224,10 +224,10 @@ def test_a_checkpoint_is_resumed_with_equal_dask_rows(tmp_path: Path) -> None:
     def rows() -> da.Array:
         return da.from_array(X.copy(), chunks=(100, 6))
 
-    stopped = LinearSVC(checkpoint=tmp_path / "run", max_passes=2).fit(rows(), Y)
+    stopped = LinearSVC(checkpoint=tmp_path / "run", max_passes=1).fit(rows(), Y)
     resumed = LinearSVC(checkpoint=tmp_path / "run").fit(rows(), Y)
     assert (stopped.status_, resumed.status_) == ("pass_limit", "converged")
-    assert resumed.history_[:2] == stopped.history_
+    assert resumed.history_[:1] == stopped.history_
 
 
 def test_names_are_those_of_the_last_fit(folder: Path) -> None:
