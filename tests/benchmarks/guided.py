@@ -48,7 +48,7 @@ def load(folder: Path, name: str) -> ArrayDataset:
         X: Any = stack_rows([part.X for part in parts])
         assert isinstance(X, CsrRows)
         y = np.concatenate([part.y for part in parts if part.y is not None])
-        return _make(csr_array((X.data, X.indices, X.indptr), shape=X.shape), y == 1)
+        return _make(csr_array((X.data, X.indices, X.indptr.astype(np.int32)), shape=X.shape), y == 1)
     if name in ("news20", "bydate"):
         path = {"news20": "news20/news20", "bydate": "newsgroups_lda/news20bydate.train.svm"}[name]
         counts, labels = load_svmlight_file(str(folder / path))
