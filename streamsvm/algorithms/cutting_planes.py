@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from streamsvm.algorithms.guided_planes import GuidedPlanes, make_guided
+from streamsvm.algorithms.linear_models import make_linear_model
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
@@ -74,13 +73,7 @@ class CuttingPlanes:
 
     def make_model(self, source: RowSource, state: cutting_plane.State, take: TakeRows) -> LinearModel:  # noqa: ARG002
         """See Algorithm."""
-        return LinearModel(
-            coef=state.best_w[:-1],
-            intercept=float(state.best_w[-1] * self.settings.bias_feature),
-            classes=np.asarray(source.classes),
-            scaling=source.scaling,
-            feature_names=source.feature_names,
-        )
+        return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * self.settings.bias_feature)
 
     def report(self, state: cutting_plane.State) -> Report:
         """See Algorithm."""

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
-
 from streamsvm.algorithms.decompositions import BUDGET_SHARE
+from streamsvm.algorithms.linear_models import make_linear_model
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import plan_groups
@@ -37,6 +36,10 @@ class GuidedPlanes:
 
     settings: Guided | GuidedDual
     name: ClassVar[str] = "cutting-plane"
+
+    @property
+    def _guide(self) -> Any:
+        return guided_dual if isinstance(self.settings, GuidedDual) else guided
 
     @property
     def line_search(self) -> CuttingPlane:
@@ -75,14 +78,12 @@ class GuidedPlanes:
 
     def start_state(self, source: RowSource) -> State:
         """See Algorithm."""
-        start = (guided_dual if isinstance(self.settings, GuidedDual) else guided).start_state
-        first = start(self.settings, source.n_rows, source.n_features)  # type: ignore[arg-type]
+        first = self._guide.start_state(self.settings, source.n_rows, source.n_features)
         return State([first, cutting_plane.start_state(source.n_features)], first.best_w)
 
     def warm_state(self, source: RowSource, before: State, factor: float) -> State:
         """See Algorithm."""
-        warm = (guided_dual if isinstance(self.settings, GuidedDual) else guided).warm_state
-        first: Any = warm(self.settings, before.states[0], factor)  # type: ignore[arg-type]
+        first = self._guide.warm_state(self.settings, before.states[0], factor)
         other = cutting_plane.start_state(source.n_features)
         if not before.alone:
             other = cutting_plane.warm_state(self.line_search, before.states[1], factor)
@@ -90,19 +91,13 @@ class GuidedPlanes:
 
     def solve(self, source: RowSource, state: State) -> Solver:
         """See Algorithm."""
-        go_on = (guided_dual if isinstance(self.settings, GuidedDual) else guided).solve
-        makers = (partial(go_on, self.settings), partial(cutting_plane.solve, self.line_search, source.n_features))
-        return beside.solve(makers, self.settings.tol, state)
+        guide = partial(self._guide.solve, self.settings)
+        line_search = partial(cutting_plane.solve, self.line_search, source.n_features)
+        return beside.solve((guide, line_search), self.settings.tol, state)
 
     def make_model(self, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
         """See Algorithm."""
-        return LinearModel(
-            coef=state.best_w[:-1],
-            intercept=float(state.best_w[-1] * self.settings.bias_feature),
-            classes=np.asarray(source.classes),
-            scaling=source.scaling,
-            feature_names=source.feature_names,
-        )
+        return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * self.settings.bias_feature)
 
     def report(self, state: State) -> Report:
         """See Algorithm."""

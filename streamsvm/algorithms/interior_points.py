@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
+from streamsvm.algorithms.linear_models import make_linear_model
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import plan_groups
@@ -85,13 +84,7 @@ class InteriorPoints:
 
     def make_model(self, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
         """See Algorithm."""
-        return LinearModel(
-            coef=state.best_w,
-            intercept=state.best_bias,
-            classes=np.asarray(source.classes),
-            scaling=source.scaling,
-            feature_names=source.feature_names,
-        )
+        return make_linear_model(source, state.best_w, state.best_bias)
 
     def report(self, state: State) -> Report:
         """See Algorithm."""

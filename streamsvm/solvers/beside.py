@@ -1,8 +1,8 @@
 """Guided cutting planes and, beside them, the line search alone, in the same reads of the data.
 
-Resident rows can mislead; then the line search is as good or better. Both go their own ways, so that together they need
-no more passes than the line search; P is the better one's, the lower bound the higher one. The line search is left out
-once it is behind, its gap KEEPS_UP times that of the guided, and that is SMALL: a pass then computes for one only.
+Resident rows can mislead; then the line search is as good or better. Both go their own ways: as long as both are there,
+they need no more passes than the line search. P is the better one's, the lower bound the higher one. The line search is
+left out once it is behind, its gap KEEPS_UP times that of the guided, and that is SMALL: a pass then computes for one.
 """
 
 from __future__ import annotations

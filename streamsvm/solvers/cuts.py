@@ -70,11 +70,6 @@ def add_cuts(state: S, cuts: F64, offsets: F64, most: int) -> S:
     both = np.empty((m + len(cuts), cuts.shape[1]))  # the cuts may be most of the driver's memory: copied once
     old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
     both[m:] = cuts
-    gram = np.empty((m + len(cuts), m + len(cuts)))
-    gram[:m, :m] = state.gram[np.ix_(keep, keep)]
-    gram[m:, :m] = cuts @ old.T
-    gram[:m, m:] = gram[m:, :m].T
-    gram[m:, m:] = cuts @ cuts.T
     none = np.zeros(len(cuts))
     return replace(
         state,
@@ -82,8 +77,14 @@ def add_cuts(state: S, cuts: F64, offsets: F64, most: int) -> S:
         offsets=np.concatenate((state.offsets[keep], offsets)),
         z=np.concatenate((state.z[keep], none)),
         idle=np.concatenate((state.idle[keep], none.astype(np.int64))),
-        gram=gram,
+        gram=extend_products(state.gram[np.ix_(keep, keep)], old, cuts),
     )
+
+
+def extend_products(gram: F64, old: F64, new: F64) -> F64:
+    """Return the products of old cuts and new ones, given those of the old."""
+    across = new @ old.T
+    return np.block([[gram, across.T], [across, new @ new.T]])
 
 
 def drop_cuts(state: S) -> S:

@@ -112,10 +112,11 @@ def warm_state(settings: Guided, before: State, factor: float) -> State:
 
 def solve(settings: Guided, state: State) -> Solver:
     """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
-    class_costs = np.array(settings.class_costs)
+    class_costs, n_rows, sample = np.array(settings.class_costs), -1, None
     while True:
         before = state
-        sample = _weigh((yield Take(state.resident)), state.weight)
+        if sample is None or len(state.resident) < n_rows:
+            sample = _weigh((yield Take(state.resident)), state.weight)
         h, r = _correct(settings, state, sample)
         state, W = _choose_points(settings, state, SampleModel(sample, class_costs, settings.bias_feature, h, r))
         lines = _choose_lines(state, W[1])
@@ -126,6 +127,7 @@ def solve(settings: Guided, state: State) -> Solver:
         state = count_pass(state, before, 1)
         figures = {"points": float(len(W)), "resident_rows": float(len(state.resident))}
         codes = np.concatenate([codes for _, codes in sorted(found[0].tiles, key=lambda tile: tile[0])])
+        n_rows = len(codes)
         rows, weight = draw_near_margin(codes, settings.resident_rows, (settings.seed, state.passes))
         if len(rows):
             state = replace(state, resident=rows, weight=weight)

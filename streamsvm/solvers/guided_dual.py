@@ -26,7 +26,7 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.nearness import draw_any
 from streamsvm.numeric.rows import F32, F64, I64, Rows, compute_scores
 from streamsvm.numeric.statuses import U8, find_active, read_statuses
-from streamsvm.solvers.cuts import count_pass, find_status, minimise_master, scale_costs
+from streamsvm.solvers.cuts import count_pass, extend_products, find_status, minimise_master, scale_costs
 from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
 from streamsvm.solvers.segments import (
     LineState,
@@ -170,11 +170,18 @@ def _improve(settings: GuidedDual, state: State, rows: Rows) -> State:
     return _collapse(minimise_master(state, settings.tol) if known else replace(state, master_w=w))
 
 
+def _combine_shares(state: State) -> F64:
+    """Return c of the master's combination."""
+    share: F64 = state.z[0] * state.share
+    for k in np.flatnonzero(state.z[1:]):
+        share += state.z[k + 1] * np.unpackbits(state.active[k], count=len(share))
+    np.minimum(share, 1.0, out=share)
+    return share
+
+
 def _collapse(state: State) -> State:
     """Make the master's combination the first cut: the dual point."""
-    z, share = state.z, state.z[0] * state.share
-    for k in np.flatnonzero(z[1:]):
-        share += z[k + 1] * np.unpackbits(state.active[k], count=len(share))
+    z = state.z
     cuts, gram, offsets = state.cuts.copy(), state.gram.copy(), state.offsets.copy()
     products = gram @ z
     cuts[0], offsets[0] = z @ state.cuts, z @ state.offsets
@@ -182,7 +189,7 @@ def _collapse(state: State) -> State:
     gram[0, 0] = z @ products
     first = np.zeros(len(z))
     first[0] = 1.0
-    return replace(state, share=np.minimum(share, 1.0), cuts=cuts, gram=gram, offsets=offsets, z=first)
+    return replace(state, share=_combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, z=first)
 
 
 def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, totals: LineTotals) -> tuple[State, F32]:
@@ -201,13 +208,8 @@ def _add_cuts(state: State, cuts: F64, offsets: F64, active: U8) -> State:
     """Add cuts; of the old ones, the dual point and those that were of use last stay."""
     others = 1 + np.sort(np.argsort(state.idle[1:], kind="stable")[: KEPT_CUTS - 1 - len(cuts)])
     keep = np.append(0, others)
-    old, m = state.cuts[keep], len(keep)
-    gram = np.empty((m + len(cuts), m + len(cuts)))
-    gram[:m, :m] = state.gram[np.ix_(keep, keep)]
-    gram[m:, :m] = cuts @ old.T
-    gram[:m, m:] = gram[m:, :m].T
-    gram[m:, m:] = cuts @ cuts.T
-    none = np.zeros(len(cuts))
+    old, none = state.cuts[keep], np.zeros(len(cuts))
+    gram = extend_products(state.gram[np.ix_(keep, keep)], old, cuts)
     return replace(
         state, cuts=np.vstack((old, cuts)), offsets=np.append(state.offsets[keep], offsets), gram=gram,
         z=np.append(state.z[keep], none), idle=np.append(state.idle[keep], none.astype(np.int64)),
@@ -219,7 +221,7 @@ def _choose_rows(settings: GuidedDual, state: State, margins: F32) -> I64:
     """Return the rows that violate their condition most, at the line's end, ascending."""
     if settings.resident_rows >= len(margins):
         return state.resident
-    share = _collapse(state).share
+    share = _combine_shares(state)
     slope = 1.0 - margins
     inside = np.where(share >= 1.0, np.maximum(-slope, 0.0), np.abs(slope))
     violation = np.where(share <= 0.0, np.maximum(slope, 0.0), inside)

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.rows import F64, Rows
-from streamsvm.solvers.cuts import CutState
+from streamsvm.solvers.cuts import CutState, extend_products
 from streamsvm.solvers.segments import add_to_totals, read_segment, start_totals
 
 INNER_STEPS = 60  # at most, between two passes
@@ -54,11 +54,9 @@ class Union:
 
     def add(self, cuts: F64, offsets: F64) -> None:
         """Add more cuts of the sample."""
-        m, none = len(self.offsets), np.zeros(len(offsets))
-        self.cuts = np.vstack((self.cuts, cuts))
-        products = cuts @ self.cuts.T
-        self.gram = np.block([[self.gram, products[:, :m].T], [products]])
-        self.offsets, self.z = np.append(self.offsets, offsets), np.append(self.z, none)
+        self.gram = extend_products(self.gram, self.cuts, cuts)
+        self.cuts, self.offsets = np.vstack((self.cuts, cuts)), np.append(self.offsets, offsets)
+        self.z = np.append(self.z, np.zeros(len(offsets)))
 
 
 def minimise_sample(
