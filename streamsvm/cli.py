@@ -29,11 +29,11 @@ from streamsvm.arguments import (
     parse_shuffle,
 )
 from streamsvm.errors import InputError
+from streamsvm.statuses import STATUSES
 
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 10.0
-STATUS_CODES = {"converged": 0, "pass_limit": 3, "time_limit": 3, "stalled": 3, "interrupted": 1}
 
 
 class _Stop:
@@ -220,7 +220,7 @@ def _train(options: argparse.Namespace) -> int:
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
     print(json.dumps(result.as_json()) if options.json else _sum_up(result, options.out))
-    return 0 if result.finished else STATUS_CODES[result.status]
+    return 0 if result.finished else STATUSES[result.status].exit_code
 
 
 def _tune(options: argparse.Namespace) -> int:
@@ -242,7 +242,7 @@ def _tune(options: argparse.Namespace) -> int:
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
     write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())
     print(about if options.json else f"{format_tuning(tuning)}\n{_sum_up(tuning.result, options.out)}")
-    return 0 if tuning.result.finished else STATUS_CODES[tuning.result.status]
+    return 0 if tuning.result.finished else STATUSES[tuning.result.status].exit_code
 
 
 def _sum_up(result: Any, out: Path) -> str:
@@ -254,6 +254,7 @@ def _sum_up(result: Any, out: Path) -> str:
     return (
         f"{result.status}: objective {result.objective:.6g}, {proved}, "
         f"{result.passes} passes over {result.n_rows:,} rows, {result.seconds:.1f} s\n"
+        f"{result.status_reason}{'.' if result.status_reason else ''}{chr(10) if result.status_reason else ''}"
         f"memory: peak {peak}, projected {projected}\n"
         f"model: {out / 'model.npz'}"
     )

@@ -19,22 +19,27 @@ from streamsvm.models import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
 from streamsvm.solvers.protocol import Question, Step, Take
+from streamsvm.statuses import DONE, FINAL, explain, require_finite
 
 
 @dataclass(frozen=True)
 class Result:
-    """A trained model, its certificate, and what it cost. `as_json` is the object of INTERFACE.
+    """A trained model, its certificate, and what it cost. `as_json` is the object that `train --json` prints.
 
-    lower_bound and relative_gap are None if the solver proves nothing, n_support_vectors if the model holds none.
+    lower_bound, relative_gap and rounding_bound are None if the solver proves nothing, n_support_vectors if the model
+    holds none. rounding_bound: the most by which rounding can have moved objective and lower bound together.
+    status_reason: why a run ended with another status than "converged", in a sentence; empty otherwise.
     finished: nothing cut the solver short; it has converged, or made the passes that it was told to make.
     """
 
     model: Model
     status: str
+    status_reason: str
     solver: str
     objective: float
     lower_bound: float | None
     relative_gap: float | None
+    rounding_bound: float | None
     passes: int
     steps: int
     seconds: float
@@ -89,7 +94,7 @@ class Training:
             self.read_before = self.history[-1]["read_bytes"] if self.history else 0
         try:
             finished = self.history and self.algorithm.report(self.state).finished
-            if self.status not in ("converged", "stalled") and not finished:
+            if self.status not in FINAL and not finished:
                 self.status = ""
                 drive(self.engine, [self.requests()])
         except KeyboardInterrupt:
@@ -122,12 +127,14 @@ class Training:
 
     def _note(self, step: Step) -> None:
         progress = step.progress
+        require_finite(progress)
         line = {
             "step": len(self.history) + 1,
             "passes": progress.passes,
             "objective": progress.objective,
             "lower_bound": progress.lower_bound,
             "relative_gap": progress.relative_gap,
+            "rounding_bound": progress.rounding_bound,
             "seconds": round(self._seconds(), 4),
             "read_bytes": self.read_before + self.engine.costs.read_bytes,
             "memory_bytes": resident_bytes(),
@@ -157,10 +164,12 @@ class Training:
         return Result(
             model=model,
             status=self.status,
+            status_reason=explain(self.status, report, self.options),
             solver=self.algorithm.name,
             objective=report.objective,
             lower_bound=report.lower_bound,
             relative_gap=report.relative_gap,
+            rounding_bound=None if report.lower_bound is None else report.rounding_bound,
             passes=report.passes,
             steps=len(self.history),
             seconds=self._seconds(),
@@ -168,7 +177,7 @@ class Training:
             peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
             projected_memory_bytes=self.plan.projected_bytes,
             file_page_bytes=file_page_bytes(),
-            finished=report.finished or self.status == "converged",
+            finished=report.finished or self.status in DONE,
             n_rows=self.source.n_rows,
             n_features=self.source.n_features,
             n_support_vectors=model.support_vectors.shape[0] if isinstance(model, KernelModel) else None,
@@ -186,6 +195,7 @@ class Training:
             "status": self.status,
             "objective": report.objective,
             "lower_bound": report.lower_bound,
+            "rounding_bound": None if report.lower_bound is None else report.rounding_bound,
         }
         model = self.algorithm.make_model(self.source, self.state, lambda rows: self.engine.take(Take(rows)))
         features = self.source.features

@@ -121,7 +121,7 @@ class BudgetedModels:
     def report(self, state: State) -> Report:
         """See Algorithm; an epoch that was begun counts."""
         passes = state.epoch + (state.buffer > 0)
-        return Report(state.objective, None, passes, state.epoch >= self.settings.epochs)
+        return Report(state.objective, None, passes, finished=state.epoch >= self.settings.epochs)
 
 
 def make_budgeted(source: RowSource, options: TrainOptions) -> BudgetedModels:

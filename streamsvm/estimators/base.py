@@ -118,6 +118,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(model.feature_names, dtype=object)
         self.status_, self.objective_ = model.info["status"], model.info["objective"]
         self.lower_bound_ = model.info["lower_bound"]
+        self.rounding_bound_ = model.info.get("rounding_bound")  # models of version 0.1 do not tell it
         self.gap_ = Progress(self.objective_, self.lower_bound_, 0).relative_gap
 
     def __getstate__(self) -> dict[str, Any]:

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from streamsvm.numeric.rows import Rows
 
+ROUNDINGS = 10.0
+MORE_PATIENCE = 10
 
 @dataclass(frozen=True)
 class Scan:
@@ -65,11 +67,16 @@ class All:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a solver stands: P of the best point, a proved lower bound of the optimum, passes so far."""
+    """Where a solver stands: P of the best point, a proved lower bound D of the optimum, passes so far.
+
+    rounding_bound: the most by which rounding can have moved P and D together. D's share is taken off lower_bound
+    already, so that the bound holds whatever was rounded; P's share counts when the gap is compared with a tolerance.
+    """
 
     objective: float
     lower_bound: float | None
     passes: int
+    rounding_bound: float = 0.0
 
     @property
     def relative_gap(self) -> float | None:
@@ -77,6 +84,29 @@ class Progress:
         if self.lower_bound is None:
             return None
         return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
+
+    def is_proved(self, tol: float) -> bool:
+        """Whether the relative gap is at most tol, whatever was rounded."""
+        if self.lower_bound is None:
+            return False
+        return self.objective - self.lower_bound + self.rounding_bound <= tol * self.objective
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether rounding may be what is left of the gap: it is within ten times the rounding bound."""
+        return self.lower_bound is not None and self.objective - self.lower_bound <= ROUNDINGS * self.rounding_bound
+
+
+def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> str | None:
+    """Return "converged" where the gap is proved, "stalled" where steps no longer change what is proved, else None.
+
+    stuck: steps in a row that moved neither P nor D; patience: how many of them end a run whose gap is rounding. A run
+    whose gap is larger goes on for MORE_PATIENCE times as long, since only a fault of the solver can be the reason.
+    """
+    if progress.is_proved(tol):
+        return "converged"
+    enough = patience if progress.is_rounded else MORE_PATIENCE * patience
+    return "stalled" if stuck >= enough else None
 
 
 @dataclass(frozen=True)
