@@ -21,7 +21,8 @@ from streamsvm.numeric.master_qp import EPS, TINY, Face, MasterSolution, choose_
 from streamsvm.numeric.rows import F64
 
 STEPS_PER_CUT = 4
-PATIENCE = 40  # steps in which the gap has not become smaller
+PATIENCE = 60  # steps in which the gap has not become smaller by a part in ten: rounding is the limit
+PROGRESS = 0.9
 
 
 def refine_master(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[MasterSolution, F64]:
@@ -30,6 +31,14 @@ def refine_master(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[Mast
     cuts (m, width), offsets (m,): a_c and b_c, finite; start (m,): multipliers. Raises nothing; equal input gives equal
     bits. A gap that float64 cannot resolve is left standing and reported.
     """
+    if cuts.shape[1] > len(cuts):  # in coordinates of their span the cuts are shorter
+        basis, coordinates = qr(cuts.T, mode="economic", check_finite=False)
+        solution, w = _refine(np.ascontiguousarray(coordinates.T), offsets, start, tol)
+        return solution, basis @ w
+    return _refine(cuts, offsets, start, tol)
+
+
+def _refine(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[MasterSolution, F64]:
     vectors, b = np.vstack((cuts, np.zeros(cuts.shape[1]))), np.append(offsets, 0.0)
     norms = np.linalg.norm(vectors, axis=1)
     z = make_feasible(start)
@@ -39,9 +48,10 @@ def refine_master(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[Mast
         gradient = b - vectors @ w
         combined = z @ vectors
         new_value, new_model = float(z @ b - combined @ combined / 2), float(w @ w / 2 + gradient.max())
-        idle = 0 if new_value > value or new_model < model else idle + 1
+        before = model - value
         best_z, value = (z, new_value) if new_value > value else (best_z, value)
         best_w, model = (w, new_model) if new_model < model else (best_w, model)
+        idle = 0 if model - value < PROGRESS * before else idle + 1
         if model - value <= tol or idle > PATIENCE:
             break
         if at_optimum_of_face:
@@ -73,9 +83,10 @@ def _find_step(vectors: F64, norms: F64, z: F64, gradient: F64, face: Face) -> t
     shift = 4 * EPS * (norms[others] + norms[reference]) + TINY**0.5
     features = np.argsort(-np.max(np.abs(B), axis=0), kind="stable")  # long ones first: QR is then accurate by rows
     stacked = np.concatenate((B.T[features], np.diag(shift)))
-    R, order = qr(stacked, mode="r", pivoting=True, check_finite=False)
-    R = R[: len(others)]
+    Q, R, order = qr(stacked, mode="economic", pivoting=True, check_finite=False)
     found = solve_triangular(R, slope[order], trans="T", check_finite=False)
     step[others[order]] = solve_triangular(R, found, check_finite=False)
     step[reference] = -step.sum()
-    return step, step[others] @ B
+    moved = np.empty(vectors.shape[1])
+    moved[features] = Q[: len(moved)] @ found  # not B'u: u is known less well, by the condition of R once more
+    return step, moved

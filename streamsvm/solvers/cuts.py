@@ -33,9 +33,11 @@ MASTER_SHARE = 0.05  # the master is solved to this share of the gap that is lef
 
 @dataclass
 class CutState:
-    """What a cutting-plane solver knows. best_w, master_w: (width,); cuts: (m, width); offsets, z, idle: (m,).
+    """What a cutting-plane solver knows. best_w, master_w: (width,); cuts: (m, width); offsets, sizes, z, idle: (m,).
 
-    magnitudes (width,), total_cost, terms: M, sum C_i and the most terms of a sum; empty and 0 before the first pass.
+    sizes: sum of the costs of the rows that a cut was summed from, those that were taken off again included.
+    magnitudes, largest (width,), total_cost, terms: M, max_i |x_ij|, sum C_i and the most terms of a sum; empty and 0
+    before the first pass. updates: terms that were added to the first cut one time after another.
     objective_rounding, bound_rounding: how far P of the best point can be off, and by how much D was lowered.
     """
 
@@ -43,6 +45,7 @@ class CutState:
     master_w: F64
     cuts: F64
     offsets: F64 = field(default_factory=lambda: np.empty(0))
+    sizes: F64 = field(default_factory=lambda: np.empty(0))
     z: F64 = field(default_factory=lambda: np.empty(0))
     gram: F64 = field(default_factory=lambda: np.empty((0, 0)))
     idle: I64 = field(default_factory=lambda: np.empty(0, np.int64))
@@ -52,8 +55,10 @@ class CutState:
     passes: int = 0
     stuck: int = 0
     magnitudes: F64 = field(default_factory=lambda: np.empty(0))
+    largest: F64 = field(default_factory=lambda: np.empty(0))
     total_cost: float = 0.0
     terms: float = 0.0
+    updates: float = 0.0
     objective_rounding: float = 0.0
     bound_rounding: float = 0.0
 
@@ -88,10 +93,10 @@ def master_bytes(cuts: int) -> int:
     return 4 * 8 * cuts**2
 
 
-def add_cuts(state: S, cuts: F64, offsets: F64, most: int) -> S:
+def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
     """Add those cuts that differ from the one before; drop the longest idle ones where there are more than `most`."""
     differs = np.concatenate(([True], np.any(np.diff(cuts, axis=0) != 0, axis=1)))
-    cuts, offsets = cuts[differs], offsets[differs]
+    cuts, offsets, sizes = cuts[differs], offsets[differs], sizes[differs]
     keep = state.idle <= IDLE_STEPS
     if (excess := int(keep.sum()) + len(cuts) - most) > 0:
         expendable = np.lexsort((state.z, -state.idle))
@@ -105,6 +110,7 @@ def add_cuts(state: S, cuts: F64, offsets: F64, most: int) -> S:
         state,
         cuts=both,
         offsets=np.concatenate((state.offsets[keep], offsets)),
+        sizes=np.concatenate((state.sizes[keep], sizes)),
         z=np.concatenate((state.z[keep], none)),
         idle=np.concatenate((state.idle[keep], none.astype(np.int64))),
         gram=extend_products(state.gram[np.ix_(keep, keep)], old, cuts),
@@ -121,7 +127,7 @@ def drop_cuts(state: S) -> S:
     """Return a state that holds no memory to speak of."""
     none = np.empty(0)
     cuts, gram, idle = state.cuts[:0].copy(), np.empty((0, 0)), np.empty(0, np.int64)
-    return replace(state, cuts=cuts, offsets=none, z=none, gram=gram, idle=idle)
+    return replace(state, cuts=cuts, offsets=none, sizes=none, z=none, gram=gram, idle=idle)
 
 
 def minimise_master(state: S, tol: float) -> S:
@@ -142,9 +148,9 @@ def minimise_master(state: S, tol: float) -> S:
 
 
 def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float) -> tuple[F64, F64]:
-    """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` where that is known.
+    """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` if it can be had.
 
-    The products of the cuts serve as long as their rounding, eps |a_c|^2, is less than what is wanted; else the cuts do.
+    The products of the cuts serve as long as their rounding, eps |a_c|^2, is less than that; then the cuts themselves.
     """
     solution = solve_master(gram, offsets, start, wanted)
     lengths = np.sqrt(np.maximum(gram.diagonal(), 0.0))
@@ -159,10 +165,13 @@ def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
     used = np.flatnonzero(z)
     shares, offsets, cuts = z[used], state.offsets[used], state.cuts[used]
     w = shares @ cuts
-    value, sizes = float(shares @ offsets - w @ w / 2), np.abs(w)
-    combined = float(shares @ np.abs(offsets) + (shares @ np.abs(cuts)) @ sizes)
-    summed = float(np.sum(shares)) * (state.total_cost + float(sizes @ state.magnitudes))
-    return value, bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.terms + 8, summed)
+    value, lengths = float(shares @ offsets - w @ w / 2), np.abs(w)
+    combined = float(shares @ np.abs(offsets) + (shares @ np.abs(cuts)) @ lengths)
+    costs, products = np.minimum(state.total_cost, state.sizes[used]), float(lengths @ state.magnitudes)
+    summed = float(shares @ (costs + np.minimum(products, costs * float(lengths @ state.largest))))
+    ascended = float(z[0]) * state.sizes[0] * (1.0 + float(lengths @ state.largest)) if state.updates else 0.0
+    own = bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.updates, ascended)
+    return value, own + bound_rounding(state.terms + 8, summed)
 
 
 def scale_costs(state: S, factor: float, tol: float) -> S:
@@ -170,10 +179,11 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
     half = float(state.best_w @ state.best_w) / 2
     none = np.zeros(len(state.z))
     scaled = replace(
-        state, cuts=factor * state.cuts, offsets=factor * state.offsets, gram=factor**2 * state.gram, z=none,
-        idle=none.astype(np.int64), objective=half + factor * (state.objective - half), lower_bound=0.0, slack=0.0,
-        passes=0, stuck=0, magnitudes=factor * state.magnitudes, total_cost=factor * state.total_cost,
-        objective_rounding=max(1.0, factor) * state.objective_rounding, bound_rounding=0.0,
+        state, cuts=factor * state.cuts, offsets=factor * state.offsets, sizes=factor * state.sizes, z=none,
+        gram=factor**2 * state.gram, idle=none.astype(np.int64), objective=half + factor * (state.objective - half),
+        lower_bound=0.0, slack=0.0, passes=0, stuck=0, magnitudes=factor * state.magnitudes,
+        total_cost=factor * state.total_cost, objective_rounding=max(1.0, factor) * state.objective_rounding,
+        bound_rounding=0.0,
     )  # fmt: skip
     return minimise_master(scaled, tol)
 

@@ -115,6 +115,7 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
             state = take_exact(state, points, others[0])[0]
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
         cuts, offsets = np.cumsum(totals.gradients, axis=0)[chosen], np.cumsum(totals.costs)[chosen]
-        state = minimise_master(add_cuts(state, cuts, offsets, settings.most_cuts(n_features)), settings.tol)
+        sizes = 2 * totals.costs[0] + offsets  # what is active at the segment's start may be taken off again
+        state = minimise_master(add_cuts(state, cuts, offsets, sizes, settings.most_cuts(n_features)), settings.tol)
         state = count_pass(state, before, 1)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, start_exact
-from streamsvm.numeric.kernels import absolute
+from streamsvm.numeric.kernels import absolute, raise_largest
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows, add_rows
@@ -30,32 +30,36 @@ LONGER = (0.0, 2.0**-50, 2.0**-45, 2.0**-40, 2.0**-34)
 
 @dataclass
 class Magnitudes:
-    """sum_i C_i |x_ij| (width,), the constant feature last; sum_i C_i; the number of rows."""
+    """sum_i C_i |x_ij| and max_i |x_ij|, (width,), the constant feature last; sum_i C_i; the number of rows."""
 
     sums: F64
+    largest: F64
     cost: float = 0.0
     n_rows: int = 0
 
 
 def start_magnitudes(width: int) -> Magnitudes:
     """Return those of no rows."""
-    return Magnitudes(np.zeros(width))
+    return Magnitudes(np.zeros(width), np.zeros(width))
 
 
 def add_magnitudes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_feature: float) -> None:
     """Add rows."""
     _, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    every = np.arange(rows.n_rows)
-    add_rows(totals.sums[None, :], absolute(rows.X), every, np.zeros_like(every), costs)
+    every, sizes = np.arange(rows.n_rows), absolute(rows.X)
+    add_rows(totals.sums[None, :], sizes, every, np.zeros_like(every), costs)
+    raise_largest(totals.largest[:-1], sizes)
     cost = float(np.sum(costs))
     totals.sums[-1] += abs(bias_feature) * cost
+    totals.largest[-1] = abs(bias_feature)
     totals.cost += cost
     totals.n_rows += rows.n_rows
 
 
 def combine_magnitudes(left: Magnitudes, right: Magnitudes) -> Magnitudes:
     """Return the sum."""
-    return Magnitudes(left.sums + right.sums, left.cost + right.cost, left.n_rows + right.n_rows)
+    largest = np.maximum(left.largest, right.largest)
+    return Magnitudes(left.sums + right.sums, largest, left.cost + right.cost, left.n_rows + right.n_rows)
 
 
 S = TypeVar("S", bound=CutState)
@@ -67,7 +71,10 @@ def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
         return state
     found: Magnitudes = answers[-1]
     larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
-    return replace(state, magnitudes=larger * found.sums, total_cost=larger * found.cost, terms=float(found.n_rows))
+    return replace(
+        state, magnitudes=larger * found.sums, largest=found.largest, total_cost=larger * found.cost,
+        terms=float(found.n_rows),
+    )  # fmt: skip
 
 
 def is_noisy(state: CutState, tol: float) -> bool:

@@ -211,6 +211,7 @@ def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segment
     sizes = np.abs(W)
     state = _take_best(state, W, totals.losses, at_points[0], sizes)[0]
     cuts, offsets, step = [at_points[0]], [at_points[1]], 0.0
+    costs = [2 * at_points[1][0] + at_points[1]]  # what is active at the first point may be taken off again
     for found in segments:
         ends = np.abs(found.W[0]) + np.abs(found.W[-1])
         state, at = _take_best(state, found.W, found.losses, found.gradients, np.broadcast_to(ends, found.W.shape))
@@ -218,9 +219,11 @@ def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segment
         chosen = np.unique(np.clip([at, at + 1, at + 2], 1, len(found.steps) - 1))
         cuts.append(found.gradients[chosen])
         offsets.append(found.costs[chosen])
+        costs.append(2 * found.costs[0] + found.costs[chosen])
     if len(segments) > 1:
         state = replace(state, step=step or state.step / 8)
-    state = add_cuts(state, np.concatenate(cuts), np.concatenate(offsets), most_cuts(W.shape[1]))
+    both = np.concatenate(cuts), np.concatenate(offsets), np.concatenate(costs)
+    state = add_cuts(state, *both, most_cuts(W.shape[1]))
     return minimise_master(state, settings.tol)
 
 

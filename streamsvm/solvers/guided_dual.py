@@ -24,7 +24,7 @@ import numpy as np
 from streamsvm.numeric.coordinate_ascent import ascend
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.nearness import draw_any
-from streamsvm.numeric.rows import F32, F64, I64, Rows, compute_scores
+from streamsvm.numeric.rows import F32, F64, I64, Rows, add_rows, compute_scores
 from streamsvm.numeric.statuses import U8, find_active, read_statuses
 from streamsvm.solvers.cuts import count_pass, extend_products, find_status, minimise_master, scale_costs
 from streamsvm.solvers.exact_points import (
@@ -125,10 +125,11 @@ def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
 def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
     """Return w = 0, c = 0, and rows drawn at random."""
     width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
-    one = np.zeros(1)
+    none = np.zeros(width)
     return State(
-        np.zeros(width), np.zeros(width), np.zeros((1, width)), one, np.ones(1), np.zeros((1, 1)), one.astype(np.int64),
-        share=np.zeros(n_rows), active=np.empty((0, -(-n_rows // 8)), np.uint8), resident=rows,
+        best_w=none, master_w=none, cuts=none[None, :], offsets=np.zeros(1), sizes=np.zeros(1), z=np.ones(1),
+        gram=np.zeros((1, 1)), idle=np.zeros(1, np.int64), share=np.zeros(n_rows),
+        active=np.empty((0, -(-n_rows // 8)), np.uint8), resident=rows,
     )  # fmt: skip
 
 
@@ -165,20 +166,26 @@ def _improve(settings: GuidedDual, state: State, rows: Rows) -> State:
     """Improve the shares of the resident rows; then the master's combination."""
     state = _collapse(state)
     own, class_costs = state.share[state.resident], np.array(settings.class_costs)
-    _, costs = read_labels(class_costs, rows.y, rows.sample_weight)
+    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     before, everything = costs @ own, len(own) == len(state.share)
     known = np.isfinite(state.objective)
     wanted = ASCENT_SHARE * (state.objective - state.lower_bound) if known and not everything else 0.0
-    found, w = ascend(
+    found, _ = ascend(
         rows, class_costs, settings.bias_feature, own, state.cuts[0], float(state.offsets[0] - before), wanted,
         settings.tol * (WHOLE_SHARE if everything else ASCENT_SHARE), EPOCHS, (settings.seed, state.passes),
     )  # fmt: skip
-    share, cuts, gram, offsets = state.share.copy(), state.cuts.copy(), state.gram.copy(), state.offsets.copy()
-    share[state.resident], cuts[0] = found, w
-    gram[0] = gram[:, 0] = cuts @ w
+    share, cuts, gram = state.share.copy(), state.cuts.copy(), state.gram.copy()
+    offsets, sizes, change = state.offsets.copy(), state.sizes.copy(), costs * (found - own)
+    share[state.resident] = found
+    every = np.arange(len(own))
+    add_rows(cuts, rows.X, every, np.zeros_like(every), y * change)  # anew: the ascent has rounded at every step
+    cuts[0, -1] += settings.bias_feature * float(y @ change)
+    gram[0] = gram[:, 0] = cuts @ cuts[0]
     offsets[0] += costs @ found - before
-    state = replace(state, share=share, cuts=cuts, gram=gram, offsets=offsets)
-    return _collapse(minimise_master(state, settings.tol) if known else replace(state, master_w=w))
+    sizes[0] += float(np.sum(np.abs(change)))
+    updates = state.updates + len(own) + 4
+    state = replace(state, share=share, cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, updates=updates)
+    return _collapse(minimise_master(state, settings.tol) if known else replace(state, master_w=cuts[0]))
 
 
 def _combine_shares(state: State) -> F64:
@@ -198,9 +205,12 @@ def _collapse(state: State) -> State:
     cuts[0], offsets[0] = z @ state.cuts, z @ state.offsets
     gram[0] = gram[:, 0] = products
     gram[0, 0] = z @ products
-    first = np.zeros(len(z))
-    first[0] = 1.0
-    return replace(state, share=_combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, z=first)
+    first, sizes = np.zeros(len(z)), state.sizes.copy()
+    first[0], sizes[0] = 1.0, z @ state.sizes
+    return replace(
+        state, share=_combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
+        updates=state.updates + np.count_nonzero(z[1:]),
+    )  # fmt: skip
 
 
 def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, totals: LineTotals) -> tuple[State, F32]:
@@ -211,11 +221,11 @@ def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, total
     chosen = np.union1d(chosen, np.maximum(chosen - 1, 0))  # these cuts serve the dual point, too: more of them pay
     active = np.stack([np.packbits(find_active(codes, k)) for k in chosen])
     cuts, offsets = np.cumsum(totals.segment.gradients, axis=0)[chosen], np.cumsum(totals.segment.costs)[chosen]
-    state = _add_cuts(state, cuts, offsets, active)
+    state = _add_cuts(state, cuts, offsets, 2 * totals.segment.costs[0] + offsets, active)
     return minimise_master(state, settings.tol), margins
 
 
-def _add_cuts(state: State, cuts: F64, offsets: F64, active: U8) -> State:
+def _add_cuts(state: State, cuts: F64, offsets: F64, sizes: F64, active: U8) -> State:
     """Add cuts; of the old ones, the dual point and those that were of use last stay."""
     others = 1 + np.sort(np.argsort(state.idle[1:], kind="stable")[: KEPT_CUTS - 1 - len(cuts)])
     keep = np.append(0, others)
@@ -223,6 +233,7 @@ def _add_cuts(state: State, cuts: F64, offsets: F64, active: U8) -> State:
     gram = extend_products(state.gram[np.ix_(keep, keep)], old, cuts)
     return replace(
         state, cuts=np.vstack((old, cuts)), offsets=np.append(state.offsets[keep], offsets), gram=gram,
+        sizes=np.append(state.sizes[keep], sizes),
         z=np.append(state.z[keep], none), idle=np.append(state.idle[keep], none.astype(np.int64)),
         active=np.vstack((state.active[others - 1], active)),
     )  # fmt: skip

@@ -22,7 +22,7 @@ import numpy as np
 
 from streamsvm.numeric.exact_losses import compute_exact_scores
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
-from streamsvm.numeric.kernels import absolute
+from streamsvm.numeric.kernels import absolute, raise_largest
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.pair_losses import PairLoss, Sample, draw_sample, find_step, measure_pairs
 from streamsvm.numeric.rounding import bound_rounding
@@ -107,13 +107,15 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
                 cuts = yield sums
         else:
             state, losses, worst, most = _begin(settings, pairs, state)
-            start = partial(np.zeros, (1, n_features))
-            magnitudes = Scan(start, add_magnitudes, combine_sums, by_row=(most,))
+            start = partial(np.zeros, (2, n_features))
+            magnitudes = Scan(start, add_magnitudes, combine_magnitudes, by_row=(most,))
             cuts, found = yield All([_sum_rows(n_features, [loss.coefs for loss in losses]), magnitudes])
-            state = replace(state, magnitudes=(1.0 + bound_rounding(state.terms, 1.0)) * found[0])
+            larger = 1.0 + bound_rounding(state.terms, 1.0)
+            state = replace(state, magnitudes=larger * found[0], largest=found[1])
         offsets = np.array([loss.offset for loss in losses])
         violation = (worst - state.slack) / total
-        state = minimise_master(add_cuts(state, cuts, offsets, settings.most_cuts(n_features)), settings.tol)
+        state = add_cuts(state, cuts, offsets, 2 * offsets, settings.most_cuts(n_features))
+        state = minimise_master(state, settings.tol)
         state = count_pass(state, before, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
 
@@ -144,9 +146,15 @@ def _sum_rows(n_features: int, coefs: list[F64]) -> Scan:
 
 
 def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
-    """Add sum_i most_i |x_i|: no cut has larger terms."""
-    every = np.arange(rows.n_rows)
-    add_rows(totals, absolute(rows.X), every, np.zeros_like(every), most)
+    """Add sum_i most_i |x_i|, the most that a cut's terms can come to; and raise max_i |x_i|."""
+    every, sizes = np.arange(rows.n_rows), absolute(rows.X)
+    add_rows(totals, sizes, every, np.zeros_like(every), most)
+    raise_largest(totals[1], sizes)
+
+
+def combine_magnitudes(left: F64, right: F64) -> F64:
+    """Return the sum of the first row, and the larger of the second."""
+    return np.stack((left[0] + right[0], np.maximum(left[1], right[1])))
 
 
 def add_sums(totals: F64, rows: Rows, *coefs: F64) -> None:
