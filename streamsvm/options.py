@@ -15,6 +15,7 @@ from streamsvm.numeric.kernel_values import KERNELS
 from streamsvm.numeric.kernels import Kernel, compute_squares, to_float64
 from streamsvm.numeric.rows import F64, compute_scores
 
+LARGEST_COST = 1e100  # squares of such a sum times features of 1e38 are still numbers
 ClassWeight = Mapping[Any, float] | str | None
 
 
@@ -63,6 +64,26 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
     if len(costs) != 2:
         raise InputError(f"{source.name}: {len(costs)} classes; {options.solver} takes two at a time")
     return float(costs[0]), float(costs[1])
+
+
+def check_costs(source: RowSource, options: TrainOptions) -> None:
+    """InputError where the costs C * class_weight * sample_weight of all rows have no sum that can be computed with."""
+    sums = source.sum_weights()
+    if sums is None:
+        return
+    factors = np.ones(len(sums)) if options.class_weight == "balanced" else _read_factors_or_ones(source, options)
+    with np.errstate(over="ignore"):
+        total = float(np.sum(options.C * factors * sums))
+    if not total < LARGEST_COST:
+        raise InputError(
+            f"the costs of all rows, C times class_weight times sample_weight, sum to {total:.1e}; at most "
+            f"{LARGEST_COST:.0e} can be computed with: lower C or the weights"
+        )
+
+
+def _read_factors_or_ones(source: RowSource, options: TrainOptions) -> F64:
+    known = source.classes is not None and isinstance(options.class_weight, Mapping)
+    return compute_class_factors(source, options) if known else np.ones(1)
 
 
 def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:

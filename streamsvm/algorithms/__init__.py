@@ -13,7 +13,7 @@ from streamsvm.algorithms.protocol import Algorithm, Report, TakeRows, count_dri
 from streamsvm.algorithms.rankings import make_rankings
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.options import TrainOptions, check_numbers
+from streamsvm.options import TrainOptions, check_costs, check_numbers
 
 __all__ = ["FACTORIES", "Algorithm", "Report", "TakeRows", "count_driver_bytes", "make_algorithm"]
 
@@ -34,6 +34,7 @@ def make_algorithm(source: RowSource, options: TrainOptions) -> Algorithm:
     if options.task not in TASKS:
         raise InputError(f"task {options.task!r}: choose from {', '.join(TASKS)}")
     check_numbers(options)
+    check_costs(source, options)
     if options.task != "classify":
         return make_rankings(source, options)
     make = FACTORIES[options.solver]

@@ -81,7 +81,7 @@ def ascend(
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
     share, w, rng, limit = share.copy(), w.copy(), np.random.default_rng(seed), np.inf
-    everything = np.flatnonzero((costs > 0.0) & (squares > 0.0))
+    everything = np.flatnonzero(costs * squares > 0.0)
     order = everything.copy()
     for _ in range(epochs):
         visited = len(order)

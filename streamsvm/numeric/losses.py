@@ -25,14 +25,14 @@ FINE_STEPS = 64  # exact values of the loss in each interval between two cut ste
 @njit(cache=True, nogil=True)
 def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
     """(cut interval k, fine bin) of a switching step: cut_steps[k-1] < step <= cut_steps[k], with step 0 at k = 0."""
-    if step <= 0.0:
+    if not step > 0.0:  # not a number, too: it must not become a place
         return 1, 0
     k = 0
     while k < cut_steps.size - 1 and step > cut_steps[k]:
         k += 1
     low = cut_steps[k - 1] if k > 0 else 0.0
     part = (step - low) / (cut_steps[k] - low) * FINE_STEPS
-    return k + 1, k * FINE_STEPS + min(int(np.ceil(part)), FINE_STEPS)
+    return k + 1, k * FINE_STEPS + (int(np.ceil(part)) if part < FINE_STEPS else FINE_STEPS)
 
 
 @njit(cache=True, nogil=True)

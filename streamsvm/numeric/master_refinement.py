@@ -21,7 +21,7 @@ from streamsvm.numeric.master_qp import EPS, TINY, Face, MasterSolution, choose_
 from streamsvm.numeric.rows import F64
 
 STEPS_PER_CUT = 4
-PATIENCE = 60  # steps in which the gap has not become smaller by a part in ten: rounding is the limit
+PATIENCE = 30  # steps in which the gap has not become smaller by a part in ten: rounding is the limit
 PROGRESS = 0.9
 
 

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from streamsvm.errors import InputError
 from streamsvm.numeric.budget import Maintenance, learn_rows, make_rules
 from streamsvm.numeric.budget_average import average_models
 from streamsvm.numeric.budget_state import (
@@ -44,11 +45,12 @@ from streamsvm.numeric.budget_state import (
     make_state,
     read_model,
 )
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
 from streamsvm.solvers.protocol import Fold, Progress, Solver, Step, Take
 
+LARGEST = float(np.finfo(np.float32).max)
 SAMPLE_ROWS = 1024
 SEGMENT_BUFFERS = 4
 PART_ROWS = 4096  # learned at once, before it is asked whether to stop
@@ -156,10 +158,24 @@ def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) ->
         order = np.ascontiguousarray(order[carry.replica :: settings.replicas])
     y, cost = read_labels(settings.class_weights, rows.y, rows.sample_weight)
     after, rules = Carry(model, carry.replica, carry.buffer + 1), settings.rules
+    require_range(settings.kernel, rows.X)
     yield after
     for at in range(0, len(order), PART_ROWS):
         learn_rows(model, rules, rows.X, y, cost, order[at : at + PART_ROWS], settings.pack_rows)
         yield after
+
+
+def require_range(kernel: Kernel, X: Matrix) -> None:
+    """InputError for rows whose kernel values with each other are beyond float32, in which they are learned."""
+    with np.errstate(over="ignore"):
+        square = float(np.max(compute_squares(X), initial=0.0))
+        product = abs(kernel.gamma) * square + abs(kernel.coef0)
+        largest = {"linear": square, "rbf": 4.0 * max(square, product), "poly": np.float64(product) ** kernel.degree}
+    if not largest.get(kernel.name, product) < LARGEST:
+        raise InputError(
+            f"rows of length {square**0.5:.1e}: values of the {kernel.name} kernel are beyond the range of float32; "
+            "scale the features to about 1 (ingest --scale), or choose a smaller gamma"
+        )
 
 
 def learn_rows_of_stream(settings: BudgetedSGD, state: State, rows: Rows) -> State:

@@ -152,12 +152,14 @@ def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float) ->
 
     The products of the cuts serve as long as their rounding, eps |a_c|^2, is less than that; then the cuts themselves.
     """
-    solution = solve_master(gram, offsets, start, wanted)
-    lengths = np.sqrt(np.maximum(gram.diagonal(), 0.0))
-    if solution.gap > wanted or 8 * EPS * float(lengths @ solution.z) ** 2 > wanted:
-        refined, w = refine_master(cuts, offsets, solution.z, wanted)
-        return refined.z, w
-    return solution.z, solution.z @ cuts
+    lengths, z = np.sqrt(np.maximum(gram.diagonal(), 0.0)), start
+    if 8 * EPS * float(lengths @ z) ** 2 <= wanted:
+        solution = solve_master(gram, offsets, start, wanted)
+        z = solution.z
+        if solution.gap <= wanted and 8 * EPS * float(lengths @ z) ** 2 <= wanted:
+            return z, z @ cuts
+    refined, w = refine_master(cuts, offsets, z, wanted)
+    return refined.z, w
 
 
 def bound_dual(state: CutState, z: F64) -> tuple[float, float]:

@@ -24,8 +24,8 @@ from streamsvm.solvers.cuts import CutState
 from streamsvm.solvers.protocol import Scan
 
 NOISE_SHARE = 0.1  # of the gap that is asked for: more rounding of P than that counts
-ON_THE_LINE = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0)
-LONGER = (0.0, 2.0**-50, 2.0**-45, 2.0**-40, 2.0**-34)
+ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)
+LONGER = (0.0, 2.0**-49, 2.0**-43, 2.0**-36)
 
 
 @dataclass
