@@ -26,7 +26,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_demo, _add_ingest, _add_info, _add_features, _add_train, _add_tune, _add_predict, _add_evaluate,
-        _add_report,
+        _add_verify, _add_report,
     ):  # fmt: skip
         add(commands)
     return parser
@@ -176,6 +176,18 @@ def _add_evaluate(commands: Any) -> None:
     _add_reading(evaluate)
     evaluate.add_argument("--qid", metavar="COLUMN", help="column of the query ids (of a ranking)")
     evaluate.add_argument("--json", action="store_true")
+
+
+def _add_verify(commands: Any) -> None:
+    about = "compute the objective of a model anew, in one read of the rows that it was trained on"
+    verify = commands.add_parser("verify", help="objective of a model, computed anew", description=about)
+    verify.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
+    verify.add_argument("data", metavar="DATA", help="the dataset that it was trained on")
+    verify.add_argument("--dual", action="store_true", help="the lower bound, too, from a kernel model's coefficients")
+    verify.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
+    verify.add_argument("--memory", metavar="SIZE", help="(default: half of the machine's)")
+    verify.add_argument("--threads", metavar="N", type=_count, help="(default: all cores)")
+    verify.add_argument("--json", action="store_true")
 
 
 def _add_report(commands: Any) -> None:

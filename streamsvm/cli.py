@@ -281,6 +281,20 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def _verify(options: argparse.Namespace) -> int:
+    from streamsvm.data.dataset import open_dataset
+    from streamsvm.info import format_verification
+    from streamsvm.machine import parse_bytes
+    from streamsvm.models import load
+    from streamsvm.verify import verify
+
+    memory = None if options.memory is None else parse_bytes(options.memory)
+    model, source = load(options.model), open_dataset(options.data, options.label)
+    found = verify(model, source, options.dual, memory, options.threads)
+    print(json.dumps(found.as_json()) if options.json else format_verification(found.as_json()))
+    return 0 if found.agrees else 1
+
+
 def _report(options: argparse.Namespace) -> int:
     from streamsvm.report import write_report
 
@@ -297,5 +311,6 @@ COMMANDS = {
     "tune": _tune,
     "predict": _predict,
     "evaluate": _evaluate,
+    "verify": _verify,
     "report": _report,
 }

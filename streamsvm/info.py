@@ -106,6 +106,18 @@ def format_features(about: dict[str, Any]) -> str:
     )
 
 
+def format_verification(found: dict[str, Any]) -> str:
+    """Return lines for people."""
+    verdict = "is" if found["agrees"] else "is NOT"
+    lines = [
+        f"objective {found['objective']:.12g} on {found['n_rows']:,} rows (rounding at most "
+        f"{found['rounding_bound']:.1e}): it {verdict} the {found['told_objective']:.12g} that the model tells"
+    ]
+    if found["lower_bound"] is not None:
+        lines.append(f"lower bound {found['lower_bound']:.12g}, relative gap {found['relative_gap']:.2e}")
+    return "\n".join(lines)
+
+
 def format_evaluation(scores: dict[str, Any]) -> str:
     """Return lines for people."""
     if "swapped_pairs" in scores:

@@ -187,7 +187,7 @@ class Training:
 
     def _make_model(self) -> Model:
         report = self.algorithm.report(self.state)
-        info = {
+        info: dict[str, Any] = {
             "solver": self.algorithm.name,
             "task": self.options.task,
             "C": float(self.options.C),
@@ -197,6 +197,10 @@ class Training:
             "lower_bound": report.lower_bound,
             "rounding_bound": None if report.lower_bound is None else report.rounding_bound,
         }
+        told = self.algorithm.describe()
+        known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost") if name in told}
+        if known:  # what `verify` computes the objective anew from
+            info["problem"] = {**known, "n_rows": self.source.n_rows}
         model = self.algorithm.make_model(self.source, self.state, lambda rows: self.engine.take(Take(rows)))
         features = self.source.features
         if features is not None:  # the model takes raw rows, and these names are theirs

@@ -66,7 +66,7 @@ def unfold(model: LinearModel) -> KernelModel:
         classes=model.classes,
         scaling=features.scaling,
         feature_names=features.feature_names,
-        info=model.info,
+        info={name: value for name, value in model.info.items() if name != "problem"},  # that is of the features
     )
 
 

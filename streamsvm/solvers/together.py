@@ -2,7 +2,8 @@
 
 A step of the whole is one step of every problem that is not done; one that has made it waits for the others. So it is
 known where each stands at a step, and a run that is resumed there asks for the same passes again. Problems that are
-done ask for nothing more. A problem is done by its own gap; those of the sums of objectives and bounds is no larger.
+done ask for nothing more. A problem is done by its own gap. The gap of the sums of objectives and bounds is at most the
+largest gap of a problem.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class State:
     statuses: npt.NDArray[np.str_]
     objectives: F64
     lower_bounds: F64
+    rounding_bounds: F64
     counts: I64
     passes: int = 0
 
@@ -38,13 +40,17 @@ class State:
     def progress(self) -> Progress:
         """Sums over the problems; passes: reads of the data in which any of them took part."""
         bound = float(np.sum(self.lower_bounds))
-        return Progress(float(np.sum(self.objectives)), None if np.isnan(bound) else bound, self.passes)
+        rounding = float(np.sum(self.rounding_bounds))
+        return Progress(float(np.sum(self.objectives)), None if np.isnan(bound) else bound, self.passes, rounding)
 
 
 def start_state(problems: Sequence[Any]) -> State:
     """Return the state in which every problem is at its start."""
     n = len(problems)
-    return State(list(problems), np.full(n, "", "<U16"), np.full(n, np.inf), np.full(n, np.nan), np.zeros(n, np.int64))
+    return State(
+        list(problems), np.full(n, "", "<U16"), np.full(n, np.inf), np.full(n, np.nan), np.zeros(n),
+        np.zeros(n, np.int64),
+    )  # fmt: skip
 
 
 def solve(solvers: Sequence[Callable[[Any], Solver]], state: State) -> Solver:
@@ -80,12 +86,13 @@ def _update(state: State, steps: Mapping[int, Step]) -> State:
     """Return the state after a step of those problems; the one that took the most passes took part in all of them."""
     after = State(
         list(state.problems), state.statuses.copy(), state.objectives.copy(), state.lower_bounds.copy(),
-        state.counts.copy(), state.passes,
+        state.rounding_bounds.copy(), state.counts.copy(), state.passes,
     )  # fmt: skip
     for k, step in steps.items():
         bound = step.progress.lower_bound
         after.problems[k], after.statuses[k] = step.state, step.status or ""
         after.objectives[k], after.lower_bounds[k] = step.progress.objective, np.nan if bound is None else bound
+        after.rounding_bounds[k] = step.progress.rounding_bound
         after.counts[k] = step.progress.passes
     after.passes += int(np.max(after.counts - state.counts))
     return after
