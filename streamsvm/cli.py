@@ -28,7 +28,7 @@ from streamsvm.arguments import (
     parse_options,
     parse_shuffle,
 )
-from streamsvm.errors import InputError
+from streamsvm.errors import CertificateError, InputError
 from streamsvm.statuses import STATUSES
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
+    except (OSError, CertificateError) as error:
         print(f"streamsvm {options.command}: {error}", file=sys.stderr)
         return 1
 

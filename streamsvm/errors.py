@@ -11,5 +11,9 @@ class IntegrityError(InputError):
     """A stored chunk is flipped, truncated, missing or swapped; the message names it."""
 
 
+class CertificateError(RuntimeError):
+    """A lower bound above the objective: a fault of streamsvm, never of the data."""
+
+
 class MemoryBudgetError(InputError):
     """The projected memory exceeds the budget; the message names the knob to turn."""

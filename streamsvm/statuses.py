@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.errors import InputError
+from streamsvm.errors import CertificateError, InputError
 
 if TYPE_CHECKING:
     from streamsvm.options import TrainOptions
@@ -72,3 +72,13 @@ def require_finite(progress: Progress) -> None:
             f"numbers beyond the range of float64 after pass {progress.passes} (objective {progress.objective}, lower "
             f"bound {progress.lower_bound}): scale the features to about 1 (ingest --scale), or lower C and the weights"
         )
+
+
+def require_proved(progress: Progress) -> None:
+    """CertificateError where the lower bound is above the objective by more than rounding can be the reason for."""
+    if progress.lower_bound is None or progress.lower_bound - progress.objective <= progress.rounding_bound:
+        return
+    raise CertificateError(
+        f"the lower bound {progress.lower_bound!r} is above the objective {progress.objective!r} by more than the "
+        f"rounding bound {progress.rounding_bound!r}: a fault of streamsvm; please report it with the data and command"
+    )

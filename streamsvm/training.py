@@ -19,7 +19,7 @@ from streamsvm.models import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
 from streamsvm.solvers.protocol import Question, Step, Take
-from streamsvm.statuses import DONE, FINAL, explain, require_finite
+from streamsvm.statuses import DONE, FINAL, explain, require_finite, require_proved
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ class Training:
     def _note(self, step: Step) -> None:
         progress = step.progress
         require_finite(progress)
+        require_proved(progress)
         line = {
             "step": len(self.history) + 1,
             "passes": progress.passes,

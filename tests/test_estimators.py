@@ -122,7 +122,7 @@ def test_limits() -> None:
     with pytest.raises(MemoryBudgetError, match="raise --memory to at least"):
         LinearSVC(memory="1KB").fit(X, Y)
     published = LinearSVC(acceleration="none", epsilon=0.1).fit(X, Y)
-    assert published.status_ == "converged"
+    assert published.status_ == "paper_stop"  # nothing is proved by it
     assert published.gap_ is not None
     assert published.gap_ > 1e-3
 

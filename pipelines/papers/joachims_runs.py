@@ -95,7 +95,7 @@ def train_once(split: Split, method: Method, n: int, C: float, epsilon: float) -
     assert result.lower_bound is not None
     scores = score(split.X_test, result.model.coef, result.model.intercept)
     return Run(
-        n, seconds, result.steps, result.passes, result.objective, result.lower_bound, result.status == "converged",
+        n, seconds, result.steps, result.passes, result.objective, result.lower_bound, result.finished,
         tell_performance(split.problem, scores, split.y_test), 100 * float(roc_auc_score(split.y_test, scores)),
     )  # fmt: skip
 

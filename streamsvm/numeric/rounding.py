@@ -20,7 +20,9 @@ SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 def bound_rounding(n_terms: float, magnitude: float) -> float:
-    """Return gamma_n times the sum of the terms' magnitudes; infinite where n u is not small."""
+    """Return gamma_n times the sum of the terms' magnitudes; infinite where n u is not small, 0 for terms of 0."""
+    if magnitude == 0.0:
+        return 0.0
     share = n_terms * UNIT
     return share / (1.0 - share) * magnitude + n_terms * SMALLEST if share < 0.5 else float("inf")
 

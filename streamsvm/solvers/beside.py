@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers.cuts import CutState, drop_cuts
+from streamsvm.solvers.cuts import CutState, drop_cuts, is_better
 from streamsvm.solvers.protocol import All, Progress, Solver, Step, Take
 
 KEEPS_UP = 4.0
@@ -66,7 +66,7 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
 def _take_over(state: State, states: list[CutState]) -> State:
     """Return the state with the best of what the solvers know; the line search's is left out if it is behind."""
     for own in states:
-        if own.objective + own.objective_rounding < state.objective + state.objective_rounding:
+        if is_better(own.objective, own.objective_rounding, state):
             state = replace(
                 state, objective=own.objective, objective_rounding=own.objective_rounding, best_w=own.best_w
             )

@@ -15,7 +15,7 @@ to be proved, points are evaluated in twice the precision as well (solvers.exact
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -76,6 +76,19 @@ class CutState:
 
 
 S = TypeVar("S", bound=CutState)
+
+
+class Known(Protocol):
+    """What is known of the best point: P, and how far it can be off."""
+
+    objective: float
+    objective_rounding: float
+
+
+def is_better(objective: float, rounding: float, known: Known) -> bool:
+    """Whether P of a point is lower than what is known, rounding included; or as low, and known much better."""
+    lower = objective < known.objective or rounding < known.objective_rounding / 2
+    return lower and objective + rounding < known.objective + known.objective_rounding
 
 
 def most_cuts(width: int) -> int:

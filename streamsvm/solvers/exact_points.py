@@ -20,7 +20,7 @@ from streamsvm.numeric.kernels import absolute, raise_largest
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows, add_rows
-from streamsvm.solvers.cuts import CutState
+from streamsvm.solvers.cuts import CutState, is_better
 from streamsvm.solvers.protocol import Scan
 
 NOISE_SHARE = 0.1  # of the gap that is asked for: more rounding of P than that counts
@@ -117,7 +117,7 @@ def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:
     rounding = rounding + np.array([bound_rounding(W.shape[1] + 8, 2 * half) for half in halves])
     objectives = halves + losses
     at = int(np.argmin(objectives + rounding))
-    if objectives[at] + rounding[at] < state.objective + state.objective_rounding:
+    if is_better(objectives[at], rounding[at], state):
         state = replace(
             state, best_w=W[at], objective=float(objectives[at]), objective_rounding=float(rounding[at])
         )

@@ -33,6 +33,7 @@ from streamsvm.solvers.cuts import (
     count_pass,
     cut_bytes,
     find_status,
+    is_better,
     minimise_master,
     most_cuts,
     scale_costs,
@@ -235,7 +236,7 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) ->
     objectives = np.sum(W**2, axis=1) / 2 + losses
     best = int(np.argmin(objectives))
     rounding = state.bound_loss(sizes[best])
-    if objectives[best] + rounding < state.objective + state.objective_rounding:
+    if is_better(objectives[best], rounding, state):
         state = replace(
             state, best_w=W[best], objective=float(objectives[best]), loss=float(losses[best]),
             best_cut=gradients[best], objective_rounding=rounding,

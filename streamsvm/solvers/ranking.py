@@ -33,6 +33,7 @@ from streamsvm.solvers.cuts import (
     count_pass,
     cut_bytes,
     find_status,
+    is_better,
     master_bytes,
     minimise_master,
     most_cuts,
@@ -211,7 +212,7 @@ def _search_line(
     step, objective, loss = min(found, key=lambda one: one[1])
     rounding = state.bound_loss(np.abs(state.best_w) + np.abs(state.master_w))
     near = state.best_w + step * moves
-    if objective + rounding < state.objective + state.objective_rounding:
+    if is_better(objective, rounding, state):
         state = replace(state, best_w=near, coefs=loss.coefs, objective=objective, objective_rounding=rounding)
     return state, [one[2] for one in found], worst, near
 
@@ -222,7 +223,7 @@ def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, scor
         loss, rounding = measure_pairs_exactly(own, pairs, settings.pair_cost)
         half = float(w @ w) / 2
         rounding += bound_rounding(len(w) + 8, 2 * half)
-        if half + loss + rounding < state.objective + state.objective_rounding:
+        if is_better(half + loss, rounding, state):
             coefs = measure_pairs(own.sum(axis=1), pairs, settings.pair_cost).coefs
             state = replace(state, best_w=w, coefs=coefs, objective=half + loss, objective_rounding=rounding)
     return state

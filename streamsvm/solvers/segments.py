@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals, fine_steps
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.solvers.cuts import CutState
+from streamsvm.solvers.cuts import CutState, is_better
 from streamsvm.solvers.protocol import Scan
 
 
@@ -104,7 +104,7 @@ def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> t
     if state.passes:
         state = replace(state, step=step or state.step / 8)
     rounding = state.bound_loss(np.abs(ends[0]) + np.abs(ends[1]))
-    if objectives[best] + rounding < state.objective + state.objective_rounding:
+    if is_better(objectives[best], rounding, state):
         best_w = (1 - step) * ends[0] + step * ends[1]
         state = replace(state, best_w=best_w, objective=float(objectives[best]), objective_rounding=rounding)
     below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 stands for the start of the segment

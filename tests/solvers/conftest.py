@@ -13,7 +13,7 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.solvers.cutting_plane import CuttingPlane, State, solve, start_state
-from streamsvm.solvers.protocol import Scan, Solver, Step
+from streamsvm.solvers.protocol import All, Scan, Solver, Step
 from tests.conftest import Problem
 
 F64 = npt.NDArray[np.float64]
@@ -81,15 +81,17 @@ def objective_by_liblinear(problem: Problem, costs: F64, bias_feature: float = 1
 def drive(
     problem: Problem, settings: CuttingPlane, most_steps: int = 2000, state: State | None = None
 ) -> list[tuple[Scan, Step]]:
-    """Every pass that a solver asks for and the step it makes of it, to its end."""
+    """Every look along a segment that a solver asks for and the step it makes of it, to its end."""
     engine = SerialEngine(problem.in_memory())
     solver = solve(settings, engine.source.n_features, state or start_state(engine.source.n_features))
     steps: list[tuple[Scan, Step]] = []
     request = next(solver)
     while len(steps) < most_steps and not (steps and steps[-1][1].status):
-        assert isinstance(request, Scan)
-        step = solver.send(engine.scan(request))
+        assert isinstance(request, All)
+        look = request.requests[0]
+        assert isinstance(look, Scan)
+        step = solver.send(answer(engine, request))
         assert isinstance(step, Step)
-        steps.append((request, step))
+        steps.append((look, step))
         request = solver.send(None)
     return steps

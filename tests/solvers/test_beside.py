@@ -129,7 +129,7 @@ def test_neither_bound_worsens_as_it_is_left_out() -> None:
     assert [step.figures["beside"] for step in steps] == [1.0, 0.0, 0.0, 0.0]
     assert [step.state.objective for step in steps] == [110.0, 99.9, 99.9, 99.88]
     assert [step.state.lower_bound for step in steps] == [98.0, 99.8, 99.85, 99.85]
-    assert [step.state.best_w[0] for step in steps] == [110.0, 99.9, 99.9, 99.0]
+    assert [step.state.best_w[0] for step in steps] == [110.0, 99.9, 99.9, 99.88]
     for step in steps:
         assert step.progress == Progress(step.state.objective, step.state.lower_bound, step.state.passes)
 

@@ -15,10 +15,11 @@ from streamsvm.algorithms import make_algorithm
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.group import plan_groups
+from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.solvers import guided_dual
 from streamsvm.solvers.guided_dual import GuidedDual, State, solve, start_state, warm_state
-from streamsvm.solvers.protocol import Scan, Step, Take
+from streamsvm.solvers.protocol import All, Scan, Step, Take
 from streamsvm.train import TrainOptions, train
 from tests.conftest import F64, Problem, make_problem
 from tests.faults.instants import describe
@@ -116,9 +117,11 @@ def test_the_rows_that_violate_their_condition_most_are_taken() -> None:
     take = next(solver)
     for _ in range(3):
         assert isinstance(take, Take)
-        scan = solver.send(engine.take(take))
+        request = solver.send(engine.take(take))
+        assert isinstance(request, All)
+        scan = request.requests[0]
         assert isinstance(scan, Scan)
-        step = solver.send(engine.scan(scan))
+        step = solver.send(answer(engine, request))
         assert isinstance(step, Step)
         share, end = sum_shares(step.state), scan.shared[0][1]
         slope = 1.0 - problem.y * (with_bias(problem, 1.0) @ end)

@@ -1,0 +1,93 @@
+"""`verify` computes the objective of a saved model anew, and tells a model that does not fit its rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.errors import InputError
+from streamsvm.models import load
+from streamsvm.train import TrainOptions, train
+from streamsvm.verify import verify
+from tests.commands import run_command
+from tests.conftest import make_problem
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cutting-plane": {"options": {"intercept_scaling": "2"}},
+    "smo": {"solver": "smo", "kernel": "rbf", "gamma": 0.2},
+    "interior-point": {"solver": "interior-point"},
+    "roc-area": {"task": "roc-area"},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    problem = make_problem(5, n=300, d=6, weighted=True)
+    return problem.store(tmp_path_factory.mktemp("data") / "rows.zarr", chunk_bytes=2000)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_model_is_what_it_tells(data: Dataset, name: str) -> None:
+    result = train(data, TrainOptions(threads=1, **SETTINGS[name]))
+    found = verify(result.model, data, threads=1)
+    assert found.agrees
+    assert found.objective == pytest.approx(result.objective, rel=1e-9)
+    assert found.told_objective == result.objective
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_model_that_was_altered_is_told(data: Dataset, name: str) -> None:
+    model: Any = train(data, TrainOptions(threads=1, **SETTINGS[name])).model
+    if name == "smo":
+        other = replace(model, dual_coef=model.dual_coef * (1 + 1e-4))
+    else:
+        other = replace(model, coef=model.coef * (1 + 1e-4))
+    assert not verify(other, data, threads=1).agrees
+
+
+def test_more_classes_than_two(tmp_path: Path) -> None:
+    problem = make_problem(6, n=200, d=5)
+    labels = np.where(problem.dense()[:, 1] > 0.5, 2, problem.y)
+    data = replace(problem, y=labels).store(tmp_path / "rows.zarr")
+    for settings in (SETTINGS["cutting-plane"], SETTINGS["smo"]):
+        result = train(data, TrainOptions(threads=1, class_weight={2: 3.0}, **settings))
+        assert verify(result.model, data, threads=1).agrees
+
+
+def test_the_dual_point_of_a_kernel_model(tmp_path: Path) -> None:
+    data = make_problem(7, n=200, d=4).store(tmp_path / "rows.zarr")
+    result = train(data, TrainOptions(threads=1, tol=1e-6, **SETTINGS["smo"]))
+    found = verify(result.model, data, dual=True, threads=1)
+    assert found.lower_bound == pytest.approx(result.lower_bound, rel=1e-6)
+    assert found.lower_bound <= found.objective
+    model: Any = result.model
+    with pytest.raises(InputError, match="do not sum to zero"):
+        verify(replace(model, dual_coef=np.abs(model.dual_coef)), data, dual=True, threads=1)
+    with pytest.raises(InputError, match="above the cost"):
+        verify(replace(model, dual_coef=10 * model.dual_coef), data, dual=True, threads=1)
+
+
+def test_what_cannot_be_verified_is_said(data: Dataset) -> None:
+    model = train(data, TrainOptions(threads=1)).model
+    with pytest.raises(InputError, match="holds no dual point"):
+        verify(model, data, dual=True)
+    with pytest.raises(InputError, match="does not tell the costs"):
+        verify(replace(model, info={}), data)
+
+
+def test_the_command(data: Dataset, tmp_path: Path) -> None:
+    train(data, TrainOptions(threads=1), tmp_path / "run")
+    told = run_command("verify", tmp_path / "run", data.path, "--json")
+    assert json.loads(told.stdout)["agrees"]
+    assert told.returncode == 0
+    model = load(tmp_path / "run")
+    replace(model, info=model.info | {"objective": 2 * model.info["objective"]}).save(tmp_path / "forged.npz")
+    told = run_command("verify", tmp_path / "forged.npz", data.path)
+    assert told.returncode == 1
+    assert "is NOT" in told.stdout
