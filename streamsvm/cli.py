@@ -115,6 +115,7 @@ def _ingest(options: argparse.Namespace) -> int:
         codec=options.codec,
         scale=options.scale,
         shuffle=parse_shuffle(options.shuffle),
+        overwrite=options.overwrite,
     )
     try:
         dataset = ingest(
@@ -214,7 +215,10 @@ def _train(options: argparse.Namespace) -> int:
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
     try:
-        result = train(dataset, train_options, options.out, options.resume, listener=STOP.after(display.show))
+        result = train(
+            dataset, train_options, options.out, options.resume, listener=STOP.after(display.show),
+            overwrite=options.overwrite,
+        )  # fmt: skip
     finally:
         line.close()
     if result.status == "interrupted":
@@ -260,11 +264,15 @@ def _sum_up(result: Any, out: Path) -> str:
 
 
 def _predict(options: argparse.Namespace) -> int:
+    from streamsvm.files import refuse_inputs
     from streamsvm.models import load
     from streamsvm.predict import predict
 
-    model = load(options.model)
-    n_rows = predict(model, options.data, options.out, file_format=options.format, label=options.label)
+    model, model_file = load(options.model), Path(options.model)
+    refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
+    n_rows = predict(
+        model, options.data, options.out, file_format=options.format, label=options.label, overwrite=options.overwrite
+    )
     print(f"{options.out}: {n_rows:,} predictions")
     return 0
 

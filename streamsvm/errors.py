@@ -13,3 +13,7 @@ class IntegrityError(InputError):
 
 class MemoryBudgetError(InputError):
     """The projected memory exceeds the budget; the message names the knob to turn."""
+
+
+class WriteError(InputError, OSError):
+    """A file that cannot be written, for want of space or permission; the message names it."""

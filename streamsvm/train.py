@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
+from streamsvm.locks import Lock
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
@@ -30,16 +31,20 @@ Fit = tuple[TrainOptions, Algorithm]
 
 def train(
     source: RowSource, options: TrainOptions, out: str | Path | None = None, resume: bool = False,
-    client: Client | None = None, listener: Listener = lambda _: None,
+    client: Client | None = None, listener: Listener = lambda _: None, overwrite: bool = False,
+    lock: Lock | None = None,
 ) -> Result:  # fmt: skip
     """Train on all rows of the source; with `out`, in a run's folder, from which a killed run is resumed.
+
+    overwrite, lock: see RunFolder.
 
     KeyboardInterrupt ends the run with status "interrupted" if there is a folder (the checkpoint is in it), and is
     raised otherwise. Raises InputError for bad settings and data, MemoryBudgetError before anything runs.
     """
     algorithm = make_algorithm(source, options)
-    run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume)
-    with threadpool_limits(1), open_for(source, options, [algorithm], client) as (engine, plan):
+    run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume, overwrite, lock)
+    opened = open_for(source, options, [algorithm], client)
+    with closing(run) if run else nullcontext(), threadpool_limits(1), opened as (engine, plan):
         return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
 
 

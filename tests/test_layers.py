@@ -17,6 +17,7 @@ PACKAGE = ROOT / "streamsvm"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
+    "locks": {"errors"},
     "machine": {"errors"},
     "numeric": {"errors"},
     "models": {"errors", "files", "numeric"},
@@ -29,13 +30,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solvers.beside": {"numeric", "solvers.protocol", "solvers.cuts"},
     "solvers.sample_model": {"numeric", "solvers.protocol", "solvers.cuts", "solvers.segments"},
     "solvers": {
-        "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active", "solvers.cuts",
-        "solvers.segments", "solvers.sample_model",
+        "numeric",
+        "solvers.protocol",
+        "solvers.selection",
+        "solvers.active_set",
+        "solvers.all_active",
+        "solvers.cuts",
+        "solvers.segments",
+        "solvers.sample_model",
     },
-    "data": {"errors", "machine", "numeric"},
+    "data": {"errors", "files", "locks", "machine", "numeric"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
-    "run": {"errors", "files"},
-    "predict": {"errors", "machine", "numeric", "models", "data"},
+    "run": {"errors", "files", "locks"},
+    "predict": {"errors", "files", "locks", "machine", "numeric", "models", "data"},
     "evaluate": {"errors", "numeric", "models", "data", "predict"},
 }
 MAY_IMPORT["options"] = {"errors", "numeric", "data"}

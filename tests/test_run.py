@@ -62,6 +62,7 @@ def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         folder.record({"step": step})
     folder.save(STATE, 2, "", 1.25, now=True)
+    folder.close()
     saved = RunFolder(tmp_path / "new" / "run", {"C": 1.0}, resume=True).begin(STATE)
     assert saved is not None
     assert (saved.status, saved.seconds, saved.history) == ("", 1.25, [{"step": 1}, {"step": 2}])
@@ -89,6 +90,7 @@ def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(streamsvm.run, "write_arrays", write)
     folder = RunFolder(tmp_path / "run", {}, resume=False)
     folder.begin(STATE)
+    folder.record({"step": 1})
     for after in (9.0, 11.0, 20.0, 22.0):
         clock.now = 100.0 + after
         folder.save(STATE, 1, "", 0.0)

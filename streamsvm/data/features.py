@@ -22,9 +22,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import FEATURES, Dataset, open_dataset
+from streamsvm.data.destination import check_destination, new_folder
 from streamsvm.data.feature_memory import project_bytes
 from streamsvm.data.source import RowSource
-from streamsvm.data.writer import DatasetWriter, Shape, check_destination, new_folder
+from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, format_bytes
 from streamsvm.numeric.feature_maps import (
