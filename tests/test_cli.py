@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client
@@ -19,7 +20,7 @@ from distributed import Client
 from streamsvm import LinearSVC
 from streamsvm.cli import _sum_up
 from tests.commands import Run, data, run, text, trained  # noqa: F401
-from tests.conftest import make_problem
+from tests.conftest import describe_keys, make_problem
 
 KEYS = {
     "status", "solver", "objective", "lower_bound", "relative_gap", "passes", "steps", "seconds", "read_bytes",
@@ -116,7 +117,8 @@ def test_class_weights_reach_the_solver(run: Run, text: Path, data: Path, tmp_pa
 def test_an_existing_cluster_gives_the_same_bits(
     run: Run, client: Client, data: Path, trained: Path, tmp_path: Path
 ) -> None:
-    ran = run("train", data, "--out", tmp_path / "run", "--scheduler", client.scheduler.address, "--json")
+    with dask.config.set(describe_keys(client.security)):
+        ran = run("train", data, "--out", tmp_path / "run", "--scheduler", client.scheduler.address, "--json")
     assert ran.code == 0
     assert (tmp_path / "run/model.npz").read_bytes() == (trained / "model.npz").read_bytes()
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
+from streamsvm.engines import no_pages
 from streamsvm.errors import InputError
 from streamsvm.machine import resident_bytes
 from streamsvm.numeric.warm_up import compile_kernels
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
+    from distributed.security import Security
 
 
 @dataclass(frozen=True)
@@ -54,23 +56,33 @@ def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[Read
 
 
 @contextmanager
-def start_workers(n_workers: int, threads: int, memory_bytes: int) -> Iterator[Client]:
-    """Start worker processes on this machine; every socket is on loopback, and there is no dashboard."""
+def start_workers(
+    n_workers: int, threads: int, memory_bytes: int, security: Security | None = None
+) -> Iterator[Client]:
+    """Start worker processes on this machine; every socket is on loopback, and there is no dashboard.
+
+    Every connection is encrypted, and both ends have to hold the cluster's key: other users of the machine could
+    otherwise run programs by it. security: certificates (None: a key that is made now and lives in memory only).
+    """
     import dask
     from distributed import Client, LocalCluster
+    from distributed.security import Security
 
     # logs are silenced below: what fails in a worker is raised here
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
-    no_pages: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
+    no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
+    no_routes["distributed.worker.preload"] = [no_pages.__name__]
     with ExitStack() as stack:
-        stack.enter_context(dask.config.set({**no_spilling, **no_pages, "distributed.worker.memory.terminate": 0.99}))
+        stack.enter_context(dask.config.set({**no_spilling, **no_routes, "distributed.worker.memory.terminate": 0.99}))
         with _interrupts_blocked():
             cluster = LocalCluster(
                 n_workers=n_workers, threads_per_worker=threads, processes=True, memory_limit=memory_bytes,
-                host="127.0.0.1", worker_dashboard_address=None, silence_logs="CRITICAL",
+                host="127.0.0.1", worker_dashboard_address=None, silence_logs="CRITICAL", protocol="tls",
+                security=security or Security.temporary(),
                 scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # its default is port 8787
             )  # fmt: skip
             stack.enter_context(cluster)
+            cluster.scheduler.http_server.stop()  # it would listen even without pages
             client = stack.enter_context(Client(cluster))
         yield client
 
