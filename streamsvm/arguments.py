@@ -132,6 +132,8 @@ def _add_tune(commands: Any) -> None:
     tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
     tune.add_argument("--folds", type=_count, default=5)
     _add_settings(tune)
+    kept = "go on from the last checkpoint of every fit; they are in RUN/grid, which may be removed once all is done"
+    _add_going_on(tune, kept)
 
 
 def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:

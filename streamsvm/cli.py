@@ -82,9 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"streamsvm {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        resumable = options.command == "train" and not options.plan
-        left = "go on with the same command and --resume" if resumable else "nothing was left behind"
-        print(f"streamsvm {options.command}: interrupted; {left}", file=sys.stderr)
+        print(f"streamsvm {options.command}: interrupted; {_say_what_is_left(options)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -92,6 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"streamsvm {options.command}: {error}", file=sys.stderr)
         return 1
+
+
+def _say_what_is_left(options: argparse.Namespace) -> str:
+    """Say what a command leaves that was interrupted."""
+    if options.command == "tune" or (options.command == "train" and not options.plan):
+        return "go on with the same command and --resume"
+    return "nothing was left behind"
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -238,10 +243,12 @@ def _tune(options: argparse.Namespace) -> int:
     try:
         tuning = tune(
             open_dataset(options.data, options.label), settings, options.C, options.gamma, options.folds, options.out,
-            progress=STOP.after(GridDisplay(line).show),
+            progress=STOP.after(GridDisplay(line).show), resume=options.resume, overwrite=options.overwrite,
         )  # fmt: skip
     finally:
         line.close()
+    if tuning.result.status == "interrupted":
+        print(f"streamsvm tune: interrupted; {_say_what_is_left(options)}", file=sys.stderr)
     about = json.dumps(tuning.as_json())
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
     write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())

@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -53,16 +53,17 @@ class RunFolder:
     """The folder of one run, new or resumed. Nothing is written before `begin`, which locks it until `close`.
 
     overwrite: the files of a run that is there are removed; files of others stay, unless they have the same names.
-    lock: that of a caller who writes in this folder already, and has seen to what it holds.
+    lock: that of a caller who writes in this folder already, and has seen to what it holds. n_beside: runs that are
+    kept side by side, which share the time for checkpoints.
     """
 
     def __init__(
         self, path: str | Path, settings: dict[str, Any], resume: bool, overwrite: bool = False,
-        lock: Lock | None = None,
+        lock: Lock | None = None, n_beside: int = 1,
     ) -> None:  # fmt: skip
         self.path, self.settings, self.resume, self.overwrite = Path(path), settings, resume, overwrite
         self._lock, self._owns_lock = lock, lock is None
-        self._last_save, self._save_cost = time.monotonic(), 0.0
+        self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside
         self._digests = [NO_LINES]
         self._check()
 
@@ -96,7 +97,7 @@ class RunFolder:
     def save(self, state: Any, steps: int, status: str, seconds: float, now: bool = False) -> None:
         """Write a checkpoint, if `now` or if it is time for one, after the lines of the history that it counts."""
         waited = time.monotonic() - self._last_save
-        if not now and waited < max(CHECKPOINT_SECONDS, self._save_cost / MOST_CHECKPOINT_SHARE):
+        if not now and waited < max(CHECKPOINT_SECONDS, self._save_cost / self._share):
             return
         began = time.monotonic()
         with (self.path / "history.jsonl").open("rb") as file:
@@ -136,36 +137,19 @@ class RunFolder:
 
     def _check(self) -> None:
         """InputError for a folder that is not to be written to."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"{self.path}: is a file, a folder is needed")
-        if (self.path / "zarr.json").exists():
-            raise InputError(f"{self.path}: is a dataset; choose another folder for the run")
+        check_place(self.path)
         if self.overwrite:
             return
         if not (self.path / "checkpoint.npz").exists():
             if self._lock is None or self._owns_lock:
                 check_empty(self.path)
         elif self.resume:
-            self._check_settings(self._read_settings())
+            compare_settings(self.path, self.settings)
         else:
             raise InputError(
                 f"{self.path}: a run is there already; go on with --resume, or choose another --out, or replace the "
                 "run by --overwrite"
             )
-
-    def _read_settings(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads((self.path / "settings.json").read_text()))
-        except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{self.path}/settings.json: missing or damaged ({error})") from error
-
-    def _check_settings(self, known: dict[str, Any]) -> None:
-        """Compare all but the path of the data, which may move: their fingerprint says whether they are the same."""
-        new = {name: value for name, value in self.settings.items() if name != "data"}
-        differing = [name for name in new if known.get(name) != new[name]]
-        if differing:
-            listed = ", ".join(f"{name} was {known.get(name)!r}, now {new[name]!r}" for name in differing)
-            raise InputError(f"{self.path}: cannot be resumed with other settings: {listed}")
 
     def _read_history(self, n_steps: int, digest: str | None) -> list[bytes]:
         """Return the lines that the checkpoint counts; digest: what it knows of them (None: of streamsvm 0.1, nothing).
@@ -189,16 +173,44 @@ class RunFolder:
         return lines
 
 
-def check_empty(folder: Path) -> None:
-    """InputError if a folder holds more than a run that has ended before its first checkpoint."""
+def check_place(folder: Path) -> None:
+    """InputError if there is something else than a folder, or a dataset."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, a folder is needed")
+    if (folder / "zarr.json").exists():
+        raise InputError(f"{folder}: is a dataset; choose another folder for the run")
+
+
+def compare_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """InputError if a run was begun with other settings.
+
+    The path of the data is not compared, since they may move: their fingerprint says whether they are the same.
+    """
+    path = folder / "settings.json"
+    try:
+        known = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: missing or damaged ({error})") from error
+    new = {name: value for name, value in settings.items() if name != "data"}
+    differing = [name for name in new if known.get(name) != new[name]]
+    if differing:
+        listed = ", ".join(f"{name} was {known.get(name)!r}, now {new[name]!r}" for name in differing)
+        raise InputError(f"{folder}: cannot be resumed with other settings: {listed}")
+
+
+def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
+    """InputError if a folder holds more than a run that has ended before its first checkpoint.
+
+    besides: other names that may be there.
+    """
     names = {entry.name for entry in folder.iterdir() if not is_partial(entry.name)} if folder.exists() else set()
     if left := sorted(names & {"model.npz", "result.json"}):
         raise InputError(
             f"{folder}: a run has ended there ({left[0]}), and its checkpoint.npz is missing; choose another --out, or "
             "replace the run by --overwrite"
         )
-    foreign = sorted(names - MAY_BE_THERE)
-    if "settings.json" in names and not _is_of_a_run(folder / "settings.json"):
+    foreign = sorted(names - MAY_BE_THERE - set(besides))
+    if "settings.json" in names and not is_of_a_run(folder / "settings.json"):
         foreign = ["settings.json", *foreign]
     if foreign:
         raise InputError(
@@ -207,7 +219,7 @@ def check_empty(folder: Path) -> None:
         )
 
 
-def _is_of_a_run(path: Path) -> bool:
+def is_of_a_run(path: Path) -> bool:
     """Tell whether settings are those of a run: editors, too, call their files settings.json."""
     try:
         settings = json.loads(path.read_bytes())

@@ -49,7 +49,8 @@ MAY_IMPORT["options"] = {"errors", "numeric", "data"}
 MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict", "evaluate"}
 MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "evaluate", "solvers"}  # algorithms alone know them
 MAY_IMPORT["train"] = {*MAY_IMPORT["training"], "training"}
-MAY_IMPORT["grid"] = {*MAY_IMPORT["train"], "train", "predict", "run"}
+MAY_IMPORT["grid_folder"] = {"errors", "files", "locks", "run"}
+MAY_IMPORT["grid"] = {*MAY_IMPORT["train"], "train", "predict", "run", "grid_folder"}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "version"}
 BELOW_FACES = {*MAY_IMPORT, "version"}  # info, progress, estimators, cli, demo and the like may use all of it
 
