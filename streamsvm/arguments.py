@@ -87,6 +87,12 @@ def _add_features(commands: Any) -> None:
     features.add_argument("--memory", metavar="SIZE", help="of the process, whole (default: half the machine's)")
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
+    kept = (
+        "go on after the last finished pass that looks for the map (what it found is in .DEST.zarr.passes.npz); the "
+        "pass that writes the features, and with nystrom all, is begun anew"
+    )
+    features.add_argument("--resume", action="store_true", help=kept)
+    features.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     features.add_argument("--json", action="store_true")
 
 

@@ -96,6 +96,11 @@ def _say_what_is_left(options: argparse.Namespace) -> str:
     """Say what a command leaves that was interrupted."""
     if options.command == "tune" or (options.command == "train" and not options.plan):
         return "go on with the same command and --resume"
+    if options.command == "features":
+        from streamsvm.data.passes import name_passes
+
+        if (kept := name_passes(options.destination)).exists():
+            return f"go on with the same command and --resume (what the passes have found is in {kept})"
     return "nothing was left behind"
 
 
@@ -162,13 +167,15 @@ def _features(options: argparse.Namespace) -> int:
     if polynomial and (options.kernel or options.rank):
         raise InputError("--kernel and --rank are not for --map polynomial, which has neither")
     memory, chunk = (None if size is None else parse_bytes(size) for size in (options.memory, options.chunk_bytes))
-    which = FeatureOptions(options.map, options.rank or 300, options.seed, chunk)
+    which = FeatureOptions(options.map, options.rank or 300, options.seed, chunk, options.overwrite)
     source, name, counter = open_dataset(options.data, options.label), options.kernel or "rbf", RowCounter(line)
     projected = plan_features(source, options.destination, which, name, memory)
     kernel_options = TrainOptions(kernel=name, gamma=options.gamma, degree=options.degree, coef0=options.coef0)
     try:
         kernel = Kernel() if polynomial else make_kernel(source, kernel_options)
-        dataset = make_features(source, options.destination, which, kernel, STOP.after(counter.add))
+        dataset = make_features(
+            source, options.destination, which, kernel, STOP.after(counter.add), resume=options.resume
+        )
     finally:
         line.close()
     about = describe_features(dataset, time.monotonic() - began, projected)
