@@ -16,7 +16,16 @@ from typing import Any
 from streamsvm.errors import InputError, WriteError
 from streamsvm.files import sync_folder, write_atomically
 from streamsvm.locks import Lock
-from streamsvm.run import LOCK, RUN_FILES, RunFolder, check_empty, check_place, compare_settings, is_of_a_run
+from streamsvm.run import (
+    LOCK,
+    RUN_FILES,
+    RunFolder,
+    check_empty,
+    check_place,
+    compare_settings,
+    is_of_a_run,
+    remove_if_empty,
+)
 
 GRID = "grid"
 
@@ -28,11 +37,13 @@ class GridFolder:
         self.out, self.settings, self.resume, self.overwrite = Path(out), settings, resume, overwrite
         self.path = self.out / GRID
         self.lock: Lock | None = None
+        self._is_new = False
         self._check()
 
     def begin(self) -> None:
         """Make the folder, and remove what is to be replaced."""
         try:
+            self._is_new = not self.out.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(self.out, self.out / LOCK)
             self._check()  # again: what has happened until now, another process may have done
@@ -49,9 +60,11 @@ class GridFolder:
         return RunFolder(self.path / name, settings, resume=True, lock=self.lock, n_beside=n_beside)
 
     def close(self) -> None:
-        """Let others write to the folder."""
+        """Let others write to the folder; if it was made and could not be written to, it is removed."""
         if self.lock is not None:
+            remove_if_empty(self.path, self._is_new)
             self.lock.release()
+            remove_if_empty(self.out, self._is_new)
 
     def _check(self) -> None:
         """InputError for a folder that is not to be written to."""

@@ -64,7 +64,7 @@ class RunFolder:
         self.path, self.settings, self.resume, self.overwrite = Path(path), settings, resume, overwrite
         self._lock, self._owns_lock = lock, lock is None
         self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside
-        self._digests = [NO_LINES]
+        self._digests, self._is_new = [NO_LINES], False
         self._check()
 
     def begin(self, start: S) -> Saved[S] | None:
@@ -113,14 +113,16 @@ class RunFolder:
         write_atomically(self.path / "result.json", (json.dumps(result, indent=1) + "\n").encode())
 
     def close(self) -> None:
-        """Let others write to the folder."""
+        """Let others write to the folder; if it was made and could not be written to, it is removed."""
         if self._lock is not None and self._owns_lock:
             self._lock.release()
             self._lock = None
+            remove_if_empty(self.path, self._is_new)
 
     def _take_over(self) -> None:
         """Make the folder, lock it, and remove what killed processes have left in it, or what is to be replaced."""
         try:
+            self._is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = Lock(self.path, self.path / LOCK)
@@ -196,6 +198,12 @@ def compare_settings(folder: Path, settings: dict[str, Any]) -> None:
     if differing:
         listed = ", ".join(f"{name} was {known.get(name)!r}, now {new[name]!r}" for name in differing)
         raise InputError(f"{folder}: cannot be resumed with other settings: {listed}")
+
+
+def remove_if_empty(folder: Path, is_new: bool) -> None:
+    """Remove a folder that this process has made, if nothing could be written to it."""
+    if is_new and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def check_empty(folder: Path, besides: Collection[str] = ()) -> None:

@@ -233,6 +233,7 @@ def test_a_checkpoint_is_no_model_nor_the_other_way_round(run: Path, dataset: Da
     [
         ("history.jsonl", '{"step": 1}\n'),
         ("history.jsonl", '{"step": 1}\n{"st\n{"step": 3}\n'),
+        ("history.jsonl", '{"step": 1}\n{"step": 2}\n{"step": 3}\n'),
         ("history.jsonl", "\xff\xff"),
         ("history.jsonl", None),
         ("settings.json", "{"),
@@ -248,6 +249,18 @@ def test_damaged_history_and_settings_are_input_errors(
         (run / name).write_text(content, encoding="latin-1")
     with pytest.raises(InputError, match=f"run/{name}: "):
         train(dataset, OPTIONS, out=run, resume=True)
+
+
+def test_a_digit_that_has_changed_in_the_history_is_found(run: Path, dataset: Dataset) -> None:
+    """It is JSON still; the checkpoint knows a checksum of the lines that it counts."""
+    history = run / "history.jsonl"
+    content = history.read_bytes()
+    at = content.index(b'"objective": ') + len(b'"objective": ')
+    history.write_bytes(content[:at] + (b"9" if content[at : at + 1] != b"9" else b"8") + content[at + 1 :])
+    with pytest.raises(InputError, match=r"run/history\.jsonl: missing or damaged"):
+        train(dataset, OPTIONS, out=run, resume=True)
+    history.write_bytes(content + b'{"step": 4, "not counted by the checkpoint')
+    assert train(dataset, OPTIONS, out=run, resume=True).model_sha256 == train(dataset, OPTIONS).model_sha256
 
 
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
