@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 import math
-import os
 import signal
 import sys
 import time
@@ -28,6 +27,7 @@ from streamsvm.arguments import (
     parse_options,
     parse_shuffle,
 )
+from streamsvm.endings import flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.errors import InputError
 
 T = TypeVar("T")
@@ -75,33 +75,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     STOP.watch()
     options = make_parser().parse_args(arguments)
     try:
+        open_streams(options)
         status = COMMANDS[options.command](options)
-        sys.stdout.flush()
+        flush_output()
         return status
     except InputError as error:
         print(f"streamsvm {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"streamsvm {options.command}: interrupted; {_say_what_is_left(options)}", file=sys.stderr)
+        print(f"streamsvm {options.command}: interrupted; {say_what_is_left(options)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         return 1
     except OSError as error:
+        silence_output()
         print(f"streamsvm {options.command}: {error}", file=sys.stderr)
         return 1
-
-
-def _say_what_is_left(options: argparse.Namespace) -> str:
-    """Say what a command leaves that was interrupted."""
-    if options.command == "tune" or (options.command == "train" and not options.plan):
-        return "go on with the same command and --resume"
-    if options.command == "features":
-        from streamsvm.data.passes import name_passes
-
-        if (kept := name_passes(options.destination)).exists():
-            return f"go on with the same command and --resume (what the passes have found is in {kept})"
-    return "nothing was left behind"
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -235,7 +225,7 @@ def _train(options: argparse.Namespace) -> int:
         line.close()
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
-    print(json.dumps(result.as_json()) if options.json else _sum_up(result, options.out))
+    print(json.dumps(result.as_json()) if options.json else sum_up(result, options.out))
     return 0 if result.finished else STATUS_CODES[result.status]
 
 
@@ -255,26 +245,12 @@ def _tune(options: argparse.Namespace) -> int:
     finally:
         line.close()
     if tuning.result.status == "interrupted":
-        print(f"streamsvm tune: interrupted; {_say_what_is_left(options)}", file=sys.stderr)
+        print(f"streamsvm tune: interrupted; {say_what_is_left(options)}", file=sys.stderr)
     about = json.dumps(tuning.as_json())
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
     write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())
-    print(about if options.json else f"{format_tuning(tuning)}\n{_sum_up(tuning.result, options.out)}")
+    print(about if options.json else f"{format_tuning(tuning)}\n{sum_up(tuning.result, options.out)}")
     return 0 if tuning.result.finished else STATUS_CODES[tuning.result.status]
-
-
-def _sum_up(result: Any, out: Path) -> str:
-    from streamsvm.machine import format_bytes
-
-    peak, projected = format_bytes(result.peak_memory_bytes), format_bytes(result.projected_memory_bytes)
-    gap = result.relative_gap
-    proved = "nothing proved" if gap is None else f"proved within {gap:.2e} of the optimum"
-    return (
-        f"{result.status}: objective {result.objective:.6g}, {proved}, "
-        f"{result.passes} passes over {result.n_rows:,} rows, {result.seconds:.1f} s\n"
-        f"memory: peak {peak}, projected {projected}\n"
-        f"model: {out / 'model.npz'}"
-    )
 
 
 def _predict(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ import pytest
 from distributed import Client
 
 from streamsvm import LinearSVC
-from streamsvm.cli import _sum_up
+from streamsvm.endings import sum_up
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.conftest import describe_keys, make_problem
 
@@ -73,7 +73,7 @@ def test_people_read_lines_instead_of_json(run: Run, text: Path, data: Path, tmp
 def test_a_solver_that_proves_nothing_says_so(trained: Path) -> None:
     found = json.loads((trained / "result.json").read_text())
     result = SimpleNamespace(**{**found, "objective": 1.5, "relative_gap": None, "passes": 3})
-    assert _sum_up(result, trained).startswith("converged: objective 1.5, nothing proved, 3 passes")
+    assert sum_up(result, trained).startswith("converged: objective 1.5, nothing proved, 3 passes")
 
 
 def test_stopped_then_resumed_as_if_never_stopped(run: Run, data: Path, trained: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,9 @@ from streamsvm.numeric.warm_up import compile_kernels
 if TYPE_CHECKING:
     from distributed import Client, Worker
     from distributed.security import Security
+
+# Open files of the driver: 33 with one worker, 44 with two, 67 with four.
+DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ def start_workers(
     from distributed import Client, LocalCluster
     from distributed.security import Security
 
+    _check_descriptors(n_workers)
     # logs are silenced below: what fails in a worker is raised here
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
     no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
@@ -85,6 +90,17 @@ def start_workers(
             cluster.scheduler.http_server.stop()  # it would listen even without pages
             client = stack.enter_context(Client(cluster))
         yield client
+
+
+def _check_descriptors(n_workers: int) -> None:
+    """InputError if this process may not open as many files and connections as it takes to talk to the workers."""
+    needed = DESCRIPTORS + DESCRIPTORS_PER_WORKER * n_workers
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise InputError(
+            f"{n_workers} workers: {needed} open files are needed and the limit is {limit}; raise it (ulimit -n "
+            f"{needed}), or use fewer workers, or threads"
+        )
 
 
 @contextmanager
