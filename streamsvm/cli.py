@@ -27,7 +27,7 @@ from streamsvm.arguments import (
     parse_options,
     parse_shuffle,
 )
-from streamsvm.endings import flush_output, open_streams, say_what_is_left, silence_output, sum_up
+from streamsvm.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.errors import InputError
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flush_output()
         return status
     except InputError as error:
-        print(f"streamsvm {options.command}: {error}", file=sys.stderr)
+        print(f"streamsvm {options.command}: {explain(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"streamsvm {options.command}: interrupted; {say_what_is_left(options)}", file=sys.stderr)

@@ -55,12 +55,25 @@ def say_what_is_left(options: argparse.Namespace) -> str:
     """Say what a command leaves that was interrupted."""
     if options.command == "tune" or (options.command == "train" and not options.plan):
         return "go on with the same command and --resume"
-    if options.command == "features":
-        from streamsvm.data.passes import name_passes
-
-        if (kept := name_passes(options.destination)).exists():
-            return f"go on with the same command and --resume (what the passes have found is in {kept})"
+    if kept := _find_passes(options):
+        return f"go on with the same command and --resume (what the passes have found is in {kept})"
     return "nothing was left behind"
+
+
+def explain(error: InputError, options: argparse.Namespace) -> str:
+    """Return the message of an error, and what there is to go on with."""
+    kept = _find_passes(options)
+    return f"{error}; what finished passes have found is in {kept}, for --resume" if kept else str(error)
+
+
+def _find_passes(options: argparse.Namespace) -> Path | None:
+    """Return the file with what finished passes of `features` have found, if there is one."""
+    if options.command != "features":
+        return None
+    from streamsvm.data.passes import name_passes
+
+    kept = name_passes(options.destination)
+    return kept if kept.exists() else None
 
 
 def sum_up(result: Any, out: Path) -> str:

@@ -97,7 +97,7 @@ def test_standard_error_is_closed(data: Path, trained: Path, tmp_path: Path) -> 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_standard_output_is_full(data: Path) -> None:
-    ran = execute("info", data, redirect=">/dev/full")
+    ran = execute("info", data, redirect=">/dev/full", PYTHONUNBUFFERED=None)
     message = "streamsvm info: [Errno 28] standard output cannot be written: No space left on device\n"
     assert (ran.returncode, ran.stderr) == (1, message)
 
