@@ -2,8 +2,10 @@
 
     python cluster/local.py [--workers 2] [--threads 1] [--memory 2GB]
 
-Prints the scheduler's address as its first line. Every socket is on loopback; there is no dashboard. For one training,
-`streamsvm train --workers N` does the same by itself; this saves the start of the workers to those that follow.
+Prints the scheduler's address as its first line, and as its second the command that lets a shell connect to it: every
+connection needs a key, which lies in a folder that only you can read and that is removed at the end. Every socket is on
+loopback; there is no dashboard. For one training, `streamsvm train --workers N` does the same by itself; this saves the
+start of the workers to those that follow.
 """
 
 from __future__ import annotations
@@ -11,6 +13,11 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from distributed.security import Security
+from make_certificates import ROLES, make_certificates, make_configuration
 
 from streamsvm.engines.workers import start_workers
 from streamsvm.errors import InputError
@@ -29,14 +36,25 @@ def main() -> int:
         memory_bytes = parse_bytes(options.memory)
         compile_kernels()  # once, before several processes want to
         signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-        with start_workers(options.workers, options.threads, memory_bytes) as client:
-            print(client.scheduler.address, flush=True)
+        with (
+            TemporaryDirectory(prefix="streamsvm-keys-") as keys,  # mode 0700
+            start_workers(options.workers, options.threads, memory_bytes, make_keys(Path(keys))) as client,
+        ):
+            print(f"{client.scheduler.address}\nexport DASK_CONFIG={keys}/dask.yaml", flush=True)
             print(f"{options.workers} workers; Ctrl-C ends them", file=sys.stderr)
             signal.sigwait(ending)
     except InputError as error:
         print(f"local.py: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def make_keys(folder: Path) -> Security:
+    """Write certificates into a folder, and the configuration that uses them; return them for the cluster."""
+    make_certificates(folder, days=365)
+    tls = make_configuration(folder)["distributed"]["comm"]["tls"]
+    files = {f"tls_{role}_{part}": tls[role][part] for role in ROLES for part in ("key", "cert")}
+    return Security(require_encryption=True, tls_ca_file=tls["ca-file"], **files)
 
 
 if __name__ == "__main__":

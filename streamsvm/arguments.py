@@ -16,6 +16,8 @@ CHOICES = {  # of `train`
     "kernel": ("linear", "rbf", "poly", "sigmoid"),
 }
 
+REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
+
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
@@ -54,6 +56,7 @@ def _add_ingest(commands: Any) -> None:
     scalings = ("none", "minmax", "maxabs", "standard")
     ingest.add_argument("--scale", choices=scalings, default="none", help="recorded, and applied at predict")
     ingest.add_argument("--shuffle", metavar="SEED|no", default="0")
+    ingest.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
 
 
 def _add_info(commands: Any) -> None:
@@ -84,6 +87,12 @@ def _add_features(commands: Any) -> None:
     features.add_argument("--memory", metavar="SIZE", help="of the process, whole (default: half the machine's)")
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
+    kept = (
+        "go on after the last finished pass that looks for the map (what it found is in .DEST.zarr.passes.npz); the "
+        "pass that writes the features, and with nystrom all, is begun anew"
+    )
+    features.add_argument("--resume", action="store_true", help=kept)
+    features.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     features.add_argument("--json", action="store_true")
 
 
@@ -111,7 +120,7 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
     _add_gamma(train)
     _add_settings(train)
-    train.add_argument("--resume", action="store_true", help="go on from the run's checkpoint")
+    _add_going_on(train, "go on from the run's checkpoint")
 
 
 def _add_tune(commands: Any) -> None:
@@ -129,6 +138,16 @@ def _add_tune(commands: Any) -> None:
     tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
     tune.add_argument("--folds", type=_count, default=5)
     _add_settings(tune)
+    kept = "go on from the last checkpoint of every fit; they are in RUN/grid, which may be removed once all is done"
+    _add_going_on(tune, kept)
+
+
+def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
+    """Add what is to be done where a run is there already."""
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--resume", action="store_true", help=resume)
+    replaces = "replace a run that is there, or write into a folder that holds other files, which stay"
+    what.add_argument("--overwrite", action="store_true", help=replaces)
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
@@ -166,6 +185,7 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
     predict.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
     predict.add_argument("--out", metavar="FILE", type=Path, required=True, help=".csv, .npy or .zarr")
+    predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
     _add_reading(predict)
 
 

@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 import math
-import os
 import signal
 import sys
 import time
@@ -28,6 +27,7 @@ from streamsvm.arguments import (
     parse_options,
     parse_shuffle,
 )
+from streamsvm.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.errors import CertificateError, InputError
 from streamsvm.statuses import STATUSES
 
@@ -75,19 +75,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     STOP.watch()
     options = make_parser().parse_args(arguments)
     try:
+        open_streams(options)
         status = COMMANDS[options.command](options)
-        sys.stdout.flush()
+        flush_output()
         return status
     except InputError as error:
-        print(f"streamsvm {options.command}: {error}", file=sys.stderr)
+        print(f"streamsvm {options.command}: {explain(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        resumable = options.command == "train" and not options.plan
-        left = "go on with the same command and --resume" if resumable else "nothing was left behind"
-        print(f"streamsvm {options.command}: interrupted; {left}", file=sys.stderr)
+        print(f"streamsvm {options.command}: interrupted; {say_what_is_left(options)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence_output()
         return 1
     except (OSError, CertificateError) as error:
         print(f"streamsvm {options.command}: {error}", file=sys.stderr)
@@ -115,6 +114,7 @@ def _ingest(options: argparse.Namespace) -> int:
         codec=options.codec,
         scale=options.scale,
         shuffle=parse_shuffle(options.shuffle),
+        overwrite=options.overwrite,
     )
     try:
         dataset = ingest(
@@ -156,13 +156,15 @@ def _features(options: argparse.Namespace) -> int:
     if polynomial and (options.kernel or options.rank):
         raise InputError("--kernel and --rank are not for --map polynomial, which has neither")
     memory, chunk = (None if size is None else parse_bytes(size) for size in (options.memory, options.chunk_bytes))
-    which = FeatureOptions(options.map, options.rank or 300, options.seed, chunk)
+    which = FeatureOptions(options.map, options.rank or 300, options.seed, chunk, options.overwrite)
     source, name, counter = open_dataset(options.data, options.label), options.kernel or "rbf", RowCounter(line)
     projected = plan_features(source, options.destination, which, name, memory)
     kernel_options = TrainOptions(kernel=name, gamma=options.gamma, degree=options.degree, coef0=options.coef0)
     try:
         kernel = Kernel() if polynomial else make_kernel(source, kernel_options)
-        dataset = make_features(source, options.destination, which, kernel, STOP.after(counter.add))
+        dataset = make_features(
+            source, options.destination, which, kernel, STOP.after(counter.add), resume=options.resume
+        )
     finally:
         line.close()
     about = describe_features(dataset, time.monotonic() - began, projected)
@@ -214,12 +216,15 @@ def _train(options: argparse.Namespace) -> int:
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
     try:
-        result = train(dataset, train_options, options.out, options.resume, listener=STOP.after(display.show))
+        result = train(
+            dataset, train_options, options.out, options.resume, listener=STOP.after(display.show),
+            overwrite=options.overwrite,
+        )  # fmt: skip
     finally:
         line.close()
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
-    print(json.dumps(result.as_json()) if options.json else _sum_up(result, options.out))
+    print(json.dumps(result.as_json()) if options.json else sum_up(result, options.out))
     return 0 if result.finished else STATUSES[result.status].exit_code
 
 
@@ -234,38 +239,29 @@ def _tune(options: argparse.Namespace) -> int:
     try:
         tuning = tune(
             open_dataset(options.data, options.label), settings, options.C, options.gamma, options.folds, options.out,
-            progress=STOP.after(GridDisplay(line).show),
+            progress=STOP.after(GridDisplay(line).show), resume=options.resume, overwrite=options.overwrite,
         )  # fmt: skip
     finally:
         line.close()
+    if tuning.result.status == "interrupted":
+        print(f"streamsvm tune: interrupted; {say_what_is_left(options)}", file=sys.stderr)
     about = json.dumps(tuning.as_json())
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
     write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())
-    print(about if options.json else f"{format_tuning(tuning)}\n{_sum_up(tuning.result, options.out)}")
+    print(about if options.json else f"{format_tuning(tuning)}\n{sum_up(tuning.result, options.out)}")
     return 0 if tuning.result.finished else STATUSES[tuning.result.status].exit_code
 
 
-def _sum_up(result: Any, out: Path) -> str:
-    from streamsvm.machine import format_bytes
-
-    peak, projected = format_bytes(result.peak_memory_bytes), format_bytes(result.projected_memory_bytes)
-    gap = result.relative_gap
-    proved = "nothing proved" if gap is None else f"proved within {gap:.2e} of the optimum"
-    return (
-        f"{result.status}: objective {result.objective:.6g}, {proved}, "
-        f"{result.passes} passes over {result.n_rows:,} rows, {result.seconds:.1f} s\n"
-        f"{result.status_reason}{'.' if result.status_reason else ''}{chr(10) if result.status_reason else ''}"
-        f"memory: peak {peak}, projected {projected}\n"
-        f"model: {out / 'model.npz'}"
-    )
-
-
 def _predict(options: argparse.Namespace) -> int:
+    from streamsvm.files import refuse_inputs
     from streamsvm.models import load
     from streamsvm.predict import predict
 
-    model = load(options.model)
-    n_rows = predict(model, options.data, options.out, file_format=options.format, label=options.label)
+    model, model_file = load(options.model), Path(options.model)
+    refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
+    n_rows = predict(
+        model, options.data, options.out, file_format=options.format, label=options.label, overwrite=options.overwrite
+    )
     print(f"{options.out}: {n_rows:,} predictions")
     return 0
 

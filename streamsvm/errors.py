@@ -17,3 +17,7 @@ class CertificateError(RuntimeError):
 
 class MemoryBudgetError(InputError):
     """The projected memory exceeds the budget; the message names the knob to turn."""
+
+
+class WriteError(InputError, OSError):
+    """A file that cannot be written, for want of space or permission; the message names it."""

@@ -4,34 +4,103 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shutil
+import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, BinaryIO
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.lib.format import read_array
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, WriteError
 
 
 @contextmanager
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to be written that is there whole or not at all, on disk when the block ends."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    """Open a file to be written that is there whole or not at all; it is on disk when the block has ended.
+
+    It is written under a name that no other process uses, and renamed. WriteError names a file that cannot be written;
+    then nothing of it is left.
+    """
+    partial = name_partial(path)
+    try:
+        with partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except InputError:
+        raise
+    except OSError as error:
+        raise WriteError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file, whole or not at all."""
     with open_atomically(path) as file:
         file.write(content)
+
+
+def name_partial(path: Path) -> Path:
+    """Return a name beside `path`, of a file or folder in the making, that no other writer uses."""
+    return path.with_name(f".{path.name}.{token_hex(4)}.partial")
+
+
+def is_partial(name: str, of: str | None = None) -> bool:
+    """Tell whether a file's name was made by `name_partial`, from the name `of` (None: from any)."""
+    return re.fullmatch(rf"\.{'.+' if of is None else re.escape(of)}\.[0-9a-f]{{8}}\.partial", name) is not None
+
+
+def remove_partials(folder: Path, of: str | None = None) -> None:
+    """Remove what killed writers have left in a folder, of the name `of` or of any. The caller holds the lock on it."""
+    for left in folder.iterdir():
+        if is_partial(left.name, of):
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink(missing_ok=True)
+
+
+def refuse_inputs(out: Path, inputs: Iterable[str | Path]) -> None:
+    """InputError if what is to be written is read from, too.
+
+    inputs: files, folders (also if one lies in the other), or "-", which is standard input.
+    """
+    for source in inputs:
+        if _overlap(out, source):
+            raise InputError(f"{out}: is read by this command, and would be replaced; choose another name to write to")
+
+
+def _overlap(out: Path, source: str | Path) -> bool:
+    if str(source) == "-":
+        return out.exists() and os.path.samestat(os.fstat(sys.stdin.fileno()), out.stat())
+    path, target = Path(str(source).removeprefix("file://")).resolve(), out.resolve()
+    same = out.exists() and path.exists() and path.samefile(out)  # hard links have other paths
+    return same or target.is_relative_to(path) or path.is_relative_to(target)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk: a file that was renamed there is found after a power failure, too."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Bring all files in a folder, and in the folders in it, to the disk."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(parent, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(parent))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, product
@@ -23,6 +24,7 @@ from streamsvm.algorithms.held_out import HeldOut, Kept
 from streamsvm.data.source import RowSource
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
+from streamsvm.grid_folder import GridFolder
 from streamsvm.models import Model
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rank_measures import swapped_pairs
@@ -31,7 +33,7 @@ from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.predict import choose
 from streamsvm.run import RunFolder
 from streamsvm.solvers.protocol import Scan
-from streamsvm.train import Event, Result, train, train_chains
+from streamsvm.train import Event, Fit, Result, train, train_chains
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -61,7 +63,8 @@ class Trial:
 class Tuning:
     """A grid's trials, the best of them (the smallest C where several are), and its model, trained on all rows.
 
-    passes, read_bytes, seconds: of the grid, its evaluation included; those of the last training are in `result`.
+    passes, read_bytes, seconds: of the grid, its evaluation included; those of the last training are in `result`. A
+    grid that was resumed counts all passes, but only the bytes and seconds since.
     """
 
     trials: tuple[Trial, ...]
@@ -81,21 +84,36 @@ class Tuning:
 def tune(
     source: RowSource, options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str] = (),
     folds: int = 5, out: str | Path | None = None, client: Client | None = None,
-    progress: Progress = lambda _: None,
+    progress: Progress = lambda _: None, resume: bool = False, overwrite: bool = False,
 ) -> Tuning:  # fmt: skip
     """Try all C (and gamma), and train the best on all rows, in the folder `out` if there is one.
 
-    Folds are drawn by the seed, of each class alike; of a ranking, whole queries. Raises as `train` does.
+    Folds are drawn by the seed, of each class alike; of a ranking, whole queries. resume: every fit goes on from its
+    last checkpoint in `out` (see grid_folder), to the bits of a grid that was never stopped. overwrite: a run or grid
+    that is there is replaced. Raises as `train` does; KeyboardInterrupt, once the fits are saved.
     """
-    began = time.monotonic()
-    if out is not None:
-        RunFolder(out, {}, resume=False)  # refuses what holds a run, before anything is read
+    settings = {
+        "data": source.name, "fingerprint": source.fingerprint, "solver": options.solver, "task": options.task,
+        "kernel": options.kernel, "C": sorted(set(costs)), "gamma": list(gammas) or [options.gamma], "folds": folds,
+        "seed": options.seed,
+    }  # fmt: skip
+    folder = None if out is None else GridFolder(out, settings, resume, overwrite)
     grid = _make_grid(source, options, costs, gammas)
     fold = draw_folds(source, options, folds)
+    with closing(folder) if folder else nullcontext():
+        return _carry_out(source, grid, fold, folder, client, progress)
+
+
+def _carry_out(
+    source: RowSource, grid: list[TrainOptions], fold: Folds, folder: GridFolder | None, client: Client | None,
+    progress: Progress,
+) -> Tuning:  # fmt: skip
+    began, folds, options = time.monotonic(), int(fold.max()) + 1, grid[0]
     views = [Kept(source, fold != k) for k in range(folds)]
     chains = [[(each, _hold_out(view, each)) for each in part] for part in _split(grid) for view in views]
     counter = _Counter(progress, options.tol, len(grid) * folds)
-    with train_chains(source, chains, client, counter.note) as (engine, found):
+    open_fit = partial(_open_fit, folder, chains, folds)
+    with train_chains(source, chains, client, counter.note, open_fit) as (engine, found):
         results = [[chain[place] for chain in found[at : at + folds]]
                    for at in range(0, len(chains), folds) for place in range(len(chains[at]))]  # fmt: skip
         models = [result.model for by_fold in results for result in by_fold]
@@ -115,9 +133,26 @@ def tune(
     best = int(np.argmax([trial.mean for trial in trials]))
     seconds = time.monotonic() - began
     result = train(
-        source, grid[best], out, client=client, listener=lambda event: progress((counter.n_fits, counter.n_fits, event))
-    )
+        source, grid[best], folder.out if folder else None, resume=folder is not None, client=client,
+        listener=lambda event: progress((counter.n_fits, counter.n_fits, event)), lock=folder.lock if folder else None,
+    )  # fmt: skip
     return Tuning(tuple(trials), trials[best], result, passes, read_bytes, seconds)
+
+
+def _open_fit(
+    folder: GridFolder | None, chains: Sequence[Sequence[Fit]], folds: int, chain: int, place: int,
+    settings: dict[str, Any],
+) -> RunFolder | None:  # fmt: skip
+    """Open the folder of a fit, made with the grid's at the first one."""
+    if folder is None:
+        return None
+    if folder.lock is None:
+        folder.begin()
+    options, _ = chains[chain][place]
+    name = f"fold{chain % folds}-C{float(options.C)!r}"
+    if options.kernel != "linear":
+        name += f"-gamma{float(options.gamma)!r}"
+    return folder.open_fit(name, settings, len(chains))
 
 
 class _Counter:

@@ -48,6 +48,11 @@ def verify(dataset: Dataset) -> dict[str, Any]:
     return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
 
 
+def show_text(text: str) -> str:
+    """Return a text that comes from data, for a terminal: what could move the cursor or begin a line is escaped."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def format_description(about: dict[str, Any]) -> str:
     """Return lines for people."""
     layout = "sparse" if about["sparse"] else "dense"
@@ -55,16 +60,16 @@ def format_description(about: dict[str, Any]) -> str:
     codec = f", codec {about['codec']}" if about["codec"] else ""
     size = f"{about['largest_chunk_rows']:,} rows each, {format_bytes(about['bytes'])} in all"
     lines = [
-        f"{about['path']}",
+        show_text(about["path"]),
         f"  rows      {about['n_rows']:,}",
         f"  features  {about['n_features']:,}, {layout}{density}",
         f"  chunks    {about['n_chunks']}, at most {size}{codec}",
         f"  scaling   {about['scaling']}",
     ]
     if about["map"] is not None:
-        lines.append(f"  made by   a {about['map']} map: {about['source']}")
+        lines.append(f"  made by   a {about['map']} map: {show_text(str(about['source']))}")
     if about["classes"] is not None:
-        shown = list(about["classes"].items())[:10]
+        shown = [(show_text(label), count) for label, count in about["classes"].items()][:10]
         more = f", and {len(about['classes']) - 10} more" if len(about["classes"]) > 10 else ""
         lines.append("  classes   " + ", ".join(f"{label}: {count:,}" for label, count in shown) + more)
     if not about["manifest"]:
@@ -125,11 +130,12 @@ def format_evaluation(scores: dict[str, Any]) -> str:
     area = scores["roc_area"]
     shown = "" if area is None else f", ROC area {area:.4f}"
     lines = [f"accuracy {scores['accuracy']:.4f} on {scores['n_rows']:,} rows{shown}"]
-    for label, part in scores["classes"].items():
+    for name, part in scores["classes"].items():
+        label = show_text(name)
         recall, precision = ("-" if part[name] is None else f"{part[name]:.4f}" for name in ("recall", "precision"))
         lines.append(f"  class {label}: {part['rows']:,} rows, recall {recall}, precision {precision}")
     if 2 < len(scores["classes"]) <= MOST_SHOWN:
-        lines += _format_confusion(list(scores["classes"]), scores["confusion"])
+        lines += _format_confusion(list(map(show_text, scores["classes"])), scores["confusion"])
     if scores["unknown_labels"]:
         lines.append(f"  {scores['unknown_labels']:,} rows have a label that the model does not know")
     return "\n".join(lines)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 from threadpoolctl import threadpool_limits
 
+from streamsvm.data.csv_cells import strip_guard, write_cell
 from streamsvm.data.dataset import open_dataset
+from streamsvm.data.destination import check_destination, new_folder
 from streamsvm.data.source import RowSource
 from streamsvm.data.sources import open_files
 from streamsvm.data.spill import as_matrix
 from streamsvm.data.tables import Columns
-from streamsvm.data.writer import new_folder
 from streamsvm.errors import InputError
+from streamsvm.files import open_atomically, refuse_inputs, remove_partials
+from streamsvm.locks import Lock
 from streamsvm.machine import default_threads
 from streamsvm.models import Model, RankModel, Scorer
 from streamsvm.numeric.rows import F64, I64
@@ -45,16 +49,21 @@ class Scored:
 
 def predict(
     model: Model, data: str | Path | RowSource, out: str | Path, *, file_format: str | None = None,
-    label: str | None = None,
+    label: str | None = None, overwrite: bool = False,
 ) -> int:  # fmt: skip
     """Write label and score of every row to a .csv, .npy (labels) or .zarr file, whole or not at all.
 
-    Of a ranking: the scores alone, higher for higher ranks.
+    Of a ranking: the scores alone, higher for higher ranks. Text labels in CSV are written so that no spreadsheet takes
+    them for formulas (see data.csv_cells).
 
-    data: a dataset, its path, or any file that ingest reads. Returns the number of rows. InputError for bad input.
+    data: a dataset, its path, or any file that ingest reads. An older .csv or .npy file of that name is replaced, as by
+    other commands that write a file; a .zarr folder only if `overwrite` is true, and the data themselves never.
+    Returns the number of rows. InputError for bad input.
     """
     out = Path(out)
-    write = _choose_writer(out)
+    if isinstance(data, str | Path):
+        refuse_inputs(out, [data])
+    write = _choose_writer(out, overwrite)
     return write(model, (part.scores for part in score(model, data, False, file_format, label)), out)
 
 
@@ -137,8 +146,13 @@ def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes | F64:
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int32)
     for code, known in enumerate(model.classes.tolist()):
-        codes[[label == known or _to_text(label) == _to_text(known) for label in different.tolist()]] = code
+        codes[[_is_same_label(label, known) for label in different.tolist()]] = code
     return np.where(codes < 0, np.nan, codes)[inverse] if isinstance(model, RankModel) else codes[inverse]
+
+
+def _is_same_label(label: Any, known: Any) -> bool:
+    """Compare labels as values or as texts; one that `predict` has written to a table is known again."""
+    return bool(label == known) or _to_text(known) in (_to_text(label), strip_guard(_to_text(label)))
 
 
 def _to_text(label: Any) -> str:
@@ -148,34 +162,42 @@ def _to_text(label: Any) -> str:
 Writer = Callable[[Model, Iterator[F64], Path], int]
 
 
-def _choose_writer(out: Path) -> Writer:
+def _choose_writer(out: Path, overwrite: bool) -> Writer:
     """Return what writes such a file; InputError, before anything is read, if it cannot be written."""
-    writers: dict[str, Writer] = {".csv": _write_csv, ".npy": _write_npy, ".zarr": _write_zarr}
+    writers: dict[str, Writer] = {
+        ".csv": _write_csv, ".npy": _write_npy, ".zarr": partial(_write_zarr, overwrite=overwrite),
+    }  # fmt: skip
     if out.suffix not in writers:
         raise InputError(f"{out}: write to a name that ends in .csv, .npy or .zarr")
-    if not out.parent.is_dir():
+    if out.suffix == ".zarr":
+        check_destination(out, overwrite)
+    elif not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder")
-    if out.is_dir():
+    elif out.is_dir():
         raise InputError(f"{out}: exists already, as a folder; remove it or choose another name")
     return writers[out.suffix]
 
 
+@contextmanager
+def _new_file(out: Path) -> Iterator[BinaryIO]:
+    """Open a file to be written, by one process at a time; it is there whole or not at all."""
+    with Lock(out):
+        remove_partials(out.parent, out.name)
+        with open_atomically(out) as file:
+            yield file
+
+
 def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
-    partial, n_rows = out.with_name(f".{out.name}.partial"), 0
-    names = np.array([str(label) for label in model.classes.tolist()])
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(_name_columns(model))
-            for scores in scored:
-                columns = [[f"{value:.9g}" for value in column.tolist()] for column in np.atleast_2d(scores.T)]
-                if not isinstance(model, RankModel):
-                    columns = [names[choose(scores)].tolist(), *columns]
-                writer.writerows(zip(*columns, strict=True))
-                n_rows += len(scores)
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+    n_rows = 0
+    cells = np.array([write_cell(label) for label in model.classes.tolist()])
+    with _new_file(out) as file:
+        file.write(f"{','.join(_name_columns(model))}\n".encode())
+        for scores in scored:
+            columns = [[f"{value:.9g}" for value in column.tolist()] for column in np.atleast_2d(scores.T)]
+            if not isinstance(model, RankModel):
+                columns = [cells[choose(scores)].tolist(), *columns]
+            file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())
+            n_rows += len(scores)
     return n_rows
 
 
@@ -184,7 +206,7 @@ def _name_columns(model: Model) -> list[str]:
     if isinstance(model, RankModel):
         return ["score"]
     several = model.classes.tolist() if np.ndim(model.intercept) else None
-    return ["label", "score"] if several is None else ["label", *(f"score {name}" for name in several)]
+    return ["label", "score"] if several is None else ["label", *(write_cell(f"score {name}") for name in several)]
 
 
 def choose(scores: F64) -> npt.NDArray[np.intp]:
@@ -193,27 +215,22 @@ def choose(scores: F64) -> npt.NDArray[np.intp]:
 
 
 def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
-    partial, n_rows = out.with_name(f".{out.name}.partial"), 0
-    ranks = isinstance(model, RankModel)
+    n_rows, ranks = 0, isinstance(model, RankModel)
     dtype = np.dtype(np.float64) if ranks else model.classes.dtype
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-    try:
-        with partial.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, {**about, "shape": (0,)})
-            for scores in scored:
-                values = scores if ranks else model.classes[choose(scores)]
-                file.write(values.tobytes())  # `tofile` misses a full disk
-                n_rows += len(scores)
-            file.seek(0)  # a header leaves room for the number of rows to grow
-            np.lib.format.write_array_header_1_0(file, {**about, "shape": (n_rows,)})
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with _new_file(out) as file:
+        np.lib.format.write_array_header_1_0(file, {**about, "shape": (0,)})
+        for scores in scored:
+            values = scores if ranks else model.classes[choose(scores)]
+            file.write(values.tobytes())  # `tofile` misses a full disk
+            n_rows += len(scores)
+        file.seek(0)  # a header leaves room for the number of rows to grow
+        np.lib.format.write_array_header_1_0(file, {**about, "shape": (n_rows,)})
     return n_rows
 
 
-def _write_zarr(model: Model, scored: Iterator[F64], out: Path) -> int:
-    with new_folder(out) as folder:
+def _write_zarr(model: Model, scored: Iterator[F64], out: Path, overwrite: bool) -> int:
+    with new_folder(out, overwrite) as folder:
         group = zarr.open_group(str(folder), mode="w", zarr_format=3)
         group.attrs["classes"] = model.classes.tolist()
         width = np.shape(model.intercept)

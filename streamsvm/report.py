@@ -11,10 +11,12 @@ from typing import Any
 from streamsvm import __version__
 from streamsvm.chart import Series, draw_chart
 from streamsvm.errors import InputError
-from streamsvm.files import write_atomically
+from streamsvm.files import refuse_inputs, write_atomically
 from streamsvm.machine import format_bytes
 
 History = list[dict[str, Any]]
+
+RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 980px; margin: 2em auto; padding: 0 1em; color: #222; }
@@ -28,13 +30,14 @@ td { overflow-wrap: anywhere; } .note { color: #666; }
 
 
 def write_report(run: Path, out: Path | None = None) -> Path:
-    """Write the page of a run's folder, by default into it; return the file. InputError if there is no run."""
+    """Write the page of a run's folder, by default into it; return the file. InputError if there is no run.
+
+    An older page, or another file of that name, is replaced; a file of the run never is.
+    """
     target = run / "report.html" if out is None else out
     page = make_page(run.resolve().name, *read_run(run))
-    try:
-        write_atomically(target, page.encode())
-    except OSError as error:
-        raise InputError(f"{target}: cannot be written: {error.strerror}") from error
+    refuse_inputs(target, [run / name for name in RUN_FILES])
+    write_atomically(target, page.encode())
     return target
 
 

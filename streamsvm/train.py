@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
+from streamsvm.locks import Lock
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
@@ -26,20 +27,25 @@ if TYPE_CHECKING:
 __all__ = ["Event", "Listener", "Result", "TrainOptions", "train", "train_together"]
 
 Fit = tuple[TrainOptions, Algorithm]
+OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
 
 
 def train(
     source: RowSource, options: TrainOptions, out: str | Path | None = None, resume: bool = False,
-    client: Client | None = None, listener: Listener = lambda _: None,
+    client: Client | None = None, listener: Listener = lambda _: None, overwrite: bool = False,
+    lock: Lock | None = None,
 ) -> Result:  # fmt: skip
     """Train on all rows of the source; with `out`, in a run's folder, from which a killed run is resumed.
+
+    overwrite, lock: see RunFolder.
 
     KeyboardInterrupt ends the run with status "interrupted" if there is a folder (the checkpoint is in it), and is
     raised otherwise. Raises InputError for bad settings and data, MemoryBudgetError before anything runs.
     """
     algorithm = make_algorithm(source, options)
-    run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume)
-    with threadpool_limits(1), open_for(source, options, [algorithm], client) as (engine, plan):
+    run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume, overwrite, lock)
+    opened = open_for(source, options, [algorithm], client)
+    with closing(run) if run else nullcontext(), threadpool_limits(1), opened as (engine, plan):
         return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
 
 
@@ -66,31 +72,54 @@ def train_together(
 @contextmanager
 def train_chains(
     source: RowSource, chains: Sequence[Sequence[Fit]], client: Client | None,
-    listener: Callable[[int, int, Event], None],
+    listener: Callable[[int, int, Event], None], open_folder: OpenFolder = lambda *_: None,
 ) -> Iterator[tuple[Engine, list[list[Result]]]]:  # fmt: skip
     """Carry out chains of fits side by side; within a chain one after another, each from where the last has ended.
 
-    listener is told chain and place of the fit. Gives the engine, still open, and the results by chain.
+    listener is told chain and place of the fit. open_folder opens the folder of a fit, by chain, place and settings;
+    fits go on from what is there, and after Ctrl-C each has a checkpoint of its last step. Gives the engine, still
+    open, and the results by chain.
     """
     fits = [fit for chain in chains for fit in chain]
     with threadpool_limits(1), open_for(source, fits[0][0], [algorithm for _, algorithm in fits], client) as opened:
         results: list[list[Result]] = [[] for _ in chains]
-        runs = [_run_chain(source, chain, opened, results[k], partial(listener, k)) for k, chain in enumerate(chains)]
-        drive(opened[0], runs)
+        live: dict[int, Training] = {}
+        begin = partial(_begin_fit, source, chains, opened, listener, open_folder, live)
+        runs = [_run_chain(len(chain), partial(begin, k), results[k]) for k, chain in enumerate(chains)]
+        try:
+            drive(opened[0], runs)
+        except KeyboardInterrupt:
+            for training in live.values():
+                training.save()
+            raise
         yield opened[0], results
 
 
-def _run_chain(
-    source: RowSource, chain: Sequence[Fit], opened: Opened, results: list[Result], listener: Callable[..., None]
-) -> Requests:
-    before: Training | None = None
-    for place, (options, algorithm) in enumerate(chain):
-        training = Training(source, options, algorithm, *opened, None, partial(listener, place))
-        if before is not None:
-            training.state = algorithm.warm_state(source, before.state, options.C / before.options.C)
-        yield from training.requests()
+def _begin_fit(
+    source: RowSource, chains: Sequence[Sequence[Fit]], opened: Opened, listener: Callable[..., None],
+    open_folder: OpenFolder, live: dict[int, Training], chain: int, place: int,
+) -> Training:  # fmt: skip
+    """Begin a fit where the last one of its chain has ended, or where it was itself when it was stopped."""
+    options, algorithm = chains[chain][place]
+    folder = open_folder(chain, place, _describe(source, options, algorithm))
+    training = Training(source, options, algorithm, *opened, folder, partial(listener, chain, place))
+    if place:
+        before = live[chain]
+        training.state = algorithm.warm_state(source, before.state, options.C / before.options.C)
+    training.begin()
+    live[chain] = training
+    return training
+
+
+def _run_chain(n_fits: int, begin: Callable[[int], Training], results: list[Result]) -> Requests:
+    for place in range(n_fits):
+        training = begin(place)
+        if training.is_over():  # it was resumed
+            training.listener(Event(training.history[-1], training.plan))
+        else:
+            yield from training.requests()
+            training.save()
         results.append(training.make_result())
-        before = training
 
 
 def open_for(

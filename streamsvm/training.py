@@ -87,26 +87,38 @@ class Training:
 
     def carry_out(self) -> Result:
         """Go on from the checkpoint, if there is one, to the end."""
-        saved = self.run.begin(self.state) if self.run else None
-        if saved is not None:
-            self.state, self.history = saved.state, saved.history
-            self.status, self.seconds_before = saved.status, saved.seconds
-            self.read_before = self.history[-1]["read_bytes"] if self.history else 0
+        self.begin()
         try:
-            finished = self.history and self.algorithm.report(self.state).finished
-            if self.status not in FINAL and not finished:
+            if not self.is_over():
                 self.status = ""
                 drive(self.engine, [self.requests()])
         except KeyboardInterrupt:
             if self.run is None or not self.history:
                 raise
             self.status = self.status or "interrupted"  # it may have come just after the last step
-        if self.run:
-            self.run.save(self.state, len(self.history), self.status, self._seconds(), now=True)
+        self.save()
         result = self.make_result()
         if self.run:
             self.run.finish(result.model.to_bytes(), result.as_json())
         return result
+
+    def begin(self) -> None:
+        """Make the run's folder, if there is one, and take over what its checkpoint holds."""
+        saved = self.run.begin(self.state) if self.run else None
+        if saved is not None:
+            self.state, self.history = saved.state, saved.history
+            self.status, self.seconds_before = saved.status, saved.seconds
+            self.read_before = self.history[-1]["read_bytes"] if self.history else 0
+
+    def is_over(self) -> bool:
+        """Tell whether the solver has nothing left to do."""
+        finished = bool(self.history) and self.algorithm.report(self.state).finished
+        return self.status in FINAL or finished
+
+    def save(self) -> None:
+        """Write a checkpoint of the last step, if there is a folder."""
+        if self.run:
+            self.run.save(self.state, len(self.history), self.status, self._seconds(), now=True)
 
     def requests(self) -> Requests:
         """Go on with the solver until it is done, or a limit is reached; what it asks for is asked here."""

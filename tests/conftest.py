@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from distributed import Client
+from distributed.security import Security
 from hypothesis import settings
 from scipy.sparse import csr_array
 
@@ -100,6 +102,15 @@ def client(workers_import_tests: None) -> Iterator[Client]:
     """Two worker processes of one thread each, for all tests that do no harm to them."""
     with start_workers(2, 1, WORKER_BYTES) as opened:
         yield opened
+
+
+def describe_keys(security: Security) -> dict[str, Any]:
+    """A cluster's certificates as Dask's configuration, for those who connect to it by its address."""
+    found: dict[str, Any] = {"distributed.comm.require-encryption": True}
+    found["distributed.comm.tls.ca-file"] = security.tls_ca_file
+    for role, part in product(("scheduler", "worker", "client"), ("key", "cert")):
+        found[f"distributed.comm.tls.{role}.{part}"] = getattr(security, f"tls_{role}_{part}")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,7 @@ def test_what_a_solver_owes(name: str, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run", settings, resume=False)
     run.begin(algorithm.start_state(source))
     run.save(state, 0, "", 0.0, now=True)
+    run.close()
     saved = RunFolder(tmp_path / "run", settings, resume=True).begin(algorithm.start_state(source))
     assert saved is not None
     ends = [drive(name, source, start, 2) for start in (state, saved.state)]

@@ -12,14 +12,15 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client
 
 from streamsvm import LinearSVC
-from streamsvm.cli import _sum_up
+from streamsvm.endings import sum_up
 from tests.commands import Run, data, run, text, trained  # noqa: F401
-from tests.conftest import make_problem
+from tests.conftest import describe_keys, make_problem
 
 KEYS = {
     "status", "solver", "objective", "lower_bound", "relative_gap", "passes", "steps", "seconds", "read_bytes",
@@ -72,7 +73,7 @@ def test_people_read_lines_instead_of_json(run: Run, text: Path, data: Path, tmp
 def test_a_solver_that_proves_nothing_says_so(trained: Path) -> None:
     found = json.loads((trained / "result.json").read_text())
     result = SimpleNamespace(**{**found, "objective": 1.5, "relative_gap": None, "passes": 3})
-    assert _sum_up(result, trained).startswith("converged: objective 1.5, nothing proved, 3 passes")
+    assert sum_up(result, trained).startswith("converged: objective 1.5, nothing proved, 3 passes")
 
 
 def test_stopped_then_resumed_as_if_never_stopped(run: Run, data: Path, trained: Path, tmp_path: Path) -> None:
@@ -116,7 +117,8 @@ def test_class_weights_reach_the_solver(run: Run, text: Path, data: Path, tmp_pa
 def test_an_existing_cluster_gives_the_same_bits(
     run: Run, client: Client, data: Path, trained: Path, tmp_path: Path
 ) -> None:
-    ran = run("train", data, "--out", tmp_path / "run", "--scheduler", client.scheduler.address, "--json")
+    with dask.config.set(describe_keys(client.security)):
+        ran = run("train", data, "--out", tmp_path / "run", "--scheduler", client.scheduler.address, "--json")
     assert ran.code == 0
     assert (tmp_path / "run/model.npz").read_bytes() == (trained / "model.npz").read_bytes()
 

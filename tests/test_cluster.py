@@ -86,15 +86,20 @@ def model_sha256(data: Dataset) -> str:
 def test_local_workers_train_on_loopback_only(data: Dataset, model_sha256: str, tmp_path: Path) -> None:
     with running(str(CLUSTER / "local.py"), "--workers", "2", "--memory", "1GB") as cluster:
         assert cluster.stdout is not None
-        address = cluster.stdout.readline().strip()
+        address, export = (cluster.stdout.readline().strip() for _ in range(2))
         assert listening(cluster) == {"127.0.0.1"}
-        done = train_on(address, data, tmp_path / "run")
+        configuration = Path(export.removeprefix("export DASK_CONFIG="))
+        assert stat.S_IMODE(configuration.parent.stat().st_mode) == 0o700
+        refused = train_on(address, data, tmp_path / "refused")
+        assert (refused.returncode, f"scheduler {address}: " in refused.stderr) == (2, True)
+        done = train_on(address, data, tmp_path / "run", DASK_CONFIG=str(configuration))
         workers = psutil.Process(cluster.pid).children(recursive=True)
         cluster.send_signal(signal.SIGINT)
         assert cluster.wait(timeout=30) == 0
     assert json.loads(done.stdout.splitlines()[-1])["model_sha256"] == model_sha256
     assert len(workers) >= 2
     assert psutil.wait_procs(workers, timeout=10)[1] == []
+    assert not configuration.parent.exists()
 
 
 def test_local_refuses_a_size_that_is_none() -> None:

@@ -17,6 +17,7 @@ PACKAGE = ROOT / "streamsvm"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
+    "locks": {"errors"},
     "machine": {"errors"},
     "statuses": {"errors"},
     "numeric": {"errors"},
@@ -34,17 +35,18 @@ MAY_IMPORT: dict[str, set[str]] = {
         "errors", "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active",
         "solvers.cuts", "solvers.exact_points", "solvers.segments", "solvers.sample_model",
     },
-    "data": {"errors", "machine", "numeric"},
+    "data": {"errors", "files", "locks", "machine", "numeric"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
-    "run": {"errors", "files"},
-    "predict": {"errors", "machine", "numeric", "models", "data"},
+    "run": {"errors", "files", "locks"},
+    "predict": {"errors", "files", "locks", "machine", "numeric", "models", "data"},
     "evaluate": {"errors", "numeric", "models", "data", "predict"},
 }
 MAY_IMPORT["options"] = {"errors", "numeric", "data"}
 MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict", "evaluate"}
 MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "evaluate", "solvers"}  # algorithms alone know them
 MAY_IMPORT["train"] = {*MAY_IMPORT["training"], "training"}
-MAY_IMPORT["grid"] = {*MAY_IMPORT["train"], "train", "predict", "run"}
+MAY_IMPORT["grid_folder"] = {"errors", "files", "locks", "run"}
+MAY_IMPORT["grid"] = {*MAY_IMPORT["train"], "train", "predict", "run", "grid_folder"}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "version"}
 BELOW_FACES = {*MAY_IMPORT, "version"}  # info, progress, estimators, cli, demo and the like may use all of it
 

@@ -62,6 +62,7 @@ def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         folder.record({"step": step})
     folder.save(STATE, 2, "", 1.25, now=True)
+    folder.close()
     saved = RunFolder(tmp_path / "new" / "run", {"C": 1.0}, resume=True).begin(STATE)
     assert saved is not None
     assert (saved.status, saved.seconds, saved.history) == ("", 1.25, [{"step": 1}, {"step": 2}])
@@ -89,6 +90,7 @@ def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(streamsvm.run, "write_arrays", write)
     folder = RunFolder(tmp_path / "run", {}, resume=False)
     folder.begin(STATE)
+    folder.record({"step": 1})
     for after in (9.0, 11.0, 20.0, 22.0):
         clock.now = 100.0 + after
         folder.save(STATE, 1, "", 0.0)
@@ -231,6 +233,7 @@ def test_a_checkpoint_is_no_model_nor_the_other_way_round(run: Path, dataset: Da
     [
         ("history.jsonl", '{"step": 1}\n'),
         ("history.jsonl", '{"step": 1}\n{"st\n{"step": 3}\n'),
+        ("history.jsonl", '{"step": 1}\n{"step": 2}\n{"step": 3}\n'),
         ("history.jsonl", "\xff\xff"),
         ("history.jsonl", None),
         ("settings.json", "{"),
@@ -246,6 +249,18 @@ def test_damaged_history_and_settings_are_input_errors(
         (run / name).write_text(content, encoding="latin-1")
     with pytest.raises(InputError, match=f"run/{name}: "):
         train(dataset, OPTIONS, out=run, resume=True)
+
+
+def test_a_digit_that_has_changed_in_the_history_is_found(run: Path, dataset: Dataset) -> None:
+    """It is JSON still; the checkpoint knows a checksum of the lines that it counts."""
+    history = run / "history.jsonl"
+    content = history.read_bytes()
+    at = content.index(b'"objective": ') + len(b'"objective": ')
+    history.write_bytes(content[:at] + (b"9" if content[at : at + 1] != b"9" else b"8") + content[at + 1 :])
+    with pytest.raises(InputError, match=r"run/history\.jsonl: missing or damaged"):
+        train(dataset, OPTIONS, out=run, resume=True)
+    history.write_bytes(content + b'{"step": 4, "not counted by the checkpoint')
+    assert train(dataset, OPTIONS, out=run, resume=True).model_sha256 == train(dataset, OPTIONS).model_sha256
 
 
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:

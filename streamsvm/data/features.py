@@ -13,8 +13,9 @@ rows. BLAS has one thread here: sums in another order have other bits. So have, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import FEATURES, Dataset, open_dataset
+from streamsvm.data.destination import check_destination, new_folder
 from streamsvm.data.feature_memory import project_bytes
+from streamsvm.data.passes import Passes, name_passes
 from streamsvm.data.source import RowSource
-from streamsvm.data.writer import DatasetWriter, Shape, check_destination, new_folder
+from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.files import refuse_inputs
 from streamsvm.machine import default_budget_bytes, format_bytes
 from streamsvm.numeric.feature_maps import (
     LEAST_PIVOT,
@@ -55,12 +59,16 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class FeatureOptions:
-    """Which features. map: one of MAPS; rank and seed are for all but the polynomial one."""
+    """Which features. map: one of MAPS; rank and seed are for all but the polynomial one.
+
+    overwrite: a dataset of that name is replaced.
+    """
 
     map: str = "cholesky"
     rank: int = 300
     seed: int = 0
     chunk_bytes: int | None = None
+    overwrite: bool = False
 
 
 def plan_features(
@@ -71,7 +79,7 @@ def plan_features(
 
     memory_bytes: None is half of the machine's. InputError for what cannot be made, MemoryBudgetError for too little.
     """
-    check_destination(Path(destination))
+    check_destination(Path(destination), options.overwrite)
     _check(source, options.map, kernel_name, options.rank)
     m = min(source.n_rows, options.rank * (EIGEN_SHARE if options.map == "eigen" else 1))
     needed = project_bytes(source, options.map, kernel_name, m, options.chunk_bytes)
@@ -87,29 +95,35 @@ def plan_features(
 
 def make_features(
     source: RowSource, destination: str | Path, options: FeatureOptions, kernel: Kernel,
-    report: Report = lambda _: None, made_by: dict[str, Any] | None = None,
+    report: Report = lambda _: None, made_by: dict[str, Any] | None = None, resume: bool = False,
 ) -> Dataset:  # fmt: skip
     """Find the map, write the features of all rows, whole or not at all, and open them.
 
     The rows are read once to be written, and before that: polynomial once, nystrom not at all, cholesky BLOCKS times
     (less if a lower rank is exact), eigen once more. report is told the rows just read; made_by (JSON) goes with them.
-    InputError as in plan_features.
+    What the passes before the last one find is kept beside the destination until all is done: resume goes on from it,
+    to the same bits. InputError as in plan_features, and if what was kept is of other rows or settings.
     """
-    n_read = 0
+    if source.on_disk:
+        refuse_inputs(Path(destination), [source.name])
+    settings: dict[str, Any] = {"fingerprint": source.fingerprint, "map": options.map}
+    if options.map != "polynomial":
+        settings |= {"rank": options.rank, "seed": options.seed, **asdict(kernel)}
+    with new_folder(Path(destination), options.overwrite) as folder:
+        passes = Passes(name_passes(Path(destination)), settings, resume)
 
-    def count(n_rows: int) -> None:
-        nonlocal n_read
-        n_read += n_rows
-        report(n_rows)
+        def count(n_rows: int) -> None:
+            passes.count(n_rows)
+            report(n_rows)
 
-    with new_folder(Path(destination)) as folder:
         found: FeatureMap
         if options.map == "polynomial":
-            found = make_polynomial_map(source, count)
+            found = make_polynomial_map(source, count, passes)
         else:
-            found = make_kernel_map(source, kernel, options.map, options.rank, options.seed, count)
-        about = {"passes": n_read // source.n_rows + 1, "made_by": made_by}
+            found = make_kernel_map(source, kernel, options.map, options.rank, options.seed, count, passes)
+        about = {"passes": passes.n_rows // source.n_rows + 1, "made_by": made_by}
         _write(source, found, folder, options.chunk_bytes, report, about)
+    passes.remove()
     return open_dataset(destination)
 
 
@@ -150,29 +164,41 @@ def _write(
 
 
 @threadpool_limits.wrap(limits=1)
-def make_polynomial_map(source: RowSource, report: Report = lambda _: None) -> PolynomialMap:
+def make_polynomial_map(
+    source: RowSource, report: Report = lambda _: None, passes: Passes | None = None
+) -> PolynomialMap:
     """Return the second-order map, normalised (5.2); reads the rows once."""
-    plain = PolynomialMap(source.n_features)
-    largest = max(float(np.max(np.abs(plain.apply(rows.X)))) for rows in _parts(source, plain, report))
-    return PolynomialMap(source.n_features, largest)
+    passes = passes or Passes(None, {}, resume=False)
+    if "largest" not in passes.found:
+        plain = PolynomialMap(source.n_features)
+        largest = max(float(np.max(np.abs(plain.apply(rows.X)))) for rows in _parts(source, plain, report))
+        passes.keep(largest=largest)
+    return PolynomialMap(source.n_features, passes.found["largest"])
 
 
 @threadpool_limits.wrap(limits=1)
 def make_kernel_map(
-    source: RowSource, kernel: Kernel, approximation: str, rank: int, seed: int = 0, report: Report = lambda _: None
-) -> KernelMap:
-    """Return an approximation of the kernel of that rank, or a lower one if that is exact. InputError for others."""
+    source: RowSource, kernel: Kernel, approximation: str, rank: int, seed: int = 0, report: Report = lambda _: None,
+    passes: Passes | None = None,
+) -> KernelMap:  # fmt: skip
+    """Return an approximation of the kernel of that rank, or a lower one if that is exact. InputError for others.
+
+    passes: what was found before, and where to keep what is found now.
+    """
     _check(source, approximation, kernel.name, rank, APPROXIMATIONS)
-    rng, n = np.random.default_rng(seed), source.n_rows
+    rng, n, passes = np.random.default_rng(seed), source.n_rows, passes or Passes(None, {}, resume=False)
     if approximation == "nystrom":
         return make_nystrom_map(kernel, source.take(np.sort(rng.permutation(n)[:rank])).X)
     if approximation == "cholesky":
-        return _find_cholesky(source, kernel, min(n, rank), rng, report)
-    wide = _find_cholesky(source, kernel, min(n, EIGEN_SHARE * rank), rng, report)
+        return _find_cholesky(source, kernel, min(n, rank), rng, report, passes)
+    wide = _find_cholesky(source, kernel, min(n, EIGEN_SHARE * rank), rng, report, passes)
+    if "gram" in passes.found:
+        return truncate(wide, passes.found["gram"], rank)
     gram = np.zeros((wide.n_features, wide.n_features))
     for rows in _parts(source, wide, report):
         features = wide.apply(rows.X)
         gram += features.T @ features
+    passes.keep(**passes.found, gram=gram)
     return truncate(wide, gram, rank)
 
 
@@ -194,13 +220,19 @@ def measure_trace_error(source: RowSource, feature_map: KernelMap) -> float:
     return float(np.sum(residuals) / np.sum(diagonal))
 
 
-def _find_cholesky(source: RowSource, kernel: Kernel, rank: int, rng: np.random.Generator, report: Report) -> KernelMap:
+def _find_cholesky(
+    source: RowSource, kernel: Kernel, rank: int, rng: np.random.Generator, report: Report, passes: Passes
+) -> KernelMap:
     """Add pivots block by block; the first block's candidates are drawn at random."""
-    block, pivots = max(1, -(-rank // BLOCKS)), np.empty(0, np.int64)
-    feature_map: KernelMap | None = None
-    _, diagonal = _find_residuals(source, kernel, None, report)
-    largest, number = float(np.max(diagonal)), min(source.n_rows, CANDIDATES * block)
-    candidates = np.sort(rng.permutation(source.n_rows)[:number])
+    block = max(1, -(-rank // BLOCKS))
+    number = min(source.n_rows, CANDIDATES * block)
+    if "candidates" not in passes.found:
+        _, diagonal = _find_residuals(source, kernel, None, report)
+        candidates = np.sort(rng.permutation(source.n_rows)[:number])
+        _keep(passes, np.empty(0, np.int64), candidates, float(np.max(diagonal)), rng)
+    pivots, candidates, largest = (passes.found[name] for name in ("pivots", "candidates", "largest"))
+    rng.bit_generator.state = json.loads(passes.found["rng"])
+    feature_map = make_cholesky_map(kernel, source.take(pivots).X) if len(pivots) else None
     while True:
         taken = source.take(candidates).X
         residual = compute_block(kernel, taken, taken)
@@ -217,6 +249,12 @@ def _find_cholesky(source: RowSource, kernel: Kernel, rank: int, rng: np.random.
             return feature_map
         residuals, _ = _find_residuals(source, kernel, feature_map, report)
         candidates = _draw(np.maximum(residuals, 0.0), number, rng)
+        _keep(passes, pivots, candidates, largest, rng)
+
+
+def _keep(passes: Passes, pivots: I64, candidates: I64, largest: float, rng: np.random.Generator) -> None:
+    state = json.dumps(rng.bit_generator.state)
+    passes.keep(pivots=pivots, candidates=candidates, largest=largest, rng=state)
 
 
 def _draw(residuals: F64, number: int, rng: np.random.Generator) -> I64:

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.destination import new_folder
 from streamsvm.data.rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, as_matrix, to_sparse
-from streamsvm.data.writer import CODECS, DatasetWriter, Shape, new_folder
+from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
@@ -34,7 +35,7 @@ Report = Callable[[int], None]
 class IngestOptions:
     """How a dataset is laid out. layout: dense, sparse or None (by density); shuffle: a seed, None keeps the order.
 
-    Rows with query ids keep their order, so that queries stay together.
+    Rows with query ids keep their order, so that queries stay together. overwrite: a dataset of that name is replaced.
     """
 
     layout: str | None = None
@@ -43,6 +44,7 @@ class IngestOptions:
     scale: str = "none"
     shuffle: int | None = 0
     needs_two_classes: bool = True
+    overwrite: bool = False
 
 
 @dataclass
@@ -132,7 +134,10 @@ def write_dataset(
     """
     _check_options(options)
     destination = Path(destination)
-    with new_folder(destination) as folder, TemporaryDirectory(prefix="spill", dir=folder) as spill_folder:
+    with (
+        new_folder(destination, options.overwrite) as folder,
+        TemporaryDirectory(prefix="spill", dir=folder) as spill_folder,
+    ):
         survey = _Survey(statistics=None if options.scale == "none" else FeatureStatistics.start())
         spill = _set_aside(pieces, Path(spill_folder), survey, name, expected_bytes, options, report)
         _check(survey, name, options)

@@ -19,6 +19,7 @@ from streamsvm.data.rows import SourceRows
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError
+from streamsvm.files import refuse_inputs
 from streamsvm.machine import default_threads
 
 COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # and how much larger the text is, at a guess
@@ -36,11 +37,13 @@ def ingest(
     source: a path or several ("-": standard input) of svmlight text, CSV, TSV, Parquet, .npy or .npz (file_format: by
     the ending, or one of svmlight, csv, parquet, npy), or rows: NumPy, SciPy sparse, pandas, Dask (with y, and
     optionally sample_weight and qid). label: the column of a table that holds the labels. named: fields of
-    IngestOptions (layout, chunk_bytes, codec, scale, shuffle). Raises InputError with file, line, column and reason.
+    IngestOptions (layout, chunk_bytes, codec, scale, shuffle, overwrite). Raises InputError with file, line, column and
+    reason.
     """
     chosen = options or IngestOptions(**named)
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
         paths = [source] if _is_path(source) else list(source)
+        refuse_inputs(Path(destination), paths)
         pieces = open_files(paths, file_format, columns or Columns(label=label))
         return write_dataset(pieces, destination, join_names(paths), guess_bytes(paths), chosen, report)
     pieces = read_arrays(source, y, sample_weight, qid)

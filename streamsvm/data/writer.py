@@ -1,15 +1,11 @@
 """Writing a dataset: rows appended in order, chunks written as they fill up, the manifest last.
 
-The dataset is made in a folder beside its destination and renamed: it appears whole or not at all.
+The dataset is made in a folder of `data.destination`: it appears whole or not at all.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
-from zarr.core.sync import sync
 
 from streamsvm.data.dataset import ATTRIBUTE, FORMAT, describe_array, fingerprint_of
 from streamsvm.data.store import StoredArray, read_checksum
@@ -177,35 +172,3 @@ class DatasetWriter:
         n_chunks = -(-self.shape.n_items // self._items_per_chunk)
         starts = self._chunk_starts[:n_chunks]
         return [*starts, *[n] * (n_chunks + 1 - len(starts))]
-
-
-def check_destination(destination: Path) -> None:
-    """InputError if nothing can be written there."""
-    if destination.exists():
-        raise InputError(f"{destination}: exists already; remove it or choose another name")
-    if not destination.parent.is_dir():
-        raise InputError(f"{destination.parent}: no such folder")
-
-
-@contextmanager
-def new_folder(destination: Path) -> Iterator[Path]:
-    """Make a folder that becomes `destination` if the block succeeds, and is removed if it does not."""
-    check_destination(destination)
-    partial = destination.with_name(f".{destination.name}.partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
-        os.replace(partial, destination)
-    except OSError as error:
-        raise InputError(f"{destination}: cannot be written: {error.strerror or error}") from error
-    finally:
-        sync(_finish_writes())  # after Ctrl-C or an error Zarr's own thread still writes, and makes files anew
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-async def _finish_writes() -> None:
-    """Wait for what else Zarr has under way."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    if others:
-        await asyncio.wait(others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -10,12 +11,17 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
+from streamsvm.engines import no_pages
 from streamsvm.errors import InputError
 from streamsvm.machine import resident_bytes
 from streamsvm.numeric.warm_up import compile_kernels
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
+    from distributed.security import Security
+
+# Open files of the driver: 33 with one worker, 44 with two, 67 with four.
+DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
 
 
 @dataclass(frozen=True)
@@ -54,25 +60,47 @@ def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[Read
 
 
 @contextmanager
-def start_workers(n_workers: int, threads: int, memory_bytes: int) -> Iterator[Client]:
-    """Start worker processes on this machine; every socket is on loopback, and there is no dashboard."""
+def start_workers(
+    n_workers: int, threads: int, memory_bytes: int, security: Security | None = None
+) -> Iterator[Client]:
+    """Start worker processes on this machine; every socket is on loopback, and there is no dashboard.
+
+    Every connection is encrypted, and both ends have to hold the cluster's key: other users of the machine could
+    otherwise run programs by it. security: certificates (None: a key that is made now and lives in memory only).
+    """
     import dask
     from distributed import Client, LocalCluster
+    from distributed.security import Security
 
+    _check_descriptors(n_workers)
     # logs are silenced below: what fails in a worker is raised here
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
-    no_pages: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
+    no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
+    no_routes["distributed.worker.preload"] = [no_pages.__name__]
     with ExitStack() as stack:
-        stack.enter_context(dask.config.set({**no_spilling, **no_pages, "distributed.worker.memory.terminate": 0.99}))
+        stack.enter_context(dask.config.set({**no_spilling, **no_routes, "distributed.worker.memory.terminate": 0.99}))
         with _interrupts_blocked():
             cluster = LocalCluster(
                 n_workers=n_workers, threads_per_worker=threads, processes=True, memory_limit=memory_bytes,
-                host="127.0.0.1", worker_dashboard_address=None, silence_logs="CRITICAL",
+                host="127.0.0.1", worker_dashboard_address=None, silence_logs="CRITICAL", protocol="tls",
+                security=security or Security.temporary(),
                 scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # its default is port 8787
             )  # fmt: skip
             stack.enter_context(cluster)
+            cluster.scheduler.http_server.stop()  # it would listen even without pages
             client = stack.enter_context(Client(cluster))
         yield client
+
+
+def _check_descriptors(n_workers: int) -> None:
+    """InputError if this process may not open as many files and connections as it takes to talk to the workers."""
+    needed = DESCRIPTORS + DESCRIPTORS_PER_WORKER * n_workers
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise InputError(
+            f"{n_workers} workers: {needed} open files are needed and the limit is {limit}; raise it (ulimit -n "
+            f"{needed}), or use fewer workers, or threads"
+        )
 
 
 @contextmanager

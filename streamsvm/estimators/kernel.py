@@ -182,7 +182,8 @@ class SVC(KernelSVC):
                 raise InputError(f"{path}: features of other rows or settings; choose another checkpoint")
             return dataset, 0
         projected = plan_features(source, path, which, self.kernel, options.memory_bytes)
-        return make_features(source, path, which, make_kernel(source, options), made_by=made_by), projected
+        kernel, resume = make_kernel(source, options), self.checkpoint is not None
+        return make_features(source, path, which, kernel, made_by=made_by, resume=resume), projected
 
     def _name_options(self) -> dict[str, Any]:
         options = {"selection": self.selection, "inner": self.inner, "working_rows": self.working_rows}

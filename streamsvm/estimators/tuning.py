@@ -31,19 +31,24 @@ class Tuned(Tuning):
 def tune(
     X: Any, y: Any = None, *, C: Sequence[float], gamma: Sequence[float | str] = (), folds: int = 5,
     sample_weight: Any = None, qid: Any = None, memory: str | int | None = None, out: str | Path | None = None,
-    client: Client | None = None, **settings: Any,
+    client: Client | None = None, resume: bool = False, overwrite: bool = False, **settings: Any,
 ) -> Tuned:  # fmt: skip
     """Cross-validate a grid of C (and gamma) in one read of the data a round, and fit the best setting to all rows.
 
     X, y, sample_weight, qid: as `fit` of LinearSVC, SVC and RankSVM takes them. settings: fields of
-    streamsvm.train.TrainOptions (solver, kernel, task, tol, class_weight, seed, ...). out: folder of the last run.
+    streamsvm.train.TrainOptions (solver, kernel, task, tol, class_weight, seed, ...). out: folder of the
+    last run, and of the grid, which a stopped `tune` goes on with by `resume`; `overwrite` replaces what is there.
     Fold k of a row does not depend on C: fits are compared on the same rows. InputError (ValueError) for bad input.
     """
     try:
         options = TrainOptions(memory_bytes=None if memory is None else parse_bytes(memory), **settings)
     except TypeError as error:
         raise InputError(f"tune: {error}") from None
-    like: Any = LinearSVC(client=client) if options.task == "classify" else RankSVM(client=client)
+    like: Any = (
+        LinearSVC(client=client, checkpoint=out)
+        if options.task == "classify"
+        else RankSVM(client=client, checkpoint=out)
+    )
     with open_source(like, X, y, sample_weight, qid) as source:
-        found = tune_source(source, options, C, gamma, folds, out, client)
+        found = tune_source(source, options, C, gamma, folds, out, client, resume=resume, overwrite=overwrite)
     return Tuned(**vars(found), estimator=make_estimator(found.result.model))

@@ -1,7 +1,7 @@
 """Runs that are stopped at one line of the code that keeps them, and gone on with. Run as a process of its own.
 
 Everything is imported once; each run is then a fork of this process, which takes milliseconds. An instant is a number:
-the how-manieth executed line of run.py, files.py and train.py. Prints what happened as JSON.
+the how-manieth executed line of run.py, locks.py, files.py, train.py and training.py. Prints what happened as JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 import streamsvm.files
+import streamsvm.locks
 import streamsvm.run
 import streamsvm.train
 import streamsvm.training
@@ -27,7 +28,10 @@ from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.run import RunFolder
 from streamsvm.train import TrainOptions, train
 
-WATCHED = {str(module.__file__) for module in (streamsvm.run, streamsvm.files, streamsvm.train, streamsvm.training)}
+WATCHED = {
+    str(module.__file__)
+    for module in (streamsvm.run, streamsvm.locks, streamsvm.files, streamsvm.train, streamsvm.training)
+}
 ANY_COST = ("seconds", "memory_bytes", "read_bytes")
 
 
@@ -99,7 +103,7 @@ def describe(out: Path) -> dict[str, Any]:
         "history": [{name: value for name, value in line.items() if name not in ANY_COST} for line in history],
         "status": json.loads((out / "result.json").read_text())["status"],
         "read_bytes_rise": read == sorted(read),
-        "left_over": sorted(path.name for path in out.iterdir() if path.name.endswith(".partial")),
+        "left_over": sorted(path.name for path in out.iterdir() if path.name.startswith(".")),
     }
 
 

@@ -1,0 +1,99 @@
+"""Where a dataset, or other Zarr groups of ours, are to appear: whole or not at all, and by one process at a time.
+
+They are made in a folder beside their destination, brought to the disk and renamed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from zarr.core.sync import sync
+
+from streamsvm.data.dataset import ATTRIBUTE
+from streamsvm.errors import InputError, WriteError
+from streamsvm.files import name_partial, remove_partials, sync_folder, sync_tree
+from streamsvm.locks import Lock
+
+
+def check_destination(destination: Path, overwrite: bool = False) -> None:
+    """InputError if nothing can be written there. overwrite: a dataset that is there may be replaced."""
+    if not destination.parent.is_dir():
+        raise InputError(f"{destination.parent}: no such folder")
+    if not destination.exists():
+        return
+    if not _is_our_group(destination):
+        raise InputError(f"{destination}: exists already, and is no dataset; remove it or choose another name")
+    if not overwrite:
+        raise InputError(
+            f"{destination}: exists already; remove it or choose another name, or replace it by --overwrite"
+        )
+
+
+@contextmanager
+def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Make a folder that becomes `destination` if the block succeeds, and is removed if it does not.
+
+    All that is in it is on disk before it gets its name. overwrite: a dataset of that name is replaced at the end.
+    InputError if another process makes one of that name, or if it exists.
+    """
+    check_destination(destination, overwrite)
+    with Lock(destination):
+        partial = name_partial(destination)
+        try:
+            remove_partials(destination.parent, destination.name)
+            _recover(destination)
+            check_destination(destination, overwrite)  # again: what has happened until now, others may have done
+            partial.mkdir()
+            yield partial
+            sync_tree(partial)
+            _put_in_place(partial, destination, overwrite)
+        except InputError:
+            raise
+        except OSError as error:
+            raise WriteError(f"{destination}: cannot be written: {error.strerror or error}") from error
+        finally:
+            sync(_finish_writes())  # after Ctrl-C or an error Zarr's own thread still writes, and makes files anew
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _put_in_place(partial: Path, destination: Path, overwrite: bool) -> None:
+    """Rename a folder that is complete; one that it replaces is removed afterwards."""
+    if overwrite and destination.exists():
+        os.replace(destination, _name_replaced(destination))
+    os.replace(partial, destination)
+    sync_folder(destination.parent)
+    shutil.rmtree(_name_replaced(destination), ignore_errors=True)
+
+
+def _recover(destination: Path) -> None:
+    """Put a dataset back that was to be replaced by a process that was killed just then; or end what it has begun."""
+    replaced = _name_replaced(destination)
+    if replaced.exists() and not destination.exists():
+        os.replace(replaced, destination)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _name_replaced(destination: Path) -> Path:
+    return destination.with_name(f".{destination.name}.replaced")
+
+
+def _is_our_group(folder: Path) -> bool:
+    """Tell whether a folder is a dataset, or predictions."""
+    try:
+        attributes = json.loads((folder / "zarr.json").read_bytes())["attributes"]
+        return ATTRIBUTE in attributes or (folder / "score" / "zarr.json").exists()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+async def _finish_writes() -> None:
+    """Wait for what else Zarr has under way."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others)
