@@ -13,7 +13,7 @@ from streamsvm.errors import InputError
 from streamsvm.models import LinearModel
 from streamsvm.numeric.constraint_reduction import BETA, REDUCTIONS, RULES, THETA, Reduction
 from streamsvm.numeric.gram import BUFFER_ROWS
-from streamsvm.numeric.interior_sums import N_SUMS
+from streamsvm.numeric.interior_sums import N_MAGNITUDES, N_SUMS
 from streamsvm.numeric.step_length import MOST_CRITICAL_ROWS
 from streamsvm.options import (
     TrainOptions,
@@ -60,11 +60,11 @@ class InteriorPoints:
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm: a matrix and its buffer, sums, and what comes back of each row."""
         d = source.n_features
-        return 8 * d * (d + BUFFER_ROWS + N_SUMS + 2) + 40 * source.n_rows // len(plan_groups(source))
+        return 8 * d * (d + BUFFER_ROWS + N_SUMS + N_MAGNITUDES + 2) + 56 * source.n_rows // len(plan_groups(source))
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm: vectors of d; and the rows' own, of which each task is sent its part."""
-        return 16 * source.n_features + 8 * 8 * source.n_rows // len(plan_groups(source))
+        return 32 * source.n_features + 8 * 8 * source.n_rows // len(plan_groups(source))
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
@@ -88,7 +88,7 @@ class InteriorPoints:
 
     def report(self, state: State) -> Report:
         """See Algorithm."""
-        return Report(state.objective, state.lower_bound, state.passes)
+        return Report(**vars(state.progress))
 
 
 def make_interior_points(source: RowSource, options: TrainOptions) -> InteriorPoints:

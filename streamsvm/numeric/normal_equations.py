@@ -34,7 +34,9 @@ class NormalEquations:
         self.point, self.y, self.bias, self.ybar, self.r_w = point, y, bias, ybar, r_w
         self.weight, self.r_b = costs / find_omega(point), float(y @ (costs * point.t))
         self.total = float(np.sum(self.weight))
-        M = dsyr(-1.0 / chosen_weight, chosen_sum, a=np.array(gram, order="F"), overwrite_a=1)
+        M = np.array(gram, order="F")
+        if chosen_weight > 0:  # else Q is empty, and M = I
+            M = dsyr(-1.0 / chosen_weight, chosen_sum, a=M, overwrite_a=1)
         M[np.diag_indices_from(M)] += 1.0
         self.U, self.jitter = factor(M)
 

@@ -67,7 +67,8 @@ def _step_inside(rows: Rows) -> None:
     add_predicted(start_predicted(2), rows, costs, np.zeros((2, 2)), none, 1.0, none, two, one, two, one)
     allowed, limits = np.ones(2, dtype=bool), np.full(2, np.inf)
     point = (none, two, one, two, one, none, none)
-    add_assembled(start_assembled(2), rows, costs, none, none, 0.0, limits, "omega", True, *point, allowed)
+    ends = np.zeros((2, 2))
+    add_assembled(start_assembled(2), rows, costs, ends, none, 0.0, limits, "omega", True, *point, allowed)
 
 
 def _sum_kernels(X: Matrix, kind: type[np.floating[Any]]) -> None:

@@ -13,27 +13,32 @@ rows. An iteration makes two passes:
 
     predict    X dw of the predictor and of pure centering; X'Y W (ds dt / t - dxi dr / r), the corrector's own part.
                sigma is known after it only, and enters the corrector's right-hand side linearly.
-    assemble   X dw of the corrector, hence the new point; of that, sums over Q and over all rows, with which the next
-               iteration begins.
+    assemble   X dw of the corrector, and X w of the new w, hence the new point; of that, sums over Q and over all
+               rows, with which the next iteration begins.
 
 So the length of the step has to be known before `assemble`, while a single row may bound it: numeric.step_length.
 X dw is guessed for it by projection on what is known. Where the step turns out to be too long, `assemble` is
 repeated: a third pass, which is rare.
 
-Every pass proves a gap over all rows: P at the best bias for w, and D at a feasible multiple of alpha.
+Every `assemble` proves a gap over all rows: P at the best bias for w, and D at a feasible multiple of alpha, either
+with a bound of what was rounded (numeric.interior_bounds). Where the gap is small enough and P's rounding is all that
+is in the way of a proof, a pass in twice the precision gives P of that w, and of slightly longer ones: rows of high
+costs that w holds at a margin of 1 lose what rounding makes of it, and a w longer by as much loses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dtrmm
 
-from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.constraint_reduction import Reduction, find_limits
+from streamsvm.numeric.exact_losses import add_exact, combine_exact, make_start
+from streamsvm.numeric.interior_bounds import Magnitudes, Primal, choose_exact, find_lower_bound, find_primal, lengthen
 from streamsvm.numeric.interior_point import (
     Direction,
     Point,
@@ -54,7 +59,6 @@ from streamsvm.numeric.interior_sums import (
     add_predicted,
     combine_assembled,
     combine_predicted,
-    find_lower_bound,
     gather,
     start_assembled,
     start_predicted,
@@ -63,12 +67,13 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.normal_equations import NormalEquations, Solution
 from streamsvm.numeric.rows import F64, I64, compute_scores
 from streamsvm.numeric.step_length import choose_length, find_smallest, mend_length
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
+from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take, find_status
 
 SHORT_STEP, LONG_STEP = 0.1, 0.5  # all rows in Q after a short one, then, or if mu rose, four times as many; long: half
-MOST_STEPS = 200
 MOST_GROWTH = 1e9
-STUCK_STEPS = 15  # neither bound has moved for so many steps: rounding is the limit
+STUCK_STEPS, PROGRESS = 15, 0.99  # a run is stuck while the gap stays above this share of what it was
+LEAST_CENTER = 0.01  # share of the gap allowed below which no step aims: the rest of a gap is what rounding left in f
+SMALLEST_MU = 1e-100
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,11 @@ class InteriorPoint:
 
 @dataclass
 class State:
-    """All that changes. f, s, t, xi, r, y, costs: (n,); sums of the last pass at this point: see AssembledSums."""
+    """All that changes. f, s, t, xi, r, y, costs: (n,); sums of the last pass at this point: see AssembledSums.
+
+    rounding, lower_rounding: bounds of what objective and lower_bound lost, the latter taken off lower_bound. last_gap:
+    P - D when it last fell; exact_step: the first step that may ask for an exact pass again.
+    """
 
     f: F64
     s: F64
@@ -98,13 +107,18 @@ class State:
     costs: F64 = field(default_factory=lambda: np.empty(0))
     bias: float = 0.0
     best_bias: float = 0.0
+    magnitudes: F64 = field(default_factory=lambda: np.empty((2, 0)))
     chosen_weight: float = 0.0
     chosen_rows: int = 0
     step_length: float = 0.0
-    largest: float = 0.0
     growth: float = 1.0
     objective: float = float("inf")
+    rounding: float = 0.0
     lower_bound: float = 0.0
+    lower_rounding: float = 0.0
+    last_gap: float = float("inf")
+    exact_passes: int = 0
+    exact_step: int = 0
     passes: int = 0
     steps: int = 0
     stuck: int = 0
@@ -117,14 +131,18 @@ class State:
     @property
     def progress(self) -> Progress:
         """What is proved."""
-        return Progress(self.objective, self.lower_bound, self.passes)
+        return Progress(self.objective, self.lower_bound, self.passes, self.rounding + self.lower_rounding)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A step that is to be made: direction of w and b, targets of the rows, its length, largest keys of Q by class."""
+    """A step that is to be made: direction of w and b, targets of the rows, its length, largest keys of Q by class.
+
+    w: after the step.
+    """
 
     dw: F64
+    w: F64
     bias_change: float
     targets: Targets
     length: float
@@ -143,7 +161,8 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
     if state.passes == 0:
         sums = yield _assemble(settings, state, _stay(state, np.full(2, np.inf)), start)
         y, row_costs = read_labels(costs, gather(sums.tiles, 2), gather(sums.tiles, 3))
-        state = _settle(replace(state, y=y, costs=row_costs, largest=sums.largest), sums)
+        state = replace(state, y=y, costs=row_costs, magnitudes=sums.magnitudes)
+        state = yield from _settle(settings, state, sums)
         yield _make_step(settings, state)
     while True:
         try:
@@ -155,7 +174,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         mu = measure_complementarity(state.point, state.costs)
         shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu)
         scan = Scan(partial(start_predicted, len(state.w)), add_predicted, combine_predicted, shared, state.point)
-        plan, guess = _correct(state, equations, predictor, center, mu, (yield scan))
+        plan, guess = _correct(settings, state, equations, predictor, center, mu, (yield scan))
         critical = _find_critical(state, plan, guess)
         guess[critical] = compute_scores((yield Take(critical)).X, plan.dw[None, :])[:, 0]
         plan = _choose_length(settings, state, plan, guess, critical)
@@ -164,7 +183,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         if not inside:
             limits = _find_limits(settings, moved, moved.point, moved.bias)
             sums = yield _assemble(settings, moved, _stay(moved, limits), start)
-        state = _settle(moved, sums)
+        state = yield from _settle(settings, moved, sums)
         yield _make_step(settings, state, equations.jitter)
 
 
@@ -176,19 +195,15 @@ def _make_equations(state: State) -> NormalEquations:
 
 
 def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> Step:
-    progress, status = state.progress, None
-    if progress.objective - state.lower_bound <= settings.tol * progress.objective:
-        status = "converged"
-    elif state.stuck >= STUCK_STEPS or state.steps >= MOST_STEPS:
-        status = "stalled"
+    status = find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     figures = {
         "mu": float(state.costs @ (state.s * state.t + state.xi * state.r)) / (2 * len(state.costs)),
-        "residual": _measure_residual(state) / max(state.largest, float(np.max(state.costs)), 1.0),
+        "residual": _measure_residual(state) / max(float(np.max(state.magnitudes[1])), float(np.max(state.costs)), 1.0),
         "chosen_rows": float(state.chosen_rows),
         "step_length": state.step_length,
         "jitter": jitter,
     }
-    return Step(state, progress, status, figures)
+    return Step(state, state.progress, status, figures)
 
 
 def _miss_w(state: State) -> F64:
@@ -205,7 +220,7 @@ def _measure_residual(state: State) -> float:
 def _stay(state: State, limits: F64) -> Plan:
     """Return the step that makes none."""
     none = np.zeros(len(state.s))
-    return Plan(np.zeros(len(state.w)), 0.0, Targets(none, none), 0.0, limits)
+    return Plan(np.zeros(len(state.w)), state.w, 0.0, Targets(none, none), 0.0, limits)
 
 
 def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable[[], AssembledSums]) -> Scan:
@@ -215,19 +230,22 @@ def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable
     if first and settings.reduction.name != "none":
         allowed[np.random.default_rng(settings.seed).permutation(len(allowed))[most:]] = False
     biases = np.array([state.bias, plan.bias_change])
-    shared = (np.array(settings.class_costs), plan.dw, biases, plan.length, plan.limits, settings.reduction.rule, first)
+    ends, rule = np.stack((plan.dw, plan.w)), settings.reduction.rule
+    shared = (np.array(settings.class_costs), ends, biases, plan.length, plan.limits, rule, first)
     return Scan(start, add_assembled, combine_assembled, shared, (*state.point, *plan.targets, allowed))
 
 
 def _correct(
-    state: State, equations: NormalEquations, predictor: Solution, center: Solution, mu: float, sums: PredictedSums
-) -> tuple[Plan, F64]:
+    settings: InteriorPoint, state: State, equations: NormalEquations, predictor: Solution, center: Solution, mu: float,
+    sums: PredictedSums,
+) -> tuple[Plan, F64]:  # fmt: skip
     """Return the corrector's step, its length not known yet, and a guess of X dw."""
     products, point = np.asfortranarray(gather(sums.tiles, 1)), state.point
     zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
     predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
     length = min(1.0, float(np.min(find_ratios(point, predicted))))
     sigma_mu = mu * (measure_complementarity(move(point, predicted, length), state.costs) / mu) ** 3
+    sigma_mu = max(sigma_mu, _find_least_center(settings, state))
     targets = aim_at_center(point, predicted, mu, sigma_mu)
     h = state.sums[1] + sums.second_order[0] + sigma_mu * state.sums[2]
     dw, bias_change = equations.solve(h, targets)
@@ -235,7 +253,13 @@ def _correct(
     mapped = dtrmm(1.0, equations.U, np.column_stack((basis, dw - basis @ known)))
     rest = np.linalg.lstsq(mapped[:, :3], mapped[:, 3])[0]
     guess = np.column_stack((products, state.f)) @ (known + rest)
-    return Plan(dw, bias_change, targets, 0.0, np.full(2, np.inf)), guess
+    return Plan(dw, state.w, bias_change, targets, 0.0, np.full(2, np.inf)), guess
+
+
+def _find_least_center(settings: InteriorPoint, state: State) -> float:
+    """Return the mu below which a step does not aim."""
+    allowed = settings.tol * state.lower_bound / (2 * float(np.sum(state.costs)))
+    return max(LEAST_CENTER * allowed, SMALLEST_MU)
 
 
 def _direct(state: State, plan: Plan, df: F64) -> Direction:
@@ -258,7 +282,7 @@ def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64
     limits = np.full(2, np.inf)
     if length >= SHORT_STEP:
         limits = _find_limits(settings, state, expected, bias)
-    return replace(plan, length=length, limits=limits)
+    return replace(plan, w=state.w + length * plan.dw, length=length, limits=limits)
 
 
 def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: float) -> F64:
@@ -266,35 +290,72 @@ def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: floa
     return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, state.growth, len(state.w))
 
 
-def _move(state: State, plan: Plan, df: F64) -> tuple[State, bool]:
-    """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside."""
-    direction = _direct(state, plan, df)
+def _move(state: State, plan: Plan, products: F64) -> tuple[State, bool]:
+    """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside.
+
+    products (n, 2): X dw, and X w at the end of the plan.
+    """
+    direction = _direct(state, plan, products[:, 0].copy())
     length = mend_length(plan.length, find_ratios(state.point, direction))
     inside = length == plan.length
     point = move_inside(state.point, direction, length)
+    point = point._replace(f=products[:, 1].copy()) if inside else point
     rose = measure_complementarity(point, state.costs) > measure_complementarity(state.point, state.costs)
     factor = 4.0 if length < SHORT_STEP or rose else 0.5 if length >= LONG_STEP else 1.0
     moved = replace(
-        state, **point._asdict(), w=state.w + length * plan.dw, bias=state.bias + length * plan.bias_change,
-        step_length=length, growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)),
-        passes=state.passes + 1 + (not inside),
+        state, **point._asdict(), w=plan.w if inside else state.w + length * plan.dw,
+        bias=state.bias + length * plan.bias_change, step_length=length,
+        growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)), passes=state.passes + 1 + (not inside),
     )  # fmt: skip
     return moved, inside
 
 
-def _settle(state: State, sums: AssembledSums) -> State:
-    """Return the state with the sums of its point, and what they prove."""
-    best_bias = find_best_bias(state.y, state.costs, state.f)
-    losses = np.maximum(0.0, 1.0 - state.y * (state.f + best_bias))
-    objective = float(state.w @ state.w) / 2 + float(state.costs @ losses)
-    lower_bound = find_lower_bound(sums.sums, state.y, state.costs * state.t, max(1.0, float(np.max(state.t))))
-    better = objective < state.objective
-    rises = better or lower_bound > state.lower_bound * (1 + 1e-12)
-    lowest = objective if better else state.objective
-    return replace(
-        state, gram=sums.gram.finish(), sums=sums.sums, chosen_weight=sums.chosen_weight,
-        chosen_rows=sums.chosen_rows, best_w=state.w if better else state.best_w,
-        best_bias=best_bias if better else state.best_bias, objective=lowest,
-        lower_bound=min(max(state.lower_bound, lower_bound), lowest), passes=state.passes + 1, steps=state.steps + 1,
-        stuck=0 if rises else state.stuck + 1,
+def _settle(settings: InteriorPoint, state: State, sums: AssembledSums) -> Generator[Scan, Any, State]:
+    """Return the state with the sums of its point, and what they prove; it may ask for an exact pass."""
+    state = replace(
+        state, f=gather(sums.tiles, 1)[:, 1].copy(), gram=sums.gram.finish(), sums=sums.sums, steps=state.steps + 1,
+        chosen_weight=sums.chosen_weight, chosen_rows=sums.chosen_rows, passes=state.passes + 1,
     )  # fmt: skip
+    if not (np.isfinite(state.f).all() and np.isfinite(sums.sums).all() and np.isfinite(np.diag(state.gram)).all()):
+        return replace(state, objective=float("nan"))
+    state, magnitudes = _raise_bound(state, sums.depth), Magnitudes(*state.magnitudes)
+    found = find_primal(state.w, state.f, state.y, state.costs, magnitudes)
+    if _needs_exact_pass(settings, state, found):
+        W, biases = lengthen(found, settings.tol)
+        shared = (W, biases, np.array(settings.class_costs))
+        found = choose_exact(W, biases, (yield Scan(make_start(len(W)), add_exact, combine_exact, shared)))
+        state = replace(
+            state, passes=state.passes + 1, exact_passes=state.exact_passes + 1,
+            exact_step=state.steps + 2**state.exact_passes,
+        )  # fmt: skip
+    return _keep_best(state, found)
+
+
+def _raise_bound(state: State, depth: int) -> State:
+    most = max(1.0, float(np.max(state.t)))
+    alpha, magnitudes = state.costs * state.t, Magnitudes(*state.magnitudes)
+    bound, rounding = find_lower_bound(state.sums[3:5], state.y, alpha, most, magnitudes, depth)
+    if bound - rounding <= state.lower_bound:
+        return state
+    return replace(state, lower_bound=bound - rounding, lower_rounding=rounding)
+
+
+def _needs_exact_pass(settings: InteriorPoint, state: State, found: Primal) -> bool:
+    """Whether a smaller bound of the rounding of P would prove what is asked for; not after every step that fails."""
+    allowed = settings.tol * found.objective
+    gap = found.objective - state.lower_bound + state.lower_rounding
+    return gap <= allowed < gap + found.rounding and state.steps >= state.exact_step
+
+
+def _keep_best(state: State, found: Primal) -> State:
+    """Return the state with the better one of two points, and whether the gap has fallen."""
+    if found.objective + found.rounding < state.objective + state.rounding:
+        state = replace(
+            state, best_w=found.w, best_bias=found.bias, objective=found.objective, rounding=found.rounding
+        )
+    gap = state.objective - state.lower_bound
+    if gap < -state.rounding:
+        raise RuntimeError(f"the lower bound {state.lower_bound} is above the objective {state.objective}")
+    if state.last_gap > 0 and gap <= PROGRESS * state.last_gap:
+        return replace(state, last_gap=gap, stuck=0)
+    return replace(state, stuck=state.stuck + 1)

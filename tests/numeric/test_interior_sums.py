@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.numeric.interior_sums import add_assembled, combine_assembled, find_lower_bound, start_assembled
+from streamsvm.numeric.interior_sums import add_assembled, combine_assembled, start_assembled
 from streamsvm.numeric.rows import F64, Rows
 
 N, D = 50, 4
