@@ -53,12 +53,12 @@ def explain(status: str, progress: Progress, options: TrainOptions) -> str:
             share = progress.rounding_bound / progress.objective if progress.objective > 0 else 0.0
             limit = "rounding is the limit" if progress.is_rounded else "this is more than rounding explains"
             return (
-                f"no step moves the objective or its bound any more at a gap of {gap:.1e} (tol {options.tol:g}): rounding "
-                f"may account for {share:.1e} of the objective, and {limit}; features scaled to about 1 or a smaller C "
-                "help"
+                f"no step moves the objective or its bound any more at a gap of {gap:.1e} (tol {options.tol:g}): "
+                f"rounding may account for {share:.1e} of the objective, and {limit}; features scaled to about 1 or a "
+                "smaller C help"
             )
         case "paper_stop":
-            return f"the violation of the worst cut is at most epsilon; the gap proved is {gap:.1e} (tol {options.tol:g})"
+            return f"the worst cut is violated by at most epsilon; the gap that is proved is {gap:.1e}"
         case "stationary":
             return "every row meets its condition within the tolerance; an indefinite kernel has no lower bound"
     return ""

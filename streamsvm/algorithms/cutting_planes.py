@@ -77,7 +77,7 @@ class CuttingPlanes:
 
     def report(self, state: cutting_plane.State) -> Report:
         """See Algorithm."""
-        return Report(state.objective, state.lower_bound, state.passes)
+        return Report(**vars(state.progress))
 
 
 def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlanes | GuidedPlanes:

@@ -87,7 +87,10 @@ class GuidedPlanes:
         other = cutting_plane.start_state(source.n_features)
         if not before.alone:
             other = cutting_plane.warm_state(self.line_search, before.states[1], factor)
-        return State([first, other], first.best_w, first.objective, first.lower_bound)
+        return State(
+            [first, other], first.best_w, first.objective, first.lower_bound, first.objective_rounding,
+            first.bound_rounding,
+        )  # fmt: skip
 
     def solve(self, source: RowSource, state: State) -> Solver:
         """See Algorithm."""
@@ -101,7 +104,7 @@ class GuidedPlanes:
 
     def report(self, state: State) -> Report:
         """See Algorithm."""
-        return Report(state.objective, state.lower_bound, state.passes)
+        return Report(**vars(state.progress))
 
 
 def make_guided(source: RowSource, options: TrainOptions) -> GuidedPlanes:

@@ -80,7 +80,7 @@ class Rankings:
 
     def report(self, state: State) -> Report:
         """See Algorithm."""
-        return Report(state.objective, state.lower_bound, state.passes)
+        return Report(**vars(state.progress))
 
 
 def make_rankings(source: RowSource, options: TrainOptions) -> Rankings:

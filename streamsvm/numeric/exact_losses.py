@@ -10,14 +10,13 @@ numeric.losses does, and is meant for passes that are rare.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numba import njit
 
 from streamsvm.numeric.losses import NO_WEIGHTS
-from streamsvm.numeric.rounding import UNIT, add_two, bound_rounding, split_for_float32
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, unpack
+from streamsvm.numeric.rounding import UNIT, add_pairs, add_two, bound_rounding, split_for_float32
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, unpack
 
 OWN_ROUNDINGS = 8  # units in the last place that the terms of a loss and their last sum can lose
 
@@ -42,32 +41,57 @@ def start_exact(n_points: int) -> ExactLosses:
     return ExactLosses(np.zeros((n_points, 2)), np.zeros(n_points))
 
 
-def make_start(n_points: int) -> partial[ExactLosses]:
-    """Return what makes the losses of no rows at so many points."""
-    return partial(start_exact, n_points)
-
-
 def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
     """Add rows. W (K, d) and biases (K,): the points; class_costs (2,): C_i of the classes coded 0 and 1."""
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
-    high, low = split_for_float32(np.ascontiguousarray(W))
+    high, low = split_for_float32(W)
     _add_exact(*unpack(rows.X), rows.y, weight, class_costs, high, low, biases, totals.losses, totals.magnitudes)
     totals.n_rows += rows.n_rows
 
 
 def combine_exact(left: ExactLosses, right: ExactLosses) -> ExactLosses:
     """Return the sum."""
-    pairs = [_add_pairs(*a, *b) for a, b in zip(left.losses.tolist(), right.losses.tolist(), strict=True)]
-    return ExactLosses(np.array(pairs), left.magnitudes + right.magnitudes, left.n_rows + right.n_rows)
+    losses = np.stack(add_pairs(*left.losses.T, *right.losses.T), axis=1)
+    return ExactLosses(losses, left.magnitudes + right.magnitudes, left.n_rows + right.n_rows)
 
 
-def _add_pairs(a: float, rest_a: float, b: float, rest_b: float) -> tuple[float, float]:
-    """Return the sum of two pairs as a pair (TwoSum of Knuth, in Python)."""
-    total = a + b
-    part = total - a
-    rest = (a - (total - part)) + (b - part) + rest_a + rest_b
-    return total, rest
+def compute_exact_scores(X: Matrix, W: F64) -> F64:
+    """Return X W' as pairs, (K, n, 2)."""
+    high, low = split_for_float32(W)
+    scores = np.empty((len(W), X.shape[0], 2))
+    _fill_exact_scores(*unpack(X), high, low, scores)
+    return scores
+
+
+@njit(cache=True, nogil=True)
+def _score(
+    dense: F32, data: F32, indices: I32, indptr: I64, i: int, u: F64, v: F64, bias: float
+) -> tuple[float, float, float]:
+    """Return w.x_i + b as a pair, w = u + v, and the sum of its terms' magnitudes."""
+    total, rest, size = bias, 0.0, abs(bias)
+    if indptr.size:
+        for e in range(indptr[i], indptr[i + 1]):
+            product = np.float64(data[e]) * u[indices[e]]
+            total, lost = add_two(total, product)
+            rest += lost + np.float64(data[e]) * v[indices[e]]
+            size += abs(product)
+    else:
+        x = dense[i]
+        for j in range(x.size):
+            product = np.float64(x[j]) * u[j]
+            total, lost = add_two(total, product)
+            rest += lost + np.float64(x[j]) * v[j]
+            size += abs(product)
+    return total, rest, size
+
+
+@njit(cache=True, nogil=True)
+def _fill_exact_scores(dense: F32, data: F32, indices: I32, indptr: I64, high: F64, low: F64, scores: F64) -> None:
+    for k in range(scores.shape[0]):
+        for i in range(scores.shape[1]):
+            total, rest, _ = _score(dense, data, indices, indptr, i, high[k], low[k], 0.0)
+            scores[k, i, 0], scores[k, i, 1] = add_two(total, rest)
 
 
 @njit(cache=True, nogil=True)
@@ -75,26 +99,13 @@ def _add_exact(
     dense: F32, data: F32, indices: I32, indptr: I64, y: I32, weight: F64, class_costs: F64, high: F64, low: F64,
     biases: F64, losses: F64, magnitudes: F64,
 ) -> None:  # fmt: skip
-    sparse = indptr.size > 0
     for i in range(y.size):
-        cost = class_costs[y[i]] * (weight[i] if weight.size else 1.0)
-        if cost <= 0.0:
-            continue
-        sign = 1.0 if y[i] == 1 else -1.0
-        first, stop = (indptr[i], indptr[i + 1]) if sparse else (0, dense.shape[1])
-        for k in range(biases.size):
-            u, v = high[k], low[k]
-            total, rest, size = biases[k], 0.0, abs(biases[k]) + 1.0
-            for e in range(first, stop):
-                j = indices[e] if sparse else e
-                x = np.float64(data[e] if sparse else dense[i, e])
-                product = x * u[j]
-                total, lost = add_two(total, product)
-                rest += lost + x * v[j]
-                size += abs(product)
+        cost, sign = class_costs[y[i]] * (weight[i] if weight.size else 1.0), 1.0 if y[i] == 1 else -1.0
+        for k in range(biases.size if cost > 0.0 else 0):
+            total, rest, size = _score(dense, data, indices, indptr, i, high[k], low[k], biases[k])
             slack, lost = add_two(1.0, -sign * total)
             slack += lost - sign * rest
-            magnitudes[k] += cost * size
+            magnitudes[k] += cost * (size + 1.0)
             if slack > 0.0:
                 losses[k, 0], lost = add_two(losses[k, 0], cost * slack)
                 losses[k, 1] += lost

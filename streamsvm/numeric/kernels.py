@@ -84,6 +84,13 @@ def to_float64(X: Matrix) -> Matrix:
     return X.astype(np.float64, copy=False)  # type: ignore[return-value]
 
 
+def absolute(X: Matrix) -> Matrix:
+    """Return rows of the values' magnitudes."""
+    if isinstance(X, CsrRows):
+        return replace(X, data=np.abs(X.data))
+    return np.abs(X)
+
+
 def _choose_tile_rows(X: Matrix) -> int:
     """TILE_ROWS, or fewer where sparse rows written out would leave the cache."""
     if not isinstance(X, CsrRows) or not X.shape[0]:

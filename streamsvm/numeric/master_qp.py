@@ -60,7 +60,7 @@ def solve_master(gram: F64, offsets: F64, start: F64, tol: float) -> MasterSolut
     float64 cannot resolve is left standing and reported. Raises nothing; equal input gives equal bits.
     """
     cuts = _Cuts(gram, np.append(offsets, 0.0), np.sqrt(np.append(np.maximum(gram.diagonal(), 0.0), 0.0)))
-    z = _make_feasible(start)
+    z = make_feasible(start)
     face = z > 0
     at_optimum_of_face = True
     for _ in range(STEPS_PER_CUT * len(z)):
@@ -82,7 +82,7 @@ def solve_master(gram: F64, offsets: F64, start: F64, tol: float) -> MasterSolut
     return _certify(cuts, z)
 
 
-def _make_feasible(start: F64) -> F64:
+def make_feasible(start: F64) -> F64:
     """Drop what is negative or not a number, scale to a sum of at most 1, append the zero cut's share."""
     z = np.where(start > 0, start, 0.0)
     z /= max(1.0, z.sum())
@@ -99,18 +99,24 @@ def _compute_gradient(cuts: _Cuts, z: F64) -> F64:
 
 
 def _choose_joining(cuts: _Cuts, z: F64, gradient: F64, face: Face) -> I64:
+    """Choose the cuts that join the face, given what is known of w = A'z: its products with the cuts."""
+    return choose_joining(gradient, z, cuts.offsets, cuts.norms, float(cuts.norms @ z), face)
+
+
+def choose_joining(gradient: F64, z: F64, offsets: F64, norms: F64, length: float, face: Face) -> I64:
     """Choose the cuts towards which D rises most; none if none is violated by more than rounding.
 
     On the line from z to the vertex of cut c, D has slope g_c - z'g and curvature |a_c - w|^2, and can rise
     by slope^2 / (2 curvature). Besides the best, cuts at least half as good join, up to a quarter of the
     face: where many are needed this saves most of the steps; among near copies it costs a few. The best may
     be on the face already, where rounding left it short: then another step on the face is all that is needed.
+    length: of the terms that w is summed from, whose products with a cut have rounded its g_c.
     """
     slope = gradient - z @ gradient
-    products = cuts.offsets - gradient
-    size = np.abs(cuts.offsets) + cuts.norms * (cuts.norms @ z)  # of the terms that g_c is summed from
+    products = offsets - gradient
+    size = np.abs(offsets) + norms * length
     rounding = 8 * EPS * (size + z @ size)
-    curvature = np.maximum(cuts.norms**2 - 2 * products + z @ products, rounding + TINY)
+    curvature = np.maximum(norms**2 - 2 * products + z @ products, rounding + TINY)
     rise = np.where(slope > rounding, slope * (slope / curvature), 0.0)
     best = np.argsort(rise, kind="stable")[-1 - np.count_nonzero(face) // 4 :]
     joining: I64 = best[(rise[best] > 0) & (rise[best] >= rise.max() / 2)]

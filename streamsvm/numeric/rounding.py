@@ -15,6 +15,7 @@ from numba import njit
 from streamsvm.numeric.rows import F64
 
 UNIT = 2.0**-53
+SPLITTER = 2.0**27 + 1.0
 SMALLEST = float(np.finfo(np.float64).tiny)
 
 
@@ -30,6 +31,21 @@ def add_two(a: float, b: float) -> tuple[float, float]:
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def multiply_two(a: float, b: float) -> tuple[float, float]:
+    """Return fl(a b), and what that lacks of a b, exactly unless it overflows (Dekker's product)."""
+    product, part_a, part_b = a * b, SPLITTER * a, SPLITTER * b
+    high_a, high_b = part_a - (part_a - a), part_b - (part_b - b)
+    low_a, low_b = a - high_a, b - high_b
+    return product, ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
+
+
+def add_pairs(a: F64, rest_a: F64, b: F64, rest_b: F64) -> tuple[F64, F64]:
+    """Return the sum of two pairs of numbers as a pair."""
+    total, lost = add_two.py_func(a, b)
+    return total, lost + rest_a + rest_b
 
 
 def split_for_float32(w: F64) -> tuple[F64, F64]:

@@ -28,8 +28,17 @@ class State:
     best_w: F64
     objective: float = float("inf")
     lower_bound: float = 0.0
+    objective_rounding: float = 0.0
+    bound_rounding: float = 0.0
     passes: int = 0
     alone: bool = False
+
+    @property
+    def progress(self) -> Progress:
+        """What is proved."""
+        return Progress(
+            self.objective, self.lower_bound, self.passes, self.objective_rounding + self.bound_rounding
+        )
 
 
 def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
@@ -47,24 +56,25 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
         steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
         state = _take_over(state, [step.state for step in steps])
         solvers = solvers[: 2 - state.alone]
-        converged = state.objective - state.lower_bound <= tol * state.objective
-        progress = Progress(state.objective, state.lower_bound, state.passes)
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
         stalled = all(step.status == "stalled" for step in steps)
-        yield Step(state, progress, "converged" if converged else "stalled" if stalled else None, figures)
+        status = "converged" if state.progress.is_proved(tol) else "stalled" if stalled else None
+        yield Step(state, state.progress, status, figures)
         requests = [solver.send(None) for solver in solvers]
 
 
 def _take_over(state: State, states: list[CutState]) -> State:
     """Return the state with the best of what the solvers know; the line search's is left out if it is behind."""
     for own in states:
-        if own.objective < state.objective:
-            state = replace(state, objective=own.objective, best_w=own.best_w)
-    bound = max(state.lower_bound, *(own.lower_bound for own in states))
+        if own.objective + own.objective_rounding < state.objective + state.objective_rounding:
+            state = replace(
+                state, objective=own.objective, objective_rounding=own.objective_rounding, best_w=own.best_w
+            )
+        if own.lower_bound > state.lower_bound:
+            state = replace(state, lower_bound=own.lower_bound, bound_rounding=own.bound_rounding)
     gaps = [own.objective - own.lower_bound for own in states]
     behind = not state.alone and gaps[1] > KEEPS_UP * gaps[0] and gaps[0] <= SMALL * states[0].objective
     other = state.states[1] if state.alone else drop_cuts(states[1]) if behind else states[1]
     return replace(
-        state, states=[states[0], other], lower_bound=min(bound, state.objective), passes=states[0].passes,
-        alone=state.alone or behind,
+        state, states=[states[0], other], passes=states[0].passes, alone=state.alone or behind,
     )  # fmt: skip

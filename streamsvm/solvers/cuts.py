@@ -5,6 +5,11 @@ A cut says that the loss at any w is at least b_c - w.a_c; the costs are absorbe
     min_w  1/2 |w|^2 + max(0, max_c b_c - w.a_c),      dual: max_z b'z - 1/2 z'Gz,  z >= 0, sum z <= 1,  w = sum z_c a_c
 
 has a dual value that is a lower bound of P. Cuts that have been inactive for long are dropped.
+
+Rounding: the first pass adds up M_j = sum_i C_i |x_ij|, the most that the terms of any cut or score can come to. A cut
+at any w is then off by gamma_n (sum C_i + |w|'M) at most, and so is the loss (numeric.rounding). D is evaluated from
+the cuts, not from their products, and its bound taken off; P's is kept beside it. Where P's is in the way of what is
+to be proved, points are evaluated in twice the precision as well (solvers.exact_points).
 """
 
 from __future__ import annotations
@@ -14,8 +19,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from streamsvm.numeric.master_qp import solve_master
+from streamsvm.numeric.master_qp import EPS, solve_master
+from streamsvm.numeric.master_refinement import refine_master
+from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, I64
+from streamsvm.solvers import protocol
+from streamsvm.solvers.protocol import Progress
 
 IDLE_STEPS = 40  # a cut that has been inactive for so many steps is dropped
 STUCK_STEPS = 30  # neither bound has moved for so many steps: rounding is the limit
@@ -24,7 +33,11 @@ MASTER_SHARE = 0.05  # the master is solved to this share of the gap that is lef
 
 @dataclass
 class CutState:
-    """What a cutting-plane solver knows. best_w, master_w: (width,); cuts: (m, width); offsets, z, idle: (m,)."""
+    """What a cutting-plane solver knows. best_w, master_w: (width,); cuts: (m, width); offsets, z, idle: (m,).
+
+    magnitudes (width,), total_cost, terms: M, sum C_i and the most terms of a sum; empty and 0 before the first pass.
+    objective_rounding, bound_rounding: how far P of the best point can be off, and by how much D was lowered.
+    """
 
     best_w: F64
     master_w: F64
@@ -38,6 +51,23 @@ class CutState:
     slack: float = 0.0
     passes: int = 0
     stuck: int = 0
+    magnitudes: F64 = field(default_factory=lambda: np.empty(0))
+    total_cost: float = 0.0
+    terms: float = 0.0
+    objective_rounding: float = 0.0
+    bound_rounding: float = 0.0
+
+    @property
+    def progress(self) -> Progress:
+        """What is proved."""
+        rounding = self.objective_rounding + self.bound_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, rounding)
+
+    def bound_loss(self, sizes: F64) -> float:
+        """How far a loss can be off that was summed at points of these |w_j| at the most."""
+        width = len(self.magnitudes)
+        loss = self.total_cost + float(sizes @ self.magnitudes)
+        return bound_rounding(2.0 * (self.terms + width + 8), loss) + bound_rounding(width + 8, float(sizes @ sizes))
 
 
 S = TypeVar("S", bound=CutState)
@@ -97,15 +127,42 @@ def drop_cuts(state: S) -> S:
 def minimise_master(state: S, tol: float) -> S:
     """Solve the master problem; its minimiser and the lower bound are the state's."""
     wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
-    solution = solve_master(state.gram, state.offsets, state.z, wanted)
+    z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted)
+    value, rounding = bound_dual(state, z)
+    rises = value - rounding > state.lower_bound
     return replace(
         state,
-        z=solution.z,
-        master_w=solution.z @ state.cuts,
-        lower_bound=min(max(state.lower_bound, solution.value), state.objective),  # equal but for rounding at most
-        slack=max(0.0, float(np.max(state.offsets - state.gram @ solution.z))),
-        idle=np.where(solution.z > 0, 0, state.idle + 1),
+        z=z,
+        master_w=master_w,
+        lower_bound=value - rounding if rises else state.lower_bound,
+        bound_rounding=rounding if rises else state.bound_rounding,
+        slack=max(0.0, float(np.max(state.offsets - state.cuts @ master_w))),
+        idle=np.where(z > 0, 0, state.idle + 1),
     )
+
+
+def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float) -> tuple[F64, F64]:
+    """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` where that is known.
+
+    The products of the cuts serve as long as their rounding, eps |a_c|^2, is less than what is wanted; else the cuts do.
+    """
+    solution = solve_master(gram, offsets, start, wanted)
+    lengths = np.sqrt(np.maximum(gram.diagonal(), 0.0))
+    if solution.gap > wanted or 8 * EPS * float(lengths @ solution.z) ** 2 > wanted:
+        refined, w = refine_master(cuts, offsets, solution.z, wanted)
+        return refined.z, w
+    return solution.z, solution.z @ cuts
+
+
+def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
+    """Return D(z) of the cuts, and how far it can be off the D of the rows that are meant."""
+    used = np.flatnonzero(z)
+    shares, offsets, cuts = z[used], state.offsets[used], state.cuts[used]
+    w = shares @ cuts
+    value, sizes = float(shares @ offsets - w @ w / 2), np.abs(w)
+    combined = float(shares @ np.abs(offsets) + (shares @ np.abs(cuts)) @ sizes)
+    summed = float(np.sum(shares)) * (state.total_cost + float(sizes @ state.magnitudes))
+    return value, bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.terms + 8, summed)
 
 
 def scale_costs(state: S, factor: float, tol: float) -> S:
@@ -115,21 +172,23 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
     scaled = replace(
         state, cuts=factor * state.cuts, offsets=factor * state.offsets, gram=factor**2 * state.gram, z=none,
         idle=none.astype(np.int64), objective=half + factor * (state.objective - half), lower_bound=0.0, slack=0.0,
-        passes=0, stuck=0,
+        passes=0, stuck=0, magnitudes=factor * state.magnitudes, total_cost=factor * state.total_cost,
+        objective_rounding=max(1.0, factor) * state.objective_rounding, bound_rounding=0.0,
     )  # fmt: skip
     return minimise_master(scaled, tol)
 
 
 def count_pass(state: S, before: S, passes: int) -> S:
     """Count passes since the state before, and whether they have moved a bound."""
-    moved = state.objective < before.objective or state.lower_bound > before.lower_bound * (1 + 1e-12)
+    moved = state.objective < before.objective * (1 - 1e-12) or state.lower_bound > before.lower_bound * (1 + 1e-12)
     return replace(state, passes=before.passes + passes, stuck=0 if moved else before.stuck + 1)
 
 
-def find_status(state: CutState, tol: float, epsilon: float | None, violation: float) -> str | None:
-    """Converged: by the relative gap or, with epsilon, by the paper's stop, the violation of the worst cut."""
+def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:
+    """Return the status by the relative gap; with epsilon, by the paper's stop: the violation of the worst cut."""
+    status = protocol.find_status(state.progress, tol, state.stuck, STUCK_STEPS)
     if epsilon is None:
-        done = state.objective - state.lower_bound <= tol * state.objective
-    else:
-        done = violation <= epsilon and state.passes > 1
-    return "converged" if done else "stalled" if state.stuck >= STUCK_STEPS else None
+        return status
+    if violation <= epsilon and state.passes > 1:
+        return "converged" if status == "converged" else "paper_stop"
+    return None if status == "converged" else status

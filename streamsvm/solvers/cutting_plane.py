@@ -28,7 +28,14 @@ from streamsvm.solvers.cuts import (
     most_cuts,
     scale_costs,
 )
-from streamsvm.solvers.protocol import Progress, Solver, Step
+from streamsvm.solvers.exact_points import (
+    choose_line_points,
+    is_noisy,
+    look_for_rounding,
+    take_exact,
+    take_magnitudes,
+)
+from streamsvm.solvers.protocol import All, Solver, Step
 from streamsvm.solvers.segments import (
     LineState,
     choose_cut_steps,
@@ -81,8 +88,6 @@ class CuttingPlane:
 class State(LineState):
     """All that changes. The vectors are (d+1,), the last entry the bias' weight."""
 
-    total_cost: float = 0.0
-
 
 def start_state(n_features: int) -> State:
     """Return w = 0, no cuts."""
@@ -91,7 +96,7 @@ def start_state(n_features: int) -> State:
 
 def warm_state(settings: CuttingPlane, before: State, factor: float) -> State:
     """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
-    return replace(scale_costs(before, factor, settings.tol), total_cost=factor * before.total_cost, step=1.0)
+    return replace(scale_costs(before, factor, settings.tol), step=1.0)
 
 
 def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
@@ -100,14 +105,16 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
     while True:
         ends = np.stack((state.best_w if settings.accelerated else state.master_w, state.master_w))
         cut_steps = choose_cut_steps(state.step, settings.cut_points(n_features))
-        totals = yield look_along(ends, cut_steps, class_costs, settings.bias_feature)
         before = state
+        look = look_along(ends, cut_steps, class_costs, settings.bias_feature)
+        points = choose_line_points(*ends) if is_noisy(state, settings.tol) else None
+        totals, *others = yield All([look, *look_for_rounding(state, points, class_costs, settings.bias_feature)])
+        state = take_magnitudes(state, others)
         state, chosen, loss = search_line(state, ends, cut_steps, totals)
-        if state.total_cost == 0.0:
-            state = replace(state, total_cost=float(totals.costs[0]))
+        if points is not None:
+            state = take_exact(state, points, others[0])[0]
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
         cuts, offsets = np.cumsum(totals.gradients, axis=0)[chosen], np.cumsum(totals.costs)[chosen]
         state = minimise_master(add_cuts(state, cuts, offsets, settings.most_cuts(n_features)), settings.tol)
         state = count_pass(state, before, 1)
-        progress = Progress(state.objective, state.lower_bound, state.passes)
-        yield Step(state, progress, find_status(state, settings.tol, settings.epsilon, violation))
+        yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))

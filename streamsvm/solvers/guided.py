@@ -24,6 +24,7 @@ from functools import partial
 
 import numpy as np
 
+from streamsvm.numeric.exact_losses import ExactLosses
 from streamsvm.numeric.nearness import DRAWN_ROWS, draw_any, draw_near_margin
 from streamsvm.numeric.point_cuts import PointTotals, add_points, combine_points, read_cuts, start_points
 from streamsvm.numeric.rows import F64, I64, Rows, slice_rows
@@ -36,12 +37,20 @@ from streamsvm.solvers.cuts import (
     most_cuts,
     scale_costs,
 )
-from streamsvm.solvers.protocol import All, Progress, Scan, Solver, Step, Take
+from streamsvm.solvers.exact_points import (
+    choose_points,
+    is_noisy,
+    look_for_rounding,
+    take_exact,
+    take_magnitudes,
+)
+from streamsvm.solvers.protocol import All, Scan, Solver, Step, Take
 from streamsvm.solvers.sample_model import INNER_STEPS, STEPS, SampleModel, minimise_sample
 from streamsvm.solvers.segments import LineState, Segment, choose_cut_steps, look_along, read_segment, totals_bytes
 
 LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
 POINTS = 16  # of the sample's active cuts, at which the full problem is cut
+SURE_POINTS = 3  # the first of them, which are evaluated in twice the precision where rounding counts
 KEPT_POINTS = 50  # at which a new sample is cut before it is minimised
 TILE_ROWS = 4096  # of the sample, whose scores at many points are held at once
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the gap
@@ -121,9 +130,14 @@ def solve(settings: Guided, state: State) -> Solver:
         state, W = _choose_points(settings, state, SampleModel(sample, class_costs, settings.bias_feature, h, r))
         lines = _choose_lines(state, W[1])
         looks = [look_along(ends, steps, class_costs, settings.bias_feature) for ends, steps in lines]
-        found = yield All([_cut_at(settings, W), *looks])
-        segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=True)]
+        points = choose_points(W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
+        extra = look_for_rounding(state, points, class_costs, settings.bias_feature)
+        found = yield All([_cut_at(settings, W), *looks, *extra])
+        state = take_magnitudes(state, found)
+        segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
         state = _settle(settings, state, W, found[0], segments)
+        if points is not None:
+            state = _take_exact(state, points, found[1 + len(lines)], read_cuts(found[0])[0])
         state = count_pass(state, before, 1)
         figures = {"points": float(len(W)), "resident_rows": float(len(state.resident))}
         codes = np.concatenate([codes for _, codes in sorted(found[0].tiles, key=lambda tile: tile[0])])
@@ -131,8 +145,7 @@ def solve(settings: Guided, state: State) -> Solver:
         rows, weight = draw_near_margin(codes, settings.resident_rows, (settings.seed, state.passes))
         if len(rows):
             state = replace(state, resident=rows, weight=weight)
-        progress = Progress(state.objective, state.lower_bound, state.passes)
-        yield Step(state, progress, find_status(state, settings.tol, None, 0.0), figures)
+        yield Step(state, state.progress, find_status(state, settings.tol), figures)
 
 
 def _weigh(rows: Rows, weight: F64) -> Rows:
@@ -195,10 +208,12 @@ def _cut_at(settings: Guided, W: F64) -> Scan:
 def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segments: list[Segment]) -> State:
     """Take the best point, add all cuts, raise the lower bound."""
     at_points = read_cuts(totals)
-    state = _take_best(state, W, totals.losses, at_points[0])[0]
+    sizes = np.abs(W)
+    state = _take_best(state, W, totals.losses, at_points[0], sizes)[0]
     cuts, offsets, step = [at_points[0]], [at_points[1]], 0.0
     for found in segments:
-        state, at = _take_best(state, found.W, found.losses, found.gradients)
+        ends = np.abs(found.W[0]) + np.abs(found.W[-1])
+        state, at = _take_best(state, found.W, found.losses, found.gradients, np.broadcast_to(ends, found.W.shape))
         step = float(found.steps[at])
         chosen = np.unique(np.clip([at, at + 1, at + 2], 1, len(found.steps) - 1))
         cuts.append(found.gradients[chosen])
@@ -209,12 +224,23 @@ def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segment
     return minimise_master(state, settings.tol)
 
 
-def _take_best(state: State, W: F64, losses: F64, gradients: F64) -> tuple[State, int]:
-    """Return the state with the best of the points, if it is better; and which that is."""
+def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
+    """Return the state with the best of the points, if it is better; and which that is.
+
+    sizes (k, d+1): the most that |w_j| was in the sums that a point's loss comes from.
+    """
     objectives = np.sum(W**2, axis=1) / 2 + losses
     best = int(np.argmin(objectives))
-    if objectives[best] < state.objective:
+    rounding = state.bound_loss(sizes[best])
+    if objectives[best] + rounding < state.objective + state.objective_rounding:
         state = replace(
-            state, best_w=W[best], objective=float(objectives[best]), loss=float(losses[best]), best_cut=gradients[best]
-        )
+            state, best_w=W[best], objective=float(objectives[best]), loss=float(losses[best]),
+            best_cut=gradients[best], objective_rounding=rounding,
+        )  # fmt: skip
     return state, best
+
+
+def _take_exact(state: State, points: F64, found: ExactLosses, cuts: F64) -> State:
+    """Take the best of the points that were evaluated in twice the precision; cuts: of the points not lengthened."""
+    after, at, loss = take_exact(state, points, found)
+    return state if after is state else replace(after, loss=loss, best_cut=cuts[at % SURE_POINTS])

@@ -27,7 +27,14 @@ from streamsvm.numeric.nearness import draw_any
 from streamsvm.numeric.rows import F32, F64, I64, Rows, compute_scores
 from streamsvm.numeric.statuses import U8, find_active, read_statuses
 from streamsvm.solvers.cuts import count_pass, extend_products, find_status, minimise_master, scale_costs
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
+from streamsvm.solvers.exact_points import (
+    choose_line_points,
+    is_noisy,
+    look_for_rounding,
+    take_exact,
+    take_magnitudes,
+)
+from streamsvm.solvers.protocol import All, Scan, Solver, Step, Take
 from streamsvm.solvers.segments import (
     LineState,
     SegmentTotals,
@@ -142,12 +149,16 @@ def solve(settings: GuidedDual, state: State) -> Solver:
         cut_steps = choose_cut_steps(state.step, count_cut_steps(ends.shape[1]))
         start = partial(start_line, len(cut_steps), ends.shape[1])
         shared = (ends, class_costs, cut_steps, settings.bias_feature)
-        totals = yield Scan(start, add_to_line, combine_lines, shared, scored=0)
+        look = Scan(start, add_to_line, combine_lines, shared, scored=0)
+        points = choose_line_points(*ends) if is_noisy(state, settings.tol) else None
+        totals, *others = yield All([look, *look_for_rounding(state, points, class_costs, settings.bias_feature)])
+        state = take_magnitudes(state, others)
         state, margins = _settle(settings, state, ends, cut_steps, totals)
+        if points is not None:
+            state = take_exact(state, points, others[0])[0]
         state = count_pass(replace(state, resident=_choose_rows(settings, state, margins)), before, 1)
-        progress = Progress(state.objective, state.lower_bound, state.passes)
         figures = {"resident_rows": float(len(state.resident))}
-        yield Step(state, progress, find_status(state, settings.tol, None, 0.0), figures)
+        yield Step(state, state.progress, find_status(state, settings.tol), figures)
 
 
 def _improve(settings: GuidedDual, state: State, rows: Rows) -> State:

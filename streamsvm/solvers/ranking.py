@@ -20,8 +20,12 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.numeric.pair_counts import Pairs
+from streamsvm.numeric.exact_losses import compute_exact_scores
+from streamsvm.numeric.exact_pairs import measure_pairs_exactly
+from streamsvm.numeric.kernels import absolute
+from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.pair_losses import PairLoss, Sample, draw_sample, find_step, measure_pairs
+from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.solvers.cuts import (
     CutState,
@@ -34,9 +38,11 @@ from streamsvm.solvers.cuts import (
     most_cuts,
     scale_costs,
 )
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
+from streamsvm.solvers.exact_points import is_noisy
+from streamsvm.solvers.protocol import All, Scan, Solver, Step
 
 AHEAD = 0.1  # the cut is made there where no step is better than none
+LONGER = (0.0, 2.0**-48, 2.0**-38)  # of points that are evaluated in twice the precision
 RETREATS = 8  # the sample was wrong: a quarter of the step, so many times at most
 
 Tile = tuple[int, F64]
@@ -67,9 +73,8 @@ class Ranking:
 
 @dataclass
 class State(CutState):
-    """All that changes. Of the best point: scores and coefs (n,)."""
+    """All that changes. coefs: of the best point, (n,)."""
 
-    scores: F64 = field(default_factory=lambda: np.empty(0))
     coefs: F64 = field(default_factory=lambda: np.empty(0))
 
 
@@ -89,25 +94,38 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
     sample = draw_sample(pairs, settings.pair_cost)
     while True:
         before, passes = state, 1
-        if len(state.scores):
+        if state.passes:
             passes = 2
-            tiles = yield Scan(list, add_scores, combine_tiles, (state.master_w[None, :],))
-            state, losses, worst = _search_line(settings, pairs, sample, state, join_tiles(tiles))
+            tiles = yield Scan(list, add_scores, combine_tiles, (np.stack((state.best_w, state.master_w)),))
+            state, losses, worst, near = _search_line(settings, pairs, sample, state, join_tiles(tiles))
+            sums = _sum_rows(n_features, [loss.coefs for loss in losses])
+            if is_noisy(state, settings.tol):
+                points = np.stack([(1.0 + longer) * w for longer in LONGER for w in (near, state.master_w)])
+                cuts, tiles = yield All([sums, Scan(list, add_exact_scores, combine_tiles, (points,))])
+                state = _take_exact(settings, pairs, state, points, join_tiles(tiles))
+            else:
+                cuts = yield sums
         else:
-            state, losses, worst = _begin(settings, pairs, state)
-        start = partial(np.zeros, (len(losses), n_features))
-        cuts = yield Scan(start, add_sums, combine_sums, by_row=tuple(loss.coefs for loss in losses))
+            state, losses, worst, most = _begin(settings, pairs, state)
+            start = partial(np.zeros, (1, n_features))
+            magnitudes = Scan(start, add_magnitudes, combine_sums, by_row=(most,))
+            cuts, found = yield All([_sum_rows(n_features, [loss.coefs for loss in losses]), magnitudes])
+            state = replace(state, magnitudes=(1.0 + bound_rounding(state.terms, 1.0)) * found[0])
         offsets = np.array([loss.offset for loss in losses])
         violation = (worst - state.slack) / total
         state = minimise_master(add_cuts(state, cuts, offsets, settings.most_cuts(n_features)), settings.tol)
         state = count_pass(state, before, passes)
-        progress = Progress(state.objective, state.lower_bound, state.passes)
-        yield Step(state, progress, find_status(state, settings.tol, settings.epsilon, violation))
+        yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
 
 
 def add_scores(tiles: list[Tile], rows: Rows, W: F64) -> None:
-    """Note X w of a tile."""
-    tiles.append((rows.start, compute_scores(rows.X, W)[:, 0]))
+    """Note X W' of a tile, (2, rows): of the best point and of the master's minimiser."""
+    tiles.append((rows.start, np.ascontiguousarray(compute_scores(rows.X, W).T)))
+
+
+def add_exact_scores(tiles: list[Tile], rows: Rows, W: F64) -> None:
+    """Note X W' of a tile in twice the precision, (k, rows, 2)."""
+    tiles.append((rows.start, compute_exact_scores(rows.X, W)))
 
 
 def combine_tiles(left: list[Tile], right: list[Tile]) -> list[Tile]:
@@ -117,7 +135,18 @@ def combine_tiles(left: list[Tile], right: list[Tile]) -> list[Tile]:
 
 def join_tiles(tiles: list[Tile]) -> F64:
     """Return the scores of all rows, in their order."""
-    return np.concatenate([scores for _, scores in sorted(tiles, key=lambda tile: tile[0])])
+    return np.concatenate([scores for _, scores in sorted(tiles, key=lambda tile: tile[0])], axis=1)
+
+
+def _sum_rows(n_features: int, coefs: list[F64]) -> Scan:
+    """Return the pass that makes a cut of each of the coefs."""
+    return Scan(partial(np.zeros, (len(coefs), n_features)), add_sums, combine_sums, by_row=tuple(coefs))
+
+
+def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
+    """Add sum_i most_i |x_i|: no cut has larger terms."""
+    every = np.arange(rows.n_rows)
+    add_rows(totals, absolute(rows.X), every, np.zeros_like(every), most)
 
 
 def add_sums(totals: F64, rows: Rows, *coefs: F64) -> None:
@@ -132,32 +161,38 @@ def combine_sums(left: F64, right: F64) -> F64:
     return left + right
 
 
-def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[PairLoss], float]:
-    """Return the state at w = 0, where every pair is in the loss, and the cut there."""
-    scores = np.zeros(len(pairs.ranks))
-    loss = measure_pairs(scores, pairs, settings.pair_cost)
-    return replace(state, scores=scores, coefs=loss.coefs, objective=loss.loss), [loss], loss.loss
+def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[PairLoss], float, F64]:
+    """Return the state at w = 0, where every pair is in the loss, the cut there, and the most that a coef can be."""
+    n_rows = len(pairs.ranks)
+    loss = measure_pairs(np.zeros(n_rows), pairs, settings.pair_cost)
+    up, down = count_pairs(np.zeros(n_rows), pairs, 1.0)
+    state = replace(
+        state, coefs=loss.coefs, objective=loss.loss, total_cost=loss.loss, terms=2.0 * n_rows + 16.0,
+        objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss),
+    )  # fmt: skip
+    return state, [loss], loss.loss, settings.pair_cost * (up + down)
 
 
 def _search_line(
     settings: Ranking, pairs: Pairs, sample: Sample, state: State, scores: F64
-) -> tuple[State, list[PairLoss], float]:
-    """Move to the best point found on the segment; return where to cut, and the loss at the master's minimiser.
+) -> tuple[State, list[PairLoss], float, F64]:
+    """Move to the best point found on the segment; return where to cut, the loss at the master's minimiser, that point.
 
     That loss is infinite where the stop does not ask for it.
     """
-    change, moves = scores - state.scores, state.master_w - state.best_w
+    start, end = scores
+    change, moves = end - start, state.master_w - state.best_w
     squares = np.array([state.best_w @ moves, moves @ moves])
     square = float(state.best_w @ state.best_w) / 2
 
     def measure(step: float) -> tuple[float, PairLoss]:
-        loss = measure_pairs(state.scores + step * change, pairs, settings.pair_cost)
+        loss = measure_pairs(start + step * change, pairs, settings.pair_cost)
         return square + step * float(squares[0]) + step**2 * float(squares[1]) / 2 + loss.loss, loss
 
     steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
     found = [(step, *measure(step)) for step in steps]
     if settings.accelerated:
-        step = find_step(sample, state.scores, scores, squares, float(squares[0] - state.coefs @ change))
+        step = find_step(sample, start, end, squares, float(squares[0] - state.coefs @ change))
         retreats, step = (RETREATS, step) if step > 0.0 else (1, AHEAD)
         for _ in range(retreats):
             found.append((step, *measure(step)))
@@ -166,7 +201,20 @@ def _search_line(
             step /= 4
     worst = found[0][2].loss if steps else float("inf")
     step, objective, loss = min(found, key=lambda one: one[1])
-    if objective < state.objective:
-        best_w, best_scores = state.best_w + step * moves, state.scores + step * change
-        state = replace(state, best_w=best_w, scores=best_scores, coefs=loss.coefs, objective=objective)
-    return state, [one[2] for one in found], worst
+    rounding = state.bound_loss(np.abs(state.best_w) + np.abs(state.master_w))
+    near = state.best_w + step * moves
+    if objective + rounding < state.objective + state.objective_rounding:
+        state = replace(state, best_w=near, coefs=loss.coefs, objective=objective, objective_rounding=rounding)
+    return state, [one[2] for one in found], worst, near
+
+
+def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, scores: F64) -> State:
+    """Take the best of the points, whose scores (k, n, 2) are known in twice the precision, if it is better."""
+    for w, own in zip(points, scores, strict=True):
+        loss, rounding = measure_pairs_exactly(own, pairs, settings.pair_cost)
+        half = float(w @ w) / 2
+        rounding += bound_rounding(len(w) + 8, 2 * half)
+        if half + loss + rounding < state.objective + state.objective_rounding:
+            coefs = measure_pairs(own.sum(axis=1), pairs, settings.pair_cost).coefs
+            state = replace(state, best_w=w, coefs=coefs, objective=half + loss, objective_rounding=rounding)
+    return state

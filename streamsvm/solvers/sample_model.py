@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.numeric.master_qp import solve_master
 from streamsvm.numeric.rows import F64, Rows
-from streamsvm.solvers.cuts import CutState, extend_products
+from streamsvm.solvers.cuts import CutState, extend_products, solve_cuts
 from streamsvm.solvers.segments import add_to_totals, read_segment, start_totals
 
 INNER_STEPS = 60  # at most, between two passes
@@ -48,9 +47,9 @@ class Union:
 
     def solve(self, wanted: float) -> tuple[F64, float]:
         """Return the minimiser of the master problem over them, and its value."""
-        solution = solve_master(self.gram, self.offsets, self.z, MASTER_SHARE * wanted)
-        self.z = solution.z
-        return solution.z @ self.cuts, solution.value
+        self.z, w = solve_cuts(self.cuts, self.offsets, self.gram, self.z, MASTER_SHARE * wanted)
+        combined = self.z @ self.cuts
+        return w, float(self.z @ self.offsets - combined @ combined / 2)
 
     def add(self, cuts: F64, offsets: F64) -> None:
         """Add more cuts of the sample."""

@@ -103,9 +103,10 @@ def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> t
     step = float(steps[best])
     if state.passes:
         state = replace(state, step=step or state.step / 8)
-    if objectives[best] < state.objective:
+    rounding = state.bound_loss(np.abs(ends[0]) + np.abs(ends[1]))
+    if objectives[best] + rounding < state.objective + state.objective_rounding:
         best_w = (1 - step) * ends[0] + step * ends[1]
-        state = replace(state, best_w=best_w, objective=float(objectives[best]))
+        state = replace(state, best_w=best_w, objective=float(objectives[best]), objective_rounding=rounding)
     below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 stands for the start of the segment
     chosen = np.unique(np.minimum([below, below + 1, below + 2, len(cut_steps)], len(cut_steps)))
     return state, chosen, float(losses[-1])

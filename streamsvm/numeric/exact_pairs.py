@@ -1,0 +1,93 @@
+"""The loss of all pairs in twice the precision (see numeric.pair_counts and numeric.exact_losses).
+
+    loss = K sum over pairs v_i v_j max(0, 1 - (s_i - s_j)) = K (sum_i up_i - sum_i (up_i - down_i) s_i)
+
+Scores, the weights that the Fenwick trees hold, and the sums are pairs of float64 numbers, so that neither the choice
+of the pairs with a loss nor what their terms cancel is rounded.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from streamsvm.numeric.pair_counts import Pairs
+from streamsvm.numeric.rounding import UNIT, add_two, bound_rounding, multiply_two
+from streamsvm.numeric.rows import F64, I32, I64
+
+OWN_ROUNDINGS = 8  # units in the last place that the last products and sums can lose
+
+
+def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float, float]:
+    """Return the loss at scores (n, 2), pairs of numbers, and how far it can be off; cost: K."""
+    query = np.repeat(np.arange(len(pairs.starts) - 1), np.diff(pairs.starts))
+    order = np.lexsort((scores[:, 1], scores[:, 0], query))
+    n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
+    found, rest, size = _sum_pairs(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks)
+    loss = cost * (found + rest)
+    terms = 8.0 * (len(order) + 64.0)
+    return loss, OWN_ROUNDINGS * UNIT * abs(loss) + bound_rounding(terms, 1.0) * UNIT * cost * size
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _is_within(s: F64, i: int, j: int) -> bool:
+    """Whether s_i - s_j < 1."""
+    difference, lost = add_two(s[i, 0], -s[j, 0])
+    beyond, lost_too = add_two(difference, -1.0)
+    return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _add(tree: F64, at: int, value: float) -> None:
+    while at < tree.shape[0]:
+        tree[at, 0], lost = add_two(tree[at, 0], value)
+        tree[at, 1] += lost
+        at += at & -at
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
+    total, rest = 0.0, 0.0
+    while at > 0:
+        total, lost = add_two(total, tree[at, 0])
+        rest += lost + tree[at, 1]
+        at -= at & -at
+    return total, rest
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _add_term(
+    total: float, rest: float, weight: float, lacking: float, v: float, s: float, low: float
+) -> tuple[float, float, float]:
+    """Add v (weight + lacking) (s + low) to the pair; return it, and the term's magnitude."""
+    product, lost = multiply_two(v, weight)
+    lost += v * lacking
+    term, lost_too = multiply_two(product, s)
+    total, carried = add_two(total, term)
+    return total, rest + carried + lost_too + lost * s + product * low, abs(term)
+
+
+@njit(cache=True, nogil=True)
+def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[float, float, float]:
+    """Return the loss of pairs of rows that ascend within each query, as a pair, and the terms' magnitudes."""
+    total, rest, size = 0.0, 0.0, 0.0
+    for k in range(starts.size - 1):
+        first, end = starts[k], starts[k + 1]
+        tree, j = np.zeros((n_ranks + 1, 2)), end - 1
+        for i in range(end - 1, first - 1, -1):
+            while j >= first and _is_within(s, i, j):
+                _add(tree, ranks[j] + 1, v[j])
+                j -= 1
+            up, lacking = _sum_up_to(tree, ranks[i])
+            total, rest, one = _add_term(total, rest, up, lacking, v[i], 1.0, 0.0)
+            total, rest, other = _add_term(total, rest, up, lacking, v[i], -s[i, 0], -s[i, 1])
+            size += one + other
+        tree, j = np.zeros((n_ranks + 1, 2)), first
+        for i in range(first, end):
+            while j < end and _is_within(s, j, i):
+                _add(tree, n_ranks - ranks[j], v[j])
+                j += 1
+            down, lacking = _sum_up_to(tree, n_ranks - 1 - ranks[i])
+            total, rest, one = _add_term(total, rest, down, lacking, v[i], s[i, 0], s[i, 1])
+            size += one
+    return total, rest, size
