@@ -24,7 +24,8 @@ from streamsvm.options import (
     read_positive,
 )
 from streamsvm.solvers import interior_point
-from streamsvm.solvers.interior_point import InteriorPoint, State
+from streamsvm.solvers.interior_point import InteriorPoint
+from streamsvm.solvers.interior_state import State, start_state
 from streamsvm.solvers.protocol import Solver
 
 OPTIONS = ("reduction", "rule", "most_rows", "theta", "beta")
@@ -72,7 +73,7 @@ class InteriorPoints:
 
     def start_state(self, source: RowSource) -> State:
         """See Algorithm."""
-        return interior_point.start_state(source.n_rows, source.n_features)
+        return start_state(source.n_rows, source.n_features)
 
     def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
         """See Algorithm."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import ExactLosses
+from streamsvm.numeric.exact_sums import ExactSums
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64
 
@@ -47,6 +48,22 @@ class Primal:
     rounding: float
 
 
+@dataclass(frozen=True)
+class Dual:
+    """A lower bound that holds whatever was rounded; what D would be had nothing been rounded.
+
+    The difference is what rounding costs: it makes D smaller, and the multiple of alpha that is safe as well.
+    """
+
+    bound: float
+    computed: float
+
+    @property
+    def rounding(self) -> float:
+        """What rounding costs."""
+        return self.computed - self.bound
+
+
 def gamma(n_terms: int) -> float:
     """Return gamma_n."""
     return bound_rounding(n_terms, 1.0)
@@ -72,10 +89,8 @@ def _bound_slacks(w: F64, offset: float, slack: F64, costs: F64, magnitudes: Mag
     return min(of_all, of_a_row * float(np.sum(costs, where=slack > -of_a_row)))
 
 
-def find_lower_bound(
-    sums: F64, y: F64, alpha: F64, most: float, magnitudes: Magnitudes, depth: int
-) -> tuple[float, float]:
-    """Return D at a feasible multiple of alpha (n,), 0 <= alpha <= most C, and the most by which it can be off.
+def find_lower_bound(sums: F64, y: F64, alpha: F64, most: float, magnitudes: Magnitudes, depth: int) -> Dual:
+    """Return D at a feasible multiple of alpha (n,), 0 <= alpha <= most C.
 
     sums (2, d): sum alpha_i x_i of the classes +1 and -1, each term of which went through `depth` additions. The
     heavier class's multipliers are made smaller in proportion, for y'alpha = 0; then D is maximised over c alpha.
@@ -83,16 +98,40 @@ def find_lower_bound(
     up, down = (float(np.sum(np.where(side, alpha, 0.0))) for side in (y > 0, y < 0))
     lighter = min(up, down)
     if lighter <= 0:
-        return 0.0, 0.0
-    v, total = lighter / up * sums[0] - lighter / down * sums[1], 2 * lighter
-    peak = float(np.max(np.abs(v))) or 1.0
-    square = float((v / peak) @ (v / peak))  # |v|^2 itself may be larger than any number
+        return Dual(0.0, 0.0)
+    v = lighter / up * sums[0] - lighter / down * sums[1]
+    missed = gamma(depth + 2 * IN_PAIRS + FEW) * _bound_sums(2 * lighter, most, magnitudes)
+    return _maximise(v, 2 * lighter, most, missed)
+
+
+def find_exact_lower_bound(sums: ExactSums, most: float, magnitudes: Magnitudes) -> Dual:
+    """Return the same, of sums in twice the precision."""
+    lighter, v = sums.balance()
+    return _maximise(v, 2 * lighter, most, sums.share * _bound_sums(2 * lighter, most, magnitudes))
+
+
+def _bound_sums(total: float, most: float, magnitudes: Magnitudes) -> F64:
+    """Return bounds (d,) of sum alpha_i |x_ij|, where alpha_i <= most C_i are `total` in all."""
+    bounds: F64 = np.minimum(most * magnitudes.sums, total * magnitudes.largest)
+    return bounds
+
+
+def _maximise(v: F64, total: float, most: float, missed: F64) -> Dual:
+    """Return the largest D(c), 0 <= c <= 1 / most, less its rounding; missed: how far off v can be."""
+    peak, share = float(np.max(np.abs(v) + missed)), gamma(2 * IN_PAIRS + FEW)
+    if peak == 0.0:
+        return Dual((1.0 - share) * total / most, total / most)
+    length, computed = (np.abs(v) + missed) / peak, v / peak  # |v|^2 itself may be larger than any number
+    square = float(length @ length) * (1.0 + gamma(len(v) + FEW))
+    bound, multiple = _choose_multiple(square, peak, total, most)
+    return Dual(bound - share * multiple * total, _choose_multiple(float(computed @ computed), peak, total, most)[0])
+
+
+def _choose_multiple(square: float, peak: float, total: float, most: float) -> tuple[float, float]:
+    """Return the largest c total - (c peak)^2 / 2 square, and c <= 1 / most."""
     multiple = min(1.0 / most, total / peak / square / peak) if square > 0 else 1.0 / most
-    missed = np.minimum(most * magnitudes.sums, total * magnitudes.largest) / peak
-    missed *= gamma(depth + 2 * IN_PAIRS + FEW)
-    of_square = float(2 * np.abs(v / peak) @ missed + missed @ missed) + gamma(len(v) + FEW) * square
-    rounding = gamma(2 * IN_PAIRS + FEW) * multiple * total + (multiple * peak) ** 2 / 2 * of_square
-    return multiple * total - (multiple * peak) ** 2 / 2 * square, rounding
+    short = multiple * peak
+    return multiple * total - short * short / 2 * square, multiple
 
 
 def lengthen(point: Primal, tol: float) -> tuple[F64, F64]:

@@ -66,7 +66,6 @@ def find_omega(point: Point) -> F64:
     return omega
 
 
-@compiled
 def find_residuals(point: Point, y: F64, bias: float) -> tuple[F64, F64]:
     """Return r_s and r_u."""
     return y * (point.f + bias) + point.xi - 1.0 - point.s, 1.0 - point.t - point.r
@@ -143,7 +142,6 @@ def find_ratios(point: Point, direction: Direction) -> F64:
     return ratios
 
 
-@compiled
 def move(point: Point, direction: Direction, step: float) -> Point:
     """Return the point that is `step` along the direction."""
     return Point(

@@ -20,25 +20,19 @@ So the length of the step has to be known before `assemble`, while a single row 
 X dw is guessed for it by projection on what is known. Where the step turns out to be too long, `assemble` is
 repeated: a third pass, which is rare.
 
-Every `assemble` proves a gap over all rows: P at the best bias for w, and D at a feasible multiple of alpha, either
-with a bound of what was rounded (numeric.interior_bounds). Where the gap is small enough and P's rounding is all that
-is in the way of a proof, a pass in twice the precision gives P of that w, and of slightly longer ones: rows of high
-costs that w holds at a margin of 1 lose what rounding makes of it, and a w longer by as much loses nothing.
+Every `assemble` proves a gap over all rows (solvers.interior_state).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import dtrmm
 
 from streamsvm.numeric.constraint_reduction import Reduction, find_limits
-from streamsvm.numeric.exact_losses import add_exact, combine_exact, make_start
-from streamsvm.numeric.interior_bounds import Magnitudes, Primal, choose_exact, find_lower_bound, find_primal, lengthen
 from streamsvm.numeric.interior_point import (
     Direction,
     Point,
@@ -67,13 +61,14 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.normal_equations import NormalEquations, Solution
 from streamsvm.numeric.rows import F64, I64, compute_scores
 from streamsvm.numeric.step_length import choose_length, find_smallest, mend_length
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take, find_status
+from streamsvm.solvers.interior_state import State, settle
+from streamsvm.solvers.protocol import Scan, Solver, Step, Take, find_status
 
 SHORT_STEP, LONG_STEP = 0.1, 0.5  # all rows in Q after a short one, then, or if mu rose, four times as many; long: half
 MOST_GROWTH = 1e9
-STUCK_STEPS, PROGRESS = 15, 0.99  # a run is stuck while the gap stays above this share of what it was
-LEAST_CENTER = 0.01  # share of the gap allowed below which no step aims: the rest of a gap is what rounding left in f
-SMALLEST_MU = 1e-100
+STUCK_STEPS = 15  # the gap has not fallen for so many steps: rounding is the limit
+LEAST_CENTER, LOWER = 0.01, 0.5  # share of the gap allowed below which no step aims; it is lowered while stuck
+SMALLEST_MU = 1e-250
 
 
 @dataclass(frozen=True)
@@ -84,54 +79,6 @@ class InteriorPoint:
     tol: float = 1e-3
     reduction: Reduction = field(default_factory=Reduction)
     seed: int = 0
-
-
-@dataclass
-class State:
-    """All that changes. f, s, t, xi, r, y, costs: (n,); sums of the last pass at this point: see AssembledSums.
-
-    rounding, lower_rounding: bounds of what objective and lower_bound lost, the latter taken off lower_bound. last_gap:
-    P - D when it last fell; exact_step: the first step that may ask for an exact pass again.
-    """
-
-    f: F64
-    s: F64
-    t: F64
-    xi: F64
-    r: F64
-    w: F64
-    best_w: F64
-    gram: F64
-    sums: F64
-    y: F64 = field(default_factory=lambda: np.empty(0))
-    costs: F64 = field(default_factory=lambda: np.empty(0))
-    bias: float = 0.0
-    best_bias: float = 0.0
-    magnitudes: F64 = field(default_factory=lambda: np.empty((2, 0)))
-    chosen_weight: float = 0.0
-    chosen_rows: int = 0
-    step_length: float = 0.0
-    growth: float = 1.0
-    objective: float = float("inf")
-    rounding: float = 0.0
-    lower_bound: float = 0.0
-    lower_rounding: float = 0.0
-    last_gap: float = float("inf")
-    exact_passes: int = 0
-    exact_step: int = 0
-    passes: int = 0
-    steps: int = 0
-    stuck: int = 0
-
-    @property
-    def point(self) -> Point:
-        """The rows' part."""
-        return Point(self.f, self.s, self.t, self.xi, self.r)
-
-    @property
-    def progress(self) -> Progress:
-        """What is proved."""
-        return Progress(self.objective, self.lower_bound, self.passes, self.rounding + self.lower_rounding)
 
 
 @dataclass(frozen=True)
@@ -149,12 +96,6 @@ class Plan:
     limits: F64
 
 
-def start_state(n_rows: int, n_features: int) -> State:
-    """Return w = 0, s = xi = 2 as in the paper, and t = r = 1: multipliers within their bounds."""
-    two, one, none = np.full(n_rows, 2.0), np.ones(n_rows), np.zeros(n_features)
-    return State(np.zeros(n_rows), two, one, two, one, none, none, np.zeros((0, 0)), np.zeros((0, 0)))
-
-
 def solve(settings: InteriorPoint, state: State) -> Solver:
     """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
     costs, start = np.array(settings.class_costs), partial(start_assembled, len(state.w))
@@ -162,7 +103,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         sums = yield _assemble(settings, state, _stay(state, np.full(2, np.inf)), start)
         y, row_costs = read_labels(costs, gather(sums.tiles, 2), gather(sums.tiles, 3))
         state = replace(state, y=y, costs=row_costs, magnitudes=sums.magnitudes)
-        state = yield from _settle(settings, state, sums)
+        state = yield from settle(state, sums, costs, settings.tol)
         yield _make_step(settings, state)
     while True:
         try:
@@ -183,7 +124,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         if not inside:
             limits = _find_limits(settings, moved, moved.point, moved.bias)
             sums = yield _assemble(settings, moved, _stay(moved, limits), start)
-        state = yield from _settle(settings, moved, sums)
+        state = yield from settle(moved, sums, costs, settings.tol)
         yield _make_step(settings, state, equations.jitter)
 
 
@@ -259,7 +200,7 @@ def _correct(
 def _find_least_center(settings: InteriorPoint, state: State) -> float:
     """Return the mu below which a step does not aim."""
     allowed = settings.tol * state.lower_bound / (2 * float(np.sum(state.costs)))
-    return max(LEAST_CENTER * allowed, SMALLEST_MU)
+    return max(LEAST_CENTER * LOWER**state.stuck * allowed, SMALLEST_MU)
 
 
 def _direct(state: State, plan: Plan, df: F64) -> Direction:
@@ -308,54 +249,3 @@ def _move(state: State, plan: Plan, products: F64) -> tuple[State, bool]:
         growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)), passes=state.passes + 1 + (not inside),
     )  # fmt: skip
     return moved, inside
-
-
-def _settle(settings: InteriorPoint, state: State, sums: AssembledSums) -> Generator[Scan, Any, State]:
-    """Return the state with the sums of its point, and what they prove; it may ask for an exact pass."""
-    state = replace(
-        state, f=gather(sums.tiles, 1)[:, 1].copy(), gram=sums.gram.finish(), sums=sums.sums, steps=state.steps + 1,
-        chosen_weight=sums.chosen_weight, chosen_rows=sums.chosen_rows, passes=state.passes + 1,
-    )  # fmt: skip
-    if not (np.isfinite(state.f).all() and np.isfinite(sums.sums).all() and np.isfinite(np.diag(state.gram)).all()):
-        return replace(state, objective=float("nan"))
-    state, magnitudes = _raise_bound(state, sums.depth), Magnitudes(*state.magnitudes)
-    found = find_primal(state.w, state.f, state.y, state.costs, magnitudes)
-    if _needs_exact_pass(settings, state, found):
-        W, biases = lengthen(found, settings.tol)
-        shared = (W, biases, np.array(settings.class_costs))
-        found = choose_exact(W, biases, (yield Scan(make_start(len(W)), add_exact, combine_exact, shared)))
-        state = replace(
-            state, passes=state.passes + 1, exact_passes=state.exact_passes + 1,
-            exact_step=state.steps + 2**state.exact_passes,
-        )  # fmt: skip
-    return _keep_best(state, found)
-
-
-def _raise_bound(state: State, depth: int) -> State:
-    most = max(1.0, float(np.max(state.t)))
-    alpha, magnitudes = state.costs * state.t, Magnitudes(*state.magnitudes)
-    bound, rounding = find_lower_bound(state.sums[3:5], state.y, alpha, most, magnitudes, depth)
-    if bound - rounding <= state.lower_bound:
-        return state
-    return replace(state, lower_bound=bound - rounding, lower_rounding=rounding)
-
-
-def _needs_exact_pass(settings: InteriorPoint, state: State, found: Primal) -> bool:
-    """Whether a smaller bound of the rounding of P would prove what is asked for; not after every step that fails."""
-    allowed = settings.tol * found.objective
-    gap = found.objective - state.lower_bound + state.lower_rounding
-    return gap <= allowed < gap + found.rounding and state.steps >= state.exact_step
-
-
-def _keep_best(state: State, found: Primal) -> State:
-    """Return the state with the better one of two points, and whether the gap has fallen."""
-    if found.objective + found.rounding < state.objective + state.rounding:
-        state = replace(
-            state, best_w=found.w, best_bias=found.bias, objective=found.objective, rounding=found.rounding
-        )
-    gap = state.objective - state.lower_bound
-    if gap < -state.rounding:
-        raise RuntimeError(f"the lower bound {state.lower_bound} is above the objective {state.objective}")
-    if state.last_gap > 0 and gap <= PROGRESS * state.last_gap:
-        return replace(state, last_gap=gap, stuck=0)
-    return replace(state, stuck=state.stuck + 1)
