@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from streamsvm.algorithms.linear_models import make_linear_model
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
@@ -115,5 +117,7 @@ def make_interior_points(source: RowSource, options: TrainOptions) -> InteriorPo
         theta=read_positive(given, "theta") or THETA,
         beta=read_positive(given, "beta") or BETA,
     )
-    costs = compute_class_costs(source, options)
+    costs, sums = compute_class_costs(source, options), source.sum_weights()
+    if sums is not None and not all(np.isfinite(cost * float(total)) for cost, total in zip(costs, sums, strict=True)):
+        raise InputError(f"C times the sample weights is beyond the range of float64 (C is {options.C}); lower either")
     return InteriorPoints(InteriorPoint(costs, float(options.tol), reduction, options.seed))

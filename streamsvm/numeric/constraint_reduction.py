@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.numeric.interior_point import Point, find_omega
+from streamsvm.numeric.interior_point import Point, find_omega, unwarned
 from streamsvm.numeric.rows import F64
 
 Flags = npt.NDArray[np.bool_]
@@ -45,6 +45,7 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
     return find_omega(point) if rule == "omega" else y * (point.f + bias) + point.xi - 1.0
 
 
+@unwarned
 def find_limits(
     reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float, n_features: int
 ) -> F64:

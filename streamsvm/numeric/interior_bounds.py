@@ -21,6 +21,7 @@ import numpy as np
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import ExactLosses
 from streamsvm.numeric.exact_sums import ExactSums
+from streamsvm.numeric.interior_point import unwarned
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64
 
@@ -69,6 +70,7 @@ def gamma(n_terms: int) -> float:
     return bound_rounding(n_terms, 1.0)
 
 
+@unwarned
 def find_primal(w: F64, f: F64, y: F64, costs: F64, magnitudes: Magnitudes) -> Primal:
     """Return P at the bias that is best for w; f = X w, a sum of products for each row."""
     bias = find_best_bias(y, costs, f)
@@ -89,6 +91,7 @@ def _bound_slacks(w: F64, offset: float, slack: F64, costs: F64, magnitudes: Mag
     return min(of_all, of_a_row * float(np.sum(costs, where=slack > -of_a_row)))
 
 
+@unwarned
 def find_lower_bound(sums: F64, y: F64, alpha: F64, most: float, magnitudes: Magnitudes, depth: int) -> Dual:
     """Return D at a feasible multiple of alpha (n,), 0 <= alpha <= most C.
 
@@ -104,6 +107,7 @@ def find_lower_bound(sums: F64, y: F64, alpha: F64, most: float, magnitudes: Mag
     return _maximise(v, 2 * lighter, most, missed)
 
 
+@unwarned
 def find_exact_lower_bound(sums: ExactSums, most: float, magnitudes: Magnitudes) -> Dual:
     """Return the same, of sums in twice the precision."""
     lighter, v = sums.balance()
@@ -140,6 +144,7 @@ def lengthen(point: Primal, tol: float) -> tuple[F64, F64]:
     return lengths[:, None] * point.w, lengths * point.bias
 
 
+@unwarned
 def choose_exact(W: F64, biases: F64, totals: ExactLosses) -> Primal:
     """Return the best of the points whose losses were found in twice the precision."""
     losses, missed = totals.read(W.shape[1])

@@ -22,6 +22,7 @@ from streamsvm.numeric.interior_point import (
     find_omega,
     find_second_order,
     move_inside,
+    unwarned,
 )
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import (
@@ -74,6 +75,7 @@ def start_assembled(n_features: int) -> AssembledSums:
     return AssembledSums(GramSum(n_features), np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features)))
 
 
+@unwarned
 def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSums:
     """Return the sum."""
     return AssembledSums(
@@ -87,6 +89,7 @@ def _combine_magnitudes(left: F64, right: F64) -> F64:
     return np.stack((left[0] + right[0], np.maximum(left[1], right[1])))
 
 
+@unwarned
 def add_assembled(
     totals: AssembledSums, rows: Rows, class_costs: F64, ends: F64, biases: F64, step: float, limits: F64, rule: str,
     first: bool, f: F64, s: F64, t: F64, xi: F64, r: F64, sv: F64, xu: F64, allowed: Flags,
@@ -209,6 +212,7 @@ def combine_predicted(left: PredictedSums, right: PredictedSums) -> PredictedSum
     return PredictedSums(left.second_order + right.second_order, left.tiles + right.tiles)
 
 
+@unwarned
 def add_predicted(
     totals: PredictedSums, rows: Rows, class_costs: F64, dws: F64, biases: F64, mu: float, f: F64, s: F64, t: F64,
     xi: F64, r: F64,

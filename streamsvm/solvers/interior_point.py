@@ -45,6 +45,7 @@ from streamsvm.numeric.interior_point import (
     measure_residual,
     move,
     move_inside,
+    unwarned,
 )
 from streamsvm.numeric.interior_sums import (
     AssembledSums,
@@ -116,6 +117,9 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu)
         scan = Scan(partial(start_predicted, len(state.w)), add_predicted, combine_predicted, shared, state.point)
         plan, guess = _correct(settings, state, equations, predictor, center, mu, (yield scan))
+        if not np.isfinite(guess).all():
+            yield _make_step(settings, replace(state, objective=float("nan")))
+            return
         critical = _find_critical(state, plan, guess)
         guess[critical] = compute_scores((yield Take(critical)).X, plan.dw[None, :])[:, 0]
         plan = _choose_length(settings, state, plan, guess, critical)
@@ -135,6 +139,7 @@ def _make_equations(state: State) -> NormalEquations:
     )  # fmt: skip
 
 
+@unwarned
 def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> Step:
     status = find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     figures = {
@@ -176,6 +181,7 @@ def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable
     return Scan(start, add_assembled, combine_assembled, shared, (*state.point, *plan.targets, allowed))
 
 
+@unwarned
 def _correct(
     settings: InteriorPoint, state: State, equations: NormalEquations, predictor: Solution, center: Solution, mu: float,
     sums: PredictedSums,
@@ -185,13 +191,15 @@ def _correct(
     zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
     predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
     length = min(1.0, float(np.min(find_ratios(point, predicted))))
-    sigma_mu = mu * (measure_complementarity(move(point, predicted, length), state.costs) / mu) ** 3
-    sigma_mu = max(sigma_mu, _find_least_center(settings, state))
+    share = measure_complementarity(move(point, predicted, length), state.costs) / mu
+    sigma_mu = max(mu * share * share * share, _find_least_center(settings, state))
     targets = aim_at_center(point, predicted, mu, sigma_mu)
     h = state.sums[1] + sums.second_order[0] + sigma_mu * state.sums[2]
     dw, bias_change = equations.solve(h, targets)
     known, basis = np.array([1.0, sigma_mu, 0.0]), np.stack((predictor[0], center[0], state.w), axis=1)
     mapped = dtrmm(1.0, equations.U, np.column_stack((basis, dw - basis @ known)))
+    if not np.isfinite(mapped).all():
+        return Plan(dw, state.w, bias_change, targets, 0.0, np.full(2, np.inf)), np.full(len(state.f), np.nan)
     rest = np.linalg.lstsq(mapped[:, :3], mapped[:, 3])[0]
     guess = np.column_stack((products, state.f)) @ (known + rest)
     return Plan(dw, state.w, bias_change, targets, 0.0, np.full(2, np.inf)), guess
@@ -214,6 +222,7 @@ def _find_critical(state: State, plan: Plan, guess: F64) -> I64:
     return find_smallest(find_ratios(state.point, _direct(state, plan, guess)))
 
 
+@unwarned
 def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64, critical: I64) -> Plan:
     """Return the plan with the length that the critical rows allow, and Q by where all rows are expected then."""
     direction = _direct(state, plan, guess)
@@ -231,6 +240,7 @@ def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: floa
     return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, state.growth, len(state.w))
 
 
+@unwarned
 def _move(state: State, plan: Plan, products: F64) -> tuple[State, bool]:
     """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside.
 
