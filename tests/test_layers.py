@@ -31,9 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solvers.segments": {"numeric", "solvers.protocol", "solvers.cuts"},
     "solvers.beside": {"numeric", "solvers.protocol", "solvers.cuts"},
     "solvers.sample_model": {"numeric", "solvers.protocol", "solvers.cuts", "solvers.segments"},
+    "solvers.interior_state": {"numeric", "solvers.protocol"},
     "solvers": {
         "errors", "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active",
-        "solvers.cuts", "solvers.exact_points", "solvers.segments", "solvers.sample_model",
+        "solvers.cuts", "solvers.exact_points", "solvers.segments", "solvers.sample_model", "solvers.interior_state",
     },
     "data": {"errors", "files", "locks", "machine", "numeric"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},

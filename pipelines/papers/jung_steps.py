@@ -10,7 +10,8 @@ from threadpoolctl import threadpool_limits
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.constraint_reduction import Flags, find_keys
-from streamsvm.solvers.interior_point import InteriorPoint, State, solve, start_state
+from streamsvm.solvers.interior_point import InteriorPoint, solve
+from streamsvm.solvers.interior_state import State, start_state
 from streamsvm.solvers.protocol import Scan, Step, Take
 
 LIMITS, ALLOWED = 4, -1  # where the pass `assemble` has them, among what it shares and what it has by row

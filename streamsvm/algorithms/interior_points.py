@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from streamsvm.algorithms.linear_models import make_linear_model
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
@@ -13,7 +15,7 @@ from streamsvm.errors import InputError
 from streamsvm.models import LinearModel
 from streamsvm.numeric.constraint_reduction import BETA, REDUCTIONS, RULES, THETA, Reduction
 from streamsvm.numeric.gram import BUFFER_ROWS
-from streamsvm.numeric.interior_sums import N_SUMS
+from streamsvm.numeric.interior_sums import N_MAGNITUDES, N_SUMS
 from streamsvm.numeric.step_length import MOST_CRITICAL_ROWS
 from streamsvm.options import (
     TrainOptions,
@@ -24,7 +26,8 @@ from streamsvm.options import (
     read_positive,
 )
 from streamsvm.solvers import interior_point
-from streamsvm.solvers.interior_point import InteriorPoint, State
+from streamsvm.solvers.interior_point import InteriorPoint
+from streamsvm.solvers.interior_state import State, start_state
 from streamsvm.solvers.protocol import Solver
 
 OPTIONS = ("reduction", "rule", "most_rows", "theta", "beta")
@@ -60,11 +63,11 @@ class InteriorPoints:
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm: a matrix and its buffer, sums, and what comes back of each row."""
         d = source.n_features
-        return 8 * d * (d + BUFFER_ROWS + N_SUMS + 2) + 40 * source.n_rows // len(plan_groups(source))
+        return 8 * d * (d + BUFFER_ROWS + N_SUMS + N_MAGNITUDES + 2) + 56 * source.n_rows // len(plan_groups(source))
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm: vectors of d; and the rows' own, of which each task is sent its part."""
-        return 16 * source.n_features + 8 * 8 * source.n_rows // len(plan_groups(source))
+        return 32 * source.n_features + 8 * 8 * source.n_rows // len(plan_groups(source))
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
@@ -72,7 +75,7 @@ class InteriorPoints:
 
     def start_state(self, source: RowSource) -> State:
         """See Algorithm."""
-        return interior_point.start_state(source.n_rows, source.n_features)
+        return start_state(source.n_rows, source.n_features)
 
     def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
         """See Algorithm."""
@@ -88,7 +91,7 @@ class InteriorPoints:
 
     def report(self, state: State) -> Report:
         """See Algorithm."""
-        return Report(state.objective, state.lower_bound, state.passes)
+        return Report(**vars(state.progress))
 
 
 def make_interior_points(source: RowSource, options: TrainOptions) -> InteriorPoints:
@@ -114,5 +117,7 @@ def make_interior_points(source: RowSource, options: TrainOptions) -> InteriorPo
         theta=read_positive(given, "theta") or THETA,
         beta=read_positive(given, "beta") or BETA,
     )
-    costs = compute_class_costs(source, options)
+    costs, sums = compute_class_costs(source, options), source.sum_weights()
+    if sums is not None and not all(np.isfinite(cost * float(total)) for cost, total in zip(costs, sums, strict=True)):
+        raise InputError(f"C times the sample weights is beyond the range of float64 (C is {options.C}); lower either")
     return InteriorPoints(InteriorPoint(costs, float(options.tol), reduction, options.seed))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.numeric.interior_point import Point, compiled, find_omega
+from streamsvm.numeric.interior_point import Point, find_omega, unwarned
 from streamsvm.numeric.rows import F64
 
 Flags = npt.NDArray[np.bool_]
@@ -45,6 +45,7 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
     return find_omega(point) if rule == "omega" else y * (point.f + bias) + point.xi - 1.0
 
 
+@unwarned
 def find_limits(
     reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float, n_features: int
 ) -> F64:
@@ -89,19 +90,15 @@ def _find_indispensable(reduction: Reduction, point: Point, costs: F64, mu: floa
     return large
 
 
-@compiled
 def _find_heavy(omega: F64, weight: F64) -> float:
     """Return an omega up to which there is 1 - LEFT_OUT of the sum of the weights, at most a 32nd too large.
 
     By the leading bits of omega, which order positive numbers as they are: sign, exponent, 5 bits of the fraction.
     """
     bits = omega.view(np.int64) >> DROPPED_BITS
-    first = bits.min()
-    sums = np.zeros(bits.max() - first + 1)
-    for i in range(omega.size):
-        sums[bits[i] - first] += weight[i]
-    sums = np.cumsum(sums)
-    last = first + np.searchsorted(sums, (1.0 - LEFT_OUT) * sums[-1])
+    first = int(bits.min())
+    sums = np.cumsum(np.bincount(bits - first, weight))
+    last = first + int(np.searchsorted(sums, (1.0 - LEFT_OUT) * sums[-1]))
     return float(np.array([(last + 1) << DROPPED_BITS]).view(np.float64)[0])
 
 

@@ -27,6 +27,7 @@ from numba import njit
 from streamsvm.numeric.rows import F64
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")
+unwarned = np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite end the run, with a reason
 MOST_SECOND_ORDER = 3.0  # of mu
 BOUNDARY = 0.995  # share of the way to the boundary
 INSIDE = 0.9999  # share of it that no variable has to stop at
@@ -66,7 +67,6 @@ def find_omega(point: Point) -> F64:
     return omega
 
 
-@compiled
 def find_residuals(point: Point, y: F64, bias: float) -> tuple[F64, F64]:
     """Return r_s and r_u."""
     return y * (point.f + bias) + point.xi - 1.0 - point.s, 1.0 - point.t - point.r
@@ -143,7 +143,6 @@ def find_ratios(point: Point, direction: Direction) -> F64:
     return ratios
 
 
-@compiled
 def move(point: Point, direction: Direction, step: float) -> Point:
     """Return the point that is `step` along the direction."""
     return Point(
@@ -166,12 +165,14 @@ def move_inside(point: Point, direction: Direction, step: float) -> Point:
     return Point(point.f + step * direction.f, s, t, xi, r)
 
 
+@unwarned
 def measure_complementarity(point: Point, costs: F64) -> float:
     """Return mu = sum C (s t + xi r) / (2 sum C)."""
     total = float(np.sum(costs))
     return float(costs @ (point.s * point.t + point.xi * point.r)) / (2 * total) if total > 0 else 0.0
 
 
+@unwarned
 def measure_residual(point: Point, y: F64, costs: F64, bias: float) -> float:
     """Return the largest residual of (3.2), (3.3) and (3.4)."""
     r_s, r_u = find_residuals(point, y, bias)

@@ -22,6 +22,7 @@ from streamsvm.numeric.interior_point import (
     find_omega,
     find_second_order,
     move_inside,
+    unwarned,
 )
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import (
@@ -39,6 +40,7 @@ from streamsvm.numeric.rows import (
 )
 
 N_SUMS = 6
+N_MAGNITUDES = 2
 
 Tile = tuple[int, F64, Any, Any]
 
@@ -54,82 +56,82 @@ class AssembledSums:
     """Of `assemble`, at the new point. gram, chosen_weight, chosen_rows: X'WX, e'We, e'e over Q.
 
     sums (6, d): X'We, X'YW r_Omega of the predictor, X'YW (1/r - 1/t), sum alpha_i x_i of the classes +1 and -1, and
-    X'We over Q. largest: of |X|. tiles: first row, X dw, and, if asked for, codes of the labels and weights.
+    X'We over Q. depth: how many additions a term of them has gone through at most. magnitudes (2, d), if asked for:
+    sum C_i |x_ij|, and the largest |x_ij| of a row that costs. tiles: first row, X dw beside X w at the new point
+    (n, 2), and, if asked for, codes of the labels and weights.
     """
 
     gram: GramSum
     sums: F64
+    magnitudes: F64
     chosen_weight: float = 0.0
     chosen_rows: int = 0
-    largest: float = 0.0
+    depth: int = 0
     tiles: list[Tile] = field(default_factory=list)
 
 
 def start_assembled(n_features: int) -> AssembledSums:
     """Return the totals of no rows."""
-    return AssembledSums(GramSum(n_features), np.zeros((N_SUMS, n_features)))
+    return AssembledSums(GramSum(n_features), np.zeros((N_SUMS, n_features)), np.zeros((N_MAGNITUDES, n_features)))
 
 
+@unwarned
 def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSums:
     """Return the sum."""
     return AssembledSums(
-        left.gram + right.gram, left.sums + right.sums, left.chosen_weight + right.chosen_weight,
-        left.chosen_rows + right.chosen_rows, max(left.largest, right.largest), left.tiles + right.tiles,
+        left.gram + right.gram, left.sums + right.sums, _combine_magnitudes(left.magnitudes, right.magnitudes),
+        left.chosen_weight + right.chosen_weight, left.chosen_rows + right.chosen_rows,
+        max(left.depth, right.depth) + 1, left.tiles + right.tiles,
     )  # fmt: skip
 
 
+def _combine_magnitudes(left: F64, right: F64) -> F64:
+    return np.stack((left[0] + right[0], np.maximum(left[1], right[1])))
+
+
+@unwarned
 def add_assembled(
-    totals: AssembledSums, rows: Rows, class_costs: F64, dw: F64, biases: F64, step: float, limits: F64, rule: str,
+    totals: AssembledSums, rows: Rows, class_costs: F64, ends: F64, biases: F64, step: float, limits: F64, rule: str,
     first: bool, f: F64, s: F64, t: F64, xi: F64, r: F64, sv: F64, xu: F64, allowed: Flags,
 ) -> None:  # fmt: skip
-    """Add a tile, at the point that is `step` along the direction of dw. biases: b before the step, and its change."""
+    """Add a tile, at the point that is `step` along the direction of dw. biases: b before the step, and its change.
+
+    ends (2, d): dw, and w after the step, so that f there is one product and rounding does not add up over the steps.
+    """
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    df = _map(*unpack(rows.X), dw[None, :])[:, 0]
-    coefs = _weigh(f, s, t, xi, r, sv, xu, allowed, y, costs, df, biases, step, limits, rule == "omega")
+    products = _map(*unpack(rows.X), ends)
+    df, after = products[:, 0].copy(), products[:, 1].copy()
+    coefs = _weigh(f, s, t, xi, r, sv, xu, allowed, y, costs, df, after, biases, step, limits, rule == "omega")
     chosen = np.flatnonzero(coefs[-1])
     totals.gram.add(rows.X, chosen, coefs[-1, chosen])
     totals.chosen_weight += float(np.sum(coefs[-1]))
     totals.chosen_rows += len(chosen)
     _add_products(*unpack(rows.X), coefs, totals.sums)
+    totals.depth += rows.n_rows if isinstance(rows.X, CsrRows) else -(-rows.n_rows // 4) + 2  # see _add_products
     sample_weight = None if rows.sample_weight is None or not first else rows.sample_weight.copy()
-    totals.tiles.append((rows.start, df, rows.y.copy() if first and rows.y is not None else None, sample_weight))
+    totals.tiles.append((rows.start, products, rows.y.copy() if first and rows.y is not None else None, sample_weight))
     if first:
-        totals.largest = max(totals.largest, _find_largest(rows.X))
-
-
-def find_lower_bound(sums: F64, y: F64, alpha: F64, most: float) -> float:
-    """D at a feasible multiple of alpha (n,), 0 <= alpha <= most C, of which sums 3 and 4 (see AssembledSums) are made.
-
-    The heavier class's multipliers are made smaller in proportion, for y'alpha = 0; then D is maximised over c alpha.
-    """
-    up, down = float(np.sum(alpha, where=y > 0)), float(np.sum(alpha, where=y < 0))
-    lighter = min(up, down)
-    if lighter <= 0:
-        return 0.0
-    v = lighter / up * sums[3] - lighter / down * sums[4]
-    square, total = float(v @ v), 2 * lighter
-    multiple = min(1.0 / most, total / square) if square > 0 else 1.0 / most
-    return multiple * total - multiple**2 * square / 2
+        _add_magnitudes(rows.X, costs, totals.magnitudes)
 
 
 @compiled
 def _weigh(
     f: F64, s: F64, t: F64, xi: F64, r: F64, sv: F64, xu: F64, allowed: Flags, y: F64, costs: F64, df: F64,
-    biases: F64, step: float, limits: F64, by_omega: bool,
+    after: F64, biases: F64, step: float, limits: F64, by_omega: bool,
 ) -> F64:  # fmt: skip
-    """Return what the rows are multiplied by in `AssembledSums.sums`, (6, n)."""
+    """Return what the rows are multiplied by in `AssembledSums.sums`, (6, n); after: f after the step."""
     before = Point(f, s, t, xi, r)
     point = move_inside(before, find_direction(before, y, costs, biases[0], Targets(sv, xu), df, biases[1]), step)
     coefs, bias = np.zeros((N_SUMS, y.size)), biases[0] + step * biases[1]
     for i in range(y.size):
         t_i, xi_i, r_i = point.t[i], point.xi[i], point.r[i]
-        omega, distance = point.s[i] / t_i + xi_i / r_i, y[i] * (point.f[i] + bias) + xi_i - 1.0
+        omega, distance = point.s[i] / t_i + xi_i / r_i, y[i] * (after[i] + bias) + xi_i - 1.0
         weight = costs[i] / omega
         coefs[0, i] = weight
         coefs[1, i] = y[i] * weight * (distance - xi_i * (1.0 - t_i) / r_i)  # r_Omega with r_sv = s t, r_xu = xi r
         coefs[2, i] = y[i] * weight * (1.0 / r_i - 1.0 / t_i)
         coefs[3 if y[i] > 0 else 4, i] = costs[i] * t_i
-        key = omega if by_omega else distance
+        key = omega if by_omega else y[i] * (point.f[i] + bias) + xi_i - 1.0  # of this f, as the limits are
         if allowed[i] and key <= limits[1 if y[i] > 0 else 0]:
             coefs[5, i] = weight
     return coefs
@@ -177,9 +179,16 @@ def _add_products(dense: F32, data: F32, indices: I32, indptr: I64, coefs: F64, 
                 b[j] += (b0 * x0[j] + b1 * x1[j]) + (b2 * x2[j] + b3 * x3[j])
 
 
-def _find_largest(X: Matrix) -> float:
-    values = X.data if isinstance(X, CsrRows) else X
-    return float(np.max(np.abs(values))) if values.size else 0.0
+def _add_magnitudes(X: Matrix, costs: F64, magnitudes: F64) -> None:
+    """Magnitudes (2, d): += sum C_i |x_ij|, and the largest |x_ij| of the rows that cost."""
+    row, counted = np.arange(len(costs)), costs > 0
+    if isinstance(X, CsrRows):
+        size: Matrix = CsrRows(np.abs(X.data), X.indices, X.indptr, X.n_features)
+        np.maximum.at(magnitudes[1], X.indices, np.abs(X.data) * np.repeat(counted, np.diff(X.indptr)))
+    else:
+        size = np.abs(X)
+        np.maximum(magnitudes[1], np.max(size, axis=0, where=counted[:, None], initial=0.0), out=magnitudes[1])
+    add_rows(magnitudes[:1], size, row, np.zeros_like(row), costs)
 
 
 @dataclass
@@ -203,6 +212,7 @@ def combine_predicted(left: PredictedSums, right: PredictedSums) -> PredictedSum
     return PredictedSums(left.second_order + right.second_order, left.tiles + right.tiles)
 
 
+@unwarned
 def add_predicted(
     totals: PredictedSums, rows: Rows, class_costs: F64, dws: F64, biases: F64, mu: float, f: F64, s: F64, t: F64,
     xi: F64, r: F64,

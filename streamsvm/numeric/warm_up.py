@@ -14,6 +14,8 @@ from streamsvm.numeric.budget import learn_rows, make_rules
 from streamsvm.numeric.budget_average import average_models
 from streamsvm.numeric.budget_state import make_state
 from streamsvm.numeric.coordinate_ascent import ascend
+from streamsvm.numeric.exact_losses import add_exact, start_exact
+from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.numeric.interior_sums import add_assembled, add_predicted, start_assembled, start_predicted
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, to_float64
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
@@ -67,7 +69,10 @@ def _step_inside(rows: Rows) -> None:
     add_predicted(start_predicted(2), rows, costs, np.zeros((2, 2)), none, 1.0, none, two, one, two, one)
     allowed, limits = np.ones(2, dtype=bool), np.full(2, np.inf)
     point = (none, two, one, two, one, none, none)
-    add_assembled(start_assembled(2), rows, costs, none, none, 0.0, limits, "omega", True, *point, allowed)
+    ends = np.zeros((2, 2))
+    add_assembled(start_assembled(2), rows, costs, ends, none, 0.0, limits, "omega", True, *point, allowed)
+    add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), costs)
+    add_exact_sums(start_exact_sums(2), rows, one)
 
 
 def _sum_kernels(X: Matrix, kind: type[np.floating[Any]]) -> None:

@@ -13,14 +13,14 @@ rows. An iteration makes two passes:
 
     predict    X dw of the predictor and of pure centering; X'Y W (ds dt / t - dxi dr / r), the corrector's own part.
                sigma is known after it only, and enters the corrector's right-hand side linearly.
-    assemble   X dw of the corrector, hence the new point; of that, sums over Q and over all rows, with which the next
-               iteration begins.
+    assemble   X dw of the corrector, and X w of the new w, hence the new point; of that, sums over Q and over all
+               rows, with which the next iteration begins.
 
 So the length of the step has to be known before `assemble`, while a single row may bound it: numeric.step_length.
 X dw is guessed for it by projection on what is known. Where the step turns out to be too long, `assemble` is
 repeated: a third pass, which is rare.
 
-Every pass proves a gap over all rows: P at the best bias for w, and D at a feasible multiple of alpha.
+Every `assemble` proves a gap over all rows (solvers.interior_state).
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from functools import partial
 import numpy as np
 from scipy.linalg.blas import dtrmm
 
-from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.constraint_reduction import Reduction, find_limits
 from streamsvm.numeric.interior_point import (
     Direction,
@@ -46,6 +45,7 @@ from streamsvm.numeric.interior_point import (
     measure_residual,
     move,
     move_inside,
+    unwarned,
 )
 from streamsvm.numeric.interior_sums import (
     AssembledSums,
@@ -54,7 +54,6 @@ from streamsvm.numeric.interior_sums import (
     add_predicted,
     combine_assembled,
     combine_predicted,
-    find_lower_bound,
     gather,
     start_assembled,
     start_predicted,
@@ -63,12 +62,14 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.normal_equations import NormalEquations, Solution
 from streamsvm.numeric.rows import F64, I64, compute_scores
 from streamsvm.numeric.step_length import choose_length, find_smallest, mend_length
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
+from streamsvm.solvers.interior_state import State, settle
+from streamsvm.solvers.protocol import Scan, Solver, Step, Take, find_status
 
 SHORT_STEP, LONG_STEP = 0.1, 0.5  # all rows in Q after a short one, then, or if mu rose, four times as many; long: half
-MOST_STEPS = 200
 MOST_GROWTH = 1e9
-STUCK_STEPS = 15  # neither bound has moved for so many steps: rounding is the limit
+STUCK_STEPS = 15  # the gap has not fallen for so many steps: rounding is the limit
+LEAST_CENTER, LOWER = 0.01, 0.5  # share of the gap allowed below which no step aims; it is lowered while stuck
+SMALLEST_MU = 1e-250
 
 
 @dataclass(frozen=True)
@@ -81,60 +82,19 @@ class InteriorPoint:
     seed: int = 0
 
 
-@dataclass
-class State:
-    """All that changes. f, s, t, xi, r, y, costs: (n,); sums of the last pass at this point: see AssembledSums."""
-
-    f: F64
-    s: F64
-    t: F64
-    xi: F64
-    r: F64
-    w: F64
-    best_w: F64
-    gram: F64
-    sums: F64
-    y: F64 = field(default_factory=lambda: np.empty(0))
-    costs: F64 = field(default_factory=lambda: np.empty(0))
-    bias: float = 0.0
-    best_bias: float = 0.0
-    chosen_weight: float = 0.0
-    chosen_rows: int = 0
-    step_length: float = 0.0
-    largest: float = 0.0
-    growth: float = 1.0
-    objective: float = float("inf")
-    lower_bound: float = 0.0
-    passes: int = 0
-    steps: int = 0
-    stuck: int = 0
-
-    @property
-    def point(self) -> Point:
-        """The rows' part."""
-        return Point(self.f, self.s, self.t, self.xi, self.r)
-
-    @property
-    def progress(self) -> Progress:
-        """What is proved."""
-        return Progress(self.objective, self.lower_bound, self.passes)
-
-
 @dataclass(frozen=True)
 class Plan:
-    """A step that is to be made: direction of w and b, targets of the rows, its length, largest keys of Q by class."""
+    """A step that is to be made: direction of w and b, targets of the rows, its length, largest keys of Q by class.
+
+    w: after the step.
+    """
 
     dw: F64
+    w: F64
     bias_change: float
     targets: Targets
     length: float
     limits: F64
-
-
-def start_state(n_rows: int, n_features: int) -> State:
-    """Return w = 0, s = xi = 2 as in the paper, and t = r = 1: multipliers within their bounds."""
-    two, one, none = np.full(n_rows, 2.0), np.ones(n_rows), np.zeros(n_features)
-    return State(np.zeros(n_rows), two, one, two, one, none, none, np.zeros((0, 0)), np.zeros((0, 0)))
 
 
 def solve(settings: InteriorPoint, state: State) -> Solver:
@@ -143,7 +103,8 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
     if state.passes == 0:
         sums = yield _assemble(settings, state, _stay(state, np.full(2, np.inf)), start)
         y, row_costs = read_labels(costs, gather(sums.tiles, 2), gather(sums.tiles, 3))
-        state = _settle(replace(state, y=y, costs=row_costs, largest=sums.largest), sums)
+        state = replace(state, y=y, costs=row_costs, magnitudes=sums.magnitudes)
+        state = yield from settle(state, sums, costs, settings.tol)
         yield _make_step(settings, state)
     while True:
         try:
@@ -155,7 +116,10 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         mu = measure_complementarity(state.point, state.costs)
         shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu)
         scan = Scan(partial(start_predicted, len(state.w)), add_predicted, combine_predicted, shared, state.point)
-        plan, guess = _correct(state, equations, predictor, center, mu, (yield scan))
+        plan, guess = _correct(settings, state, equations, predictor, center, mu, (yield scan))
+        if not np.isfinite(guess).all():
+            yield _make_step(settings, replace(state, objective=float("nan")))
+            return
         critical = _find_critical(state, plan, guess)
         guess[critical] = compute_scores((yield Take(critical)).X, plan.dw[None, :])[:, 0]
         plan = _choose_length(settings, state, plan, guess, critical)
@@ -164,7 +128,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         if not inside:
             limits = _find_limits(settings, moved, moved.point, moved.bias)
             sums = yield _assemble(settings, moved, _stay(moved, limits), start)
-        state = _settle(moved, sums)
+        state = yield from settle(moved, sums, costs, settings.tol)
         yield _make_step(settings, state, equations.jitter)
 
 
@@ -175,20 +139,17 @@ def _make_equations(state: State) -> NormalEquations:
     )  # fmt: skip
 
 
+@unwarned
 def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> Step:
-    progress, status = state.progress, None
-    if progress.objective - state.lower_bound <= settings.tol * progress.objective:
-        status = "converged"
-    elif state.stuck >= STUCK_STEPS or state.steps >= MOST_STEPS:
-        status = "stalled"
+    status = find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     figures = {
         "mu": float(state.costs @ (state.s * state.t + state.xi * state.r)) / (2 * len(state.costs)),
-        "residual": _measure_residual(state) / max(state.largest, float(np.max(state.costs)), 1.0),
+        "residual": _measure_residual(state) / max(float(np.max(state.magnitudes[1])), float(np.max(state.costs)), 1.0),
         "chosen_rows": float(state.chosen_rows),
         "step_length": state.step_length,
         "jitter": jitter,
     }
-    return Step(state, progress, status, figures)
+    return Step(state, state.progress, status, figures)
 
 
 def _miss_w(state: State) -> F64:
@@ -205,7 +166,7 @@ def _measure_residual(state: State) -> float:
 def _stay(state: State, limits: F64) -> Plan:
     """Return the step that makes none."""
     none = np.zeros(len(state.s))
-    return Plan(np.zeros(len(state.w)), 0.0, Targets(none, none), 0.0, limits)
+    return Plan(np.zeros(len(state.w)), state.w, 0.0, Targets(none, none), 0.0, limits)
 
 
 def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable[[], AssembledSums]) -> Scan:
@@ -215,27 +176,39 @@ def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable
     if first and settings.reduction.name != "none":
         allowed[np.random.default_rng(settings.seed).permutation(len(allowed))[most:]] = False
     biases = np.array([state.bias, plan.bias_change])
-    shared = (np.array(settings.class_costs), plan.dw, biases, plan.length, plan.limits, settings.reduction.rule, first)
+    ends, rule = np.stack((plan.dw, plan.w)), settings.reduction.rule
+    shared = (np.array(settings.class_costs), ends, biases, plan.length, plan.limits, rule, first)
     return Scan(start, add_assembled, combine_assembled, shared, (*state.point, *plan.targets, allowed))
 
 
+@unwarned
 def _correct(
-    state: State, equations: NormalEquations, predictor: Solution, center: Solution, mu: float, sums: PredictedSums
-) -> tuple[Plan, F64]:
+    settings: InteriorPoint, state: State, equations: NormalEquations, predictor: Solution, center: Solution, mu: float,
+    sums: PredictedSums,
+) -> tuple[Plan, F64]:  # fmt: skip
     """Return the corrector's step, its length not known yet, and a guess of X dw."""
     products, point = np.asfortranarray(gather(sums.tiles, 1)), state.point
     zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
     predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
     length = min(1.0, float(np.min(find_ratios(point, predicted))))
-    sigma_mu = mu * (measure_complementarity(move(point, predicted, length), state.costs) / mu) ** 3
+    share = measure_complementarity(move(point, predicted, length), state.costs) / mu
+    sigma_mu = max(mu * share * share * share, _find_least_center(settings, state))
     targets = aim_at_center(point, predicted, mu, sigma_mu)
     h = state.sums[1] + sums.second_order[0] + sigma_mu * state.sums[2]
     dw, bias_change = equations.solve(h, targets)
     known, basis = np.array([1.0, sigma_mu, 0.0]), np.stack((predictor[0], center[0], state.w), axis=1)
     mapped = dtrmm(1.0, equations.U, np.column_stack((basis, dw - basis @ known)))
+    if not np.isfinite(mapped).all():
+        return Plan(dw, state.w, bias_change, targets, 0.0, np.full(2, np.inf)), np.full(len(state.f), np.nan)
     rest = np.linalg.lstsq(mapped[:, :3], mapped[:, 3])[0]
     guess = np.column_stack((products, state.f)) @ (known + rest)
-    return Plan(dw, bias_change, targets, 0.0, np.full(2, np.inf)), guess
+    return Plan(dw, state.w, bias_change, targets, 0.0, np.full(2, np.inf)), guess
+
+
+def _find_least_center(settings: InteriorPoint, state: State) -> float:
+    """Return the mu below which a step does not aim."""
+    allowed = settings.tol * state.lower_bound / (2 * float(np.sum(state.costs)))
+    return max(LEAST_CENTER * LOWER**state.stuck * allowed, SMALLEST_MU)
 
 
 def _direct(state: State, plan: Plan, df: F64) -> Direction:
@@ -249,6 +222,7 @@ def _find_critical(state: State, plan: Plan, guess: F64) -> I64:
     return find_smallest(find_ratios(state.point, _direct(state, plan, guess)))
 
 
+@unwarned
 def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64, critical: I64) -> Plan:
     """Return the plan with the length that the critical rows allow, and Q by where all rows are expected then."""
     direction = _direct(state, plan, guess)
@@ -258,7 +232,7 @@ def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64
     limits = np.full(2, np.inf)
     if length >= SHORT_STEP:
         limits = _find_limits(settings, state, expected, bias)
-    return replace(plan, length=length, limits=limits)
+    return replace(plan, w=state.w + length * plan.dw, length=length, limits=limits)
 
 
 def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: float) -> F64:
@@ -266,35 +240,22 @@ def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: floa
     return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, state.growth, len(state.w))
 
 
-def _move(state: State, plan: Plan, df: F64) -> tuple[State, bool]:
-    """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside."""
-    direction = _direct(state, plan, df)
+@unwarned
+def _move(state: State, plan: Plan, products: F64) -> tuple[State, bool]:
+    """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside.
+
+    products (n, 2): X dw, and X w at the end of the plan.
+    """
+    direction = _direct(state, plan, products[:, 0].copy())
     length = mend_length(plan.length, find_ratios(state.point, direction))
     inside = length == plan.length
     point = move_inside(state.point, direction, length)
+    point = point._replace(f=products[:, 1].copy()) if inside else point
     rose = measure_complementarity(point, state.costs) > measure_complementarity(state.point, state.costs)
     factor = 4.0 if length < SHORT_STEP or rose else 0.5 if length >= LONG_STEP else 1.0
     moved = replace(
-        state, **point._asdict(), w=state.w + length * plan.dw, bias=state.bias + length * plan.bias_change,
-        step_length=length, growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)),
-        passes=state.passes + 1 + (not inside),
+        state, **point._asdict(), w=plan.w if inside else state.w + length * plan.dw,
+        bias=state.bias + length * plan.bias_change, step_length=length,
+        growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)), passes=state.passes + 1 + (not inside),
     )  # fmt: skip
     return moved, inside
-
-
-def _settle(state: State, sums: AssembledSums) -> State:
-    """Return the state with the sums of its point, and what they prove."""
-    best_bias = find_best_bias(state.y, state.costs, state.f)
-    losses = np.maximum(0.0, 1.0 - state.y * (state.f + best_bias))
-    objective = float(state.w @ state.w) / 2 + float(state.costs @ losses)
-    lower_bound = find_lower_bound(sums.sums, state.y, state.costs * state.t, max(1.0, float(np.max(state.t))))
-    better = objective < state.objective
-    rises = better or lower_bound > state.lower_bound * (1 + 1e-12)
-    lowest = objective if better else state.objective
-    return replace(
-        state, gram=sums.gram.finish(), sums=sums.sums, chosen_weight=sums.chosen_weight,
-        chosen_rows=sums.chosen_rows, best_w=state.w if better else state.best_w,
-        best_bias=best_bias if better else state.best_bias, objective=lowest,
-        lower_bound=min(max(state.lower_bound, lower_bound), lowest), passes=state.passes + 1, steps=state.steps + 1,
-        stuck=0 if rises else state.stuck + 1,
-    )  # fmt: skip

@@ -19,7 +19,8 @@ from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.numeric.constraint_reduction import REDUCTIONS, RULES, Reduction
 from streamsvm.numeric.rows import F64
 from streamsvm.solvers import interior_point
-from streamsvm.solvers.interior_point import InteriorPoint, State, solve, start_state
+from streamsvm.solvers.interior_point import InteriorPoint, solve
+from streamsvm.solvers.interior_state import State, start_state
 from streamsvm.solvers.protocol import Scan, Step, Take
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, Bracket, bracket_by_libsvm, bracket_by_qp, matrix_of
