@@ -13,6 +13,7 @@ import numpy as np
 from streamsvm.numeric.budget import learn_rows, make_rules
 from streamsvm.numeric.budget_average import average_models
 from streamsvm.numeric.budget_state import make_state
+from streamsvm.numeric.canonical import make_canonical_rows
 from streamsvm.numeric.coordinate_ascent import ascend
 from streamsvm.numeric.interior_sums import add_assembled, add_predicted, start_assembled, start_predicted
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, to_float64
@@ -32,6 +33,7 @@ def compile_kernels(solver: str = "") -> None:
     """
     X = np.eye(2, dtype=np.float32)
     sparse = CsrRows(np.ones(2, np.float32), np.arange(2, dtype=np.int32), np.arange(3), 2)
+    make_canonical_rows(sparse)
     if solver == "budgeted-sgd":
         _learn(X)
         for vectors in (X, sparse):

@@ -1,0 +1,40 @@
+"""Sparse rows whose columns ascend, none twice: what products of pairs of items, and the same bits, depend on.
+
+Rows from elsewhere may repeat a column, which then means the sum of its items, as SciPy and AnnData read it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from scipy.sparse import csr_array
+
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import I32, I64, CsrRows
+
+
+@njit(cache=True, nogil=True)
+def _ascend(indices: I32, indptr: I64) -> bool:
+    """Whether the columns of every row ascend."""
+    for i in range(indptr.size - 1):
+        for e in range(indptr[i] + 1, indptr[i + 1]):
+            if indices[e] <= indices[e - 1]:
+                return False
+    return True
+
+
+def make_canonical_rows(X: CsrRows) -> CsrRows:
+    """Return X itself if the columns of its rows ascend, else a copy in which they do, items of one column added up.
+
+    The indices and row limits of X lie within its arrays. Sums are computed in float64 and rounded to X's own type;
+    InputError if they overflow it.
+    """
+    if _ascend(X.indices, X.indptr):
+        return X
+    rows = csr_array((X.data.astype(np.float64), X.indices.copy(), X.indptr.copy()), shape=X.shape)
+    rows.sum_duplicates()
+    with np.errstate(over="ignore"):
+        data = rows.data.astype(X.data.dtype)
+    if not np.isfinite(data).all():
+        raise InputError("the items that a sparse row has in one column add up to more than float32 can hold")
+    return CsrRows(data, rows.indices.astype(np.int32), rows.indptr.astype(np.int64), X.n_features)
