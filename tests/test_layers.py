@@ -16,7 +16,8 @@ PACKAGE = ROOT / "streamsvm"
 # What a room may import of the package besides itself; from the ground up. A solver does not know the others.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "files": {"errors"},
+    "npy_header": {"errors"},
+    "files": {"errors", "npy_header"},
     "machine": {"errors"},
     "numeric": {"errors"},
     "models": {"errors", "files", "numeric"},
@@ -32,14 +33,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active", "solvers.cuts",
         "solvers.segments", "solvers.sample_model",
     },
-    "data": {"errors", "machine", "numeric"},
+    "data": {"errors", "machine", "numeric", "npy_header"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
     "run": {"errors", "files"},
     "predict": {"errors", "machine", "numeric", "models", "data"},
     "evaluate": {"errors", "numeric", "models", "data", "predict"},
 }
 MAY_IMPORT["options"] = {"errors", "numeric", "data"}
-MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict", "evaluate"}
+MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "npy_header", "run", "predict", "evaluate"}
 MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "evaluate", "solvers"}  # algorithms alone know them
 MAY_IMPORT["train"] = {*MAY_IMPORT["training"], "training"}
 MAY_IMPORT["grid"] = {*MAY_IMPORT["train"], "train", "predict", "run"}
