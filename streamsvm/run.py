@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from streamsvm.errors import InputError
 from streamsvm.files import unpack_arrays, write_arrays, write_atomically
+from streamsvm.states import flatten, restore
 
 S = TypeVar("S")
 
@@ -51,8 +51,11 @@ class RunFolder:
             raise InputError(f"{self.path}: a run is there already; go on with --resume, or choose another --out")
         self._check_settings(self._read_settings())
 
-    def begin(self, start: S) -> Saved[S] | None:
-        """Make the folder; return what was saved there, if there is a checkpoint. start: the state of a new run."""
+    def begin(self, start: S, n_rows: int | None = None) -> Saved[S] | None:
+        """Make the folder; return what was saved there, if there is a checkpoint.
+
+        start: the state of a new run. n_rows: of its data. InputError for a checkpoint that is none of such a run.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
@@ -65,7 +68,10 @@ class RunFolder:
         arrays = unpack_arrays(path)
         if set(arrays) != {*flatten(start), "run"}:
             raise InputError(f"{path}: no checkpoint, or one of another version of streamsvm")
-        extra, state = json.loads(str(arrays.pop("run"))), restore(start, arrays)
+        try:
+            extra, state = _read_about(arrays.pop("run")), restore(start, arrays, n_rows)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: damaged, or not of this run ({error})") from error
         history = self._read_history(extra["steps"])
         write_atomically(self.path / "history.jsonl", "".join(json.dumps(line) + "\n" for line in history).encode())
         return Saved(state, history, extra["status"] or "", extra["seconds"])
@@ -116,26 +122,14 @@ class RunFolder:
         return history
 
 
-def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the arrays and scalars of a state by name; of states in a list of it, as "problems/3/cuts"."""
-    found: dict[str, Any] = {}
-    for part in fields(state):
-        name, value = prefix + part.name, getattr(state, part.name)
-        if isinstance(value, list):
-            for k, one in enumerate(value):
-                found |= flatten(one, f"{name}/{k}/")
-        else:
-            found[name] = value
-    return found
-
-
-def restore(like: S, arrays: Mapping[str, Any], prefix: str = "") -> S:
-    """Return the state that was flattened; like: one of its kind, with as many states in its lists."""
-    values: dict[str, Any] = {}
-    for part in fields(like):  # type: ignore[arg-type]
-        name, value = prefix + part.name, getattr(like, part.name)
-        if isinstance(value, list):
-            values[part.name] = [restore(one, arrays, f"{name}/{k}/") for k, one in enumerate(value)]
-        else:
-            values[part.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
-    return type(like)(**values)
+def _read_about(text: Any) -> dict[str, Any]:
+    """Return status, seconds and steps of a checkpoint; ValueError for anything else."""
+    about = json.loads(str(text))
+    if not isinstance(about, dict) or not isinstance(about.get("status"), str | None):
+        raise ValueError("run has no status")
+    steps, seconds = about.get("steps"), about.get("seconds")
+    if type(steps) is not int or steps < 1:
+        raise ValueError(f"run: steps are {str(steps)[:40]}")
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e300:
+        raise ValueError(f"run: seconds are {str(seconds)[:40]}")
+    return about

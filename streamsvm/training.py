@@ -82,7 +82,7 @@ class Training:
 
     def carry_out(self) -> Result:
         """Go on from the checkpoint, if there is one, to the end."""
-        saved = self.run.begin(self.state) if self.run else None
+        saved = self.run.begin(self.state, self.source.n_rows) if self.run else None
         if saved is not None:
             self.state, self.history = saved.state, saved.history
             self.status, self.seconds_before = saved.status, saved.seconds

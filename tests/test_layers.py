@@ -35,12 +35,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "data": {"errors", "machine", "numeric", "npy_header"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
-    "run": {"errors", "files"},
+    "states": set(),
+    "run": {"errors", "files", "states"},
     "predict": {"errors", "machine", "numeric", "models", "data"},
     "evaluate": {"errors", "numeric", "models", "data", "predict"},
 }
 MAY_IMPORT["options"] = {"errors", "numeric", "data"}
-MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "npy_header", "run", "predict", "evaluate"}
+MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "npy_header", "states", "run", "predict", "evaluate"}
 MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "evaluate", "solvers"}  # algorithms alone know them
 MAY_IMPORT["train"] = {*MAY_IMPORT["training"], "training"}
 MAY_IMPORT["grid"] = {*MAY_IMPORT["train"], "train", "predict", "run"}

@@ -10,7 +10,7 @@ has a dual value that is a lower bound of P. Cuts that have been inactive for lo
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ class CutState:
     slack: float = 0.0
     passes: int = 0
     stuck: int = 0
+    shapes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "best_w": ("d",), "cuts": ("m", "d"), "offsets": ("m",), "z": ("m",), "gram": ("m", "m"), "idle": ("m",),
+    }  # fmt: skip
 
 
 S = TypeVar("S", bound=CutState)

@@ -15,11 +15,9 @@ rows. An iteration makes two passes:
                sigma is known after it only, and enters the corrector's right-hand side linearly.
     assemble   X dw of the corrector, hence the new point; of that, sums over Q and over all rows, with which the next
                iteration begins.
-
 So the length of the step has to be known before `assemble`, while a single row may bound it: numeric.step_length.
 X dw is guessed for it by projection on what is known. Where the step turns out to be too long, `assemble` is
 repeated: a third pass, which is rare.
-
 Every pass proves a gap over all rows: P at the best bias for w, and D at a feasible multiple of alpha.
 """
 
@@ -28,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg.blas import dtrmm
@@ -108,6 +107,7 @@ class State:
     passes: int = 0
     steps: int = 0
     stuck: int = 0
+    shapes: ClassVar = {"f": ("n",), "y": ("n",), "costs": ("n",), "w": ("d",), "gram": ("d", "d"), "sums": ("6", "d")}
 
     @property
     def point(self) -> Point:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -71,6 +72,7 @@ class State(CutState):
 
     scores: F64 = field(default_factory=lambda: np.empty(0))
     coefs: F64 = field(default_factory=lambda: np.empty(0))
+    shapes: ClassVar = CutState.shapes | {"scores": ("n",), "coefs": ("n",)}
 
 
 def start_state(n_features: int) -> State:
