@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import io
-import lzma
 import os
-import struct
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
-from zipfile import ZIP_STORED, BadZipFile, LargeZipFile, ZipFile, ZipInfo
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
 import numpy.typing as npt
 
 from streamsvm.errors import InputError
-from streamsvm.npy_header import read_npy_header
+from streamsvm.npy_header import ZIP_ERRORS, read_npy_header
 
 READ_BYTES = 1 << 20
-# What zipfile raises for damaged files; AttributeError: it forgets to look at a part that is not there.
-ZIP_ERRORS = (
-    OSError, EOFError, ValueError, KeyError, IndexError, OverflowError, AttributeError, RuntimeError, MemoryError,
-    BadZipFile, LargeZipFile, zlib.error, lzma.LZMAError, struct.error,
-)  # fmt: skip
 
 
 @contextmanager

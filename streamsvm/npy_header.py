@@ -6,13 +6,22 @@ NumPy's own reader tokenizes and evaluates headers, warns of those of Python 2, 
 from __future__ import annotations
 
 import ast
+import lzma
 import math
 import re
+import struct
+import zlib
 from dataclasses import dataclass
 from typing import IO, Any
+from zipfile import BadZipFile, LargeZipFile
 
 import numpy as np
 
+# What zipfile raises for a damaged .npz; AttributeError and the like where it does not look whether a part is there.
+ZIP_ERRORS = (
+    OSError, EOFError, ValueError, KeyError, IndexError, OverflowError, AttributeError, RuntimeError, MemoryError,
+    BadZipFile, LargeZipFile, zlib.error, lzma.LZMAError, struct.error,
+)  # fmt: skip
 MAGIC = b"\x93NUMPY"
 MOST_HEADER_BYTES = 10_000  # what NumPy itself allows
 _WIDTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the header's length, by version

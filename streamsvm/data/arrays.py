@@ -28,6 +28,7 @@ from streamsvm.data.values import (
 )
 from streamsvm.errors import InputError
 
+MOST_COLUMNS = 2**31 - 1  # what indices of 32 bits can name
 ITEM_BYTES = 8  # of a feature in work: a float64, or a float32 and its int32 index
 
 
@@ -114,6 +115,8 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
         raise InputError(f"{where}: expected {expected}, found {len(shape)} dimensions")
     if n_dimensions == 2 and shape[1] == 0:
         raise InputError(f"{where}: no columns")
+    if n_dimensions == 2 and shape[1] > MOST_COLUMNS:
+        raise InputError(f"{where}: {shape[1]} columns; the most are {MOST_COLUMNS}")
 
 
 def _pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:

@@ -40,7 +40,11 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
                     numbers = has_number_labels(rows)
                     n_rows += rows.n_rows
                     yield rows
-        except (OSError, pyarrow.ArrowException) as error:
+                if n_rows != file.metadata.num_rows:
+                    raise InputError(f"{path}: {n_rows} rows are there, {file.metadata.num_rows} are told")
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
             raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         if n_rows == 0:
             raise InputError(f"{path}: no rows")

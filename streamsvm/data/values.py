@@ -74,8 +74,23 @@ def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
         coded = values.astype(np.float64)
         _refuse(~np.isfinite(coded), values, place, "label missing or not finite")
         return coded
-    named = values.astype(np.str_)
+    named = _decode(values, place)
     _refuse(named == "", values, place, "label missing")
+    return named
+
+
+def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
+    """Labels as text; InputError for bytes that are no UTF-8, or numbers that are no character."""
+    try:
+        named: npt.NDArray[np.str_] = (
+            np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(np.str_)
+        )
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{place(0)}: some labels are no text: {error}") from error
+    codes = np.ascontiguousarray(named).view(np.uint32).reshape(len(named), -1)
+    bad = (codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))
+    if bad.any():
+        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: label is no text")
     return named
 
 
