@@ -21,13 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from streamsvm.arguments import (
-    make_parser,
-    parse_class_weight,
-    parse_count,
-    parse_options,
-    parse_shuffle,
-)
+from streamsvm.arguments import how_to_read, make_parser, parse_class_weight, parse_count, parse_options, parse_shuffle
 from streamsvm.errors import InputError
 
 T = TypeVar("T")
@@ -108,7 +102,7 @@ def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.progress import Line, RowCounter
 
     began, line = time.monotonic(), Line()
-    columns = Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight)
+    columns = Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight, header=options.header)
     how = IngestOptions(
         layout=options.layout,
         chunk_bytes=None if options.chunk_bytes is None else parse_bytes(options.chunk_bytes),
@@ -264,7 +258,7 @@ def _predict(options: argparse.Namespace) -> int:
     from streamsvm.predict import predict
 
     model = load(options.model)
-    n_rows = predict(model, options.data, options.out, file_format=options.format, label=options.label)
+    n_rows = predict(model, options.data, options.out, **how_to_read(options))
     print(f"{options.out}: {n_rows:,} predictions")
     return 0
 
@@ -275,7 +269,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from streamsvm.models import load
 
     model = load(options.model)
-    scores = evaluate(model, options.data, file_format=options.format, label=options.label, qid=options.qid)
+    scores = evaluate(model, options.data, **how_to_read(options), qid=options.qid)
     print(json.dumps(scores) if options.json else format_evaluation(scores))
     return 0
 

@@ -128,7 +128,7 @@ def _read_about(text: Any) -> dict[str, Any]:
     if not isinstance(about, dict) or not isinstance(about.get("status"), str | None):
         raise ValueError("run has no status")
     steps, seconds = about.get("steps"), about.get("seconds")
-    if type(steps) is not int or steps < 1:
+    if type(steps) is not int or steps < 0:
         raise ValueError(f"run: steps are {str(steps)[:40]}")
     if not isinstance(seconds, int | float) or not 0 <= seconds < 1e300:
         raise ValueError(f"run: seconds are {str(seconds)[:40]}")

@@ -1,8 +1,9 @@
 """States of solvers as arrays by name, and back. What comes back is checked against the state that a run starts from.
 
 A state is a dataclass of arrays, scalars and lists of states. An array keeps its type, and the shape that it has at the
-start, unless the class says otherwise: `shapes` names the axes of those that grow, by field. "n" is the number of rows,
-"d" that of weights, and each other name one length that all of its axes share; "m-1" and "n/8" follow from "m" and "n".
+start, unless it is empty there, or the class says otherwise: `shapes` names the axes of arrays that grow, by field. "n"
+is the number of rows, "d" that of weights, and each other name one length that all of its axes share; "m-1" and "n/8"
+follow from "m" and "n".
 `row_numbers` names the fields that hold numbers of rows. A class may have a method `check`, which raises ValueError.
 """
 
@@ -86,7 +87,7 @@ def _check_shape(
 ) -> None:
     """ValueError for an array of another shape; lengths that are met first are noted in `sizes`."""
     if axes is None:
-        if found != start:
+        if found != start and 0 not in start:
             raise ValueError(f"{name} has the shape {found}; {start} is expected")
         return
     for axis, length, first in zip(axes, found, start, strict=True):

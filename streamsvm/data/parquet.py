@@ -45,7 +45,8 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
         except InputError:
             raise
         except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
-            raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise InputError(f"{path}: {reason}") from error
         if n_rows == 0:
             raise InputError(f"{path}: no rows")
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamsvm.data.values import Vector
 from streamsvm.errors import InputError
 
-_LABEL_NAMES = {"label", "target", "class", "y"}
+LABEL_NAMES = {"label", "target", "class", "y"}
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column of Parquet that pandas adds on its own
 
 
@@ -23,7 +23,8 @@ class Columns:
     """Which columns of a table are what; a column is its name, or its number counted from 1.
 
     label None: the one column named label, target, class or y (in any case). features None: all the others;
-    else exactly these names, in this order. require_label False: a table without its label is fine.
+    else exactly these names, in this order. require_label False: a table without its label is fine. header: whether
+    the first row of text names the columns: yes, no, or auto (see csv_header).
     """
 
     label: str | None = None
@@ -31,6 +32,7 @@ class Columns:
     sample_weight: str | None = None
     features: tuple[str, ...] | None = None
     require_label: bool = True
+    header: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features
             raise InputError(f"{where}: column {name!r}, the {role}, {fault}; there are {_list(names)}")
     if columns.label is None:
         taken = features | set(vectors.values())
-        found = [j for j, name in enumerate(names) if name.lower() in _LABEL_NAMES and j not in taken]
+        found = [j for j, name in enumerate(names) if name.lower() in LABEL_NAMES and j not in taken]
         if len(found) == 1:
             vectors["label"] = found[0]
         elif columns.require_label:

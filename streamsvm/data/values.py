@@ -18,6 +18,8 @@ Vector = npt.NDArray[Any]
 Place = Callable[[int], str]  # where the i-th value of a piece stands in its source
 
 NUMBER_KINDS = "biuf"  # kinds of dtypes that are numbers: bool, int, unsigned int, float
+MOST_LABEL_CHARACTERS = 1000  # a label takes as much memory as the longest one that is read with it
+BOOLEANS = {"true": 1.0, "false": 0.0}
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
 
 
@@ -46,6 +48,24 @@ def round_to_float32(values: Any) -> npt.NDArray[np.float32]:
     """Copy to float32; what overflows becomes infinite."""
     with np.errstate(over="ignore", under="ignore"):
         return np.array(values, dtype=np.float32, order="C")
+
+
+def parse_number(token: str) -> float | None:
+    """Read a number as pyarrow does, booleans too; None if the token is none."""
+    word = token.strip().lower()
+    if word in BOOLEANS:
+        return BOOLEANS[word]
+    try:
+        return float(word) if word.isascii() and "_" not in word else None
+    except ValueError:
+        return None
+
+
+def label_fault(label: str) -> str:
+    """Why no array of texts can hold a label as it is, or at what cost; empty if it can."""
+    if len(label) > MOST_LABEL_CHARACTERS:
+        return f"label has {len(label):,} characters, more than {MOST_LABEL_CHARACTERS:,}"
+    return "label holds a character of code 0" if "\0" in label else ""
 
 
 def feature_fault(value: Any) -> str:
@@ -98,6 +118,9 @@ def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
     """Objects as numbers if all are, else as text."""
     _refuse(np.array([_is_missing(label) for label in labels]), labels, place, "label missing")
     text = np.array([not isinstance(label, Real | np.bool_) for label in labels])
+    for i in np.flatnonzero(text).tolist():
+        if fault := label_fault(str(labels[i])):
+            raise InputError(f"{place(i)}: {fault}")
     if numbers:
         _refuse(text, labels, place, "labels were numbers so far, this is text")
     return labels.astype(np.str_ if numbers is False or text.any() else np.float64)
