@@ -67,7 +67,7 @@ def _understand(text: str, start: int) -> NpyHeader:
     if not _LITERAL.fullmatch(text) or _GLUED.search(text):
         raise ValueError("its .npy header is damaged")
     try:
-        found = ast.literal_eval(text.strip())
+        found = ast.literal_eval(text.rstrip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ValueError("its .npy header is damaged") from None
     if not isinstance(found, dict) or set(found) != {"descr", "fortran_order", "shape"}:

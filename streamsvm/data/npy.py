@@ -112,7 +112,7 @@ def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_b
     shape, dtype = header.shape, header.dtype
     if header.by_columns and n_dimensions == 2:
         return open_stream(name, _unpack(file, header), n_dimensions, piece_bytes)
-    if n_dimensions == 1 and shape[1:] == (1,):
+    if n_dimensions == 1 and shape[1:] == (1,) and name not in _CSR_MEMBERS:
         shape = shape[:1]
     require_shape(name, shape, n_dimensions)
     pieces = _member_pieces(file, shape, dtype, piece_bytes)

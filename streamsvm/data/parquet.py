@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import Place, Vector, feature_fault, has_number_labels, to_source_rows
@@ -30,10 +32,16 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
     for path in map(str, paths):
         n_rows = 0
         try:
-            with open(path, "rb") as opened, parquet.ParquetFile(opened, **_PARQUET_READING) as file:
+            with (
+                open(path, "rb") as pages, open(path, "rb") as opened,
+                parquet.ParquetFile(opened, **_PARQUET_READING) as file,
+            ):  # fmt: skip
+                size = os.fstat(pages.fileno()).st_size
                 layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
                 names = layout.names
                 wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
+                for group in range(file.metadata.num_row_groups):
+                    check_pages(pages, file.metadata.row_group(group), set(wanted), size)
                 most_rows = max(1, min(piece_rows, _PARQUET_BYTES // (8 * len(wanted))))
                 for batch in file.iter_batches(most_rows, columns=wanted):
                     rows = _read_batch(batch, layout, n_rows, numbers)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.values import Vector
+from streamsvm.data.values import Vector, show_text
 from streamsvm.errors import InputError
 
 LABEL_NAMES = {"label", "target", "class", "y"}
@@ -52,7 +52,7 @@ class TableLayout:
 
     def place(self, line: int, j: int) -> str:
         """Say where a token of text stands."""
-        return f"{self.where}:{line}:{j + 1}: column {self.names[j]}"
+        return f"{self.where}:{line}:{j + 1}: column {show_text(self.names[j])}"
 
 
 def import_pyarrow(name: str) -> Any:
@@ -118,7 +118,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features
 
 
 def _list(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return ", ".join(map(show_text, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def fill_float32(columns: Sequence[Vector]) -> npt.NDArray[np.float32]:

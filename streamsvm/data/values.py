@@ -61,6 +61,11 @@ def parse_number(token: str) -> float | None:
         return None
 
 
+def show_text(text: object) -> str:
+    """Return what messages show of a text: on one line, and not all of a long one."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:80])
+
+
 def label_fault(label: str) -> str:
     """Why no array of texts can hold a label as it is, or at what cost; empty if it can."""
     if len(label) > MOST_LABEL_CHARACTERS:
@@ -89,7 +94,7 @@ def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
         values = _settle_type(values, place, numbers)
     if numbers is not None and numbers != (values.dtype.kind in NUMBER_KINDS):
         before, now = ("numbers", "text") if numbers else ("text", "a number")
-        raise InputError(f"{place(0)}: labels were {before} so far, this is {now}: {values[0]!s}")
+        raise InputError(f"{place(0)}: labels were {before} so far, this is {now}: {show_text(values[0])}")
     if values.dtype.kind in NUMBER_KINDS:
         coded = values.astype(np.float64)
         _refuse(~np.isfinite(coded), values, place, "label missing or not finite")
@@ -161,5 +166,5 @@ def _is_missing(value: object) -> bool:
 def _refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str) -> None:
     if bad.any():
         first = int(np.argmax(bad))
-        shown = str(values[first])
+        shown = show_text(values[first])
         raise InputError(f"{place(first)}: {reason}" + (f": {shown}" if shown else ""))

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from streamsvm.errors import InputError
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import (
@@ -131,7 +132,11 @@ class Features:
 
     def apply(self, X: Matrix) -> F32:
         """Features (n, n_features) of rows (n, d) that are scaled as they have to be, as a dataset holds them."""
-        return self.map.apply(X).astype(np.float32)
+        with np.errstate(over="ignore"):
+            found = self.map.apply(X).astype(np.float32)
+        if not np.isfinite(found).all():
+            raise InputError("the features of some rows overflow float32: scale the rows that they are made of")
+        return found
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what is saved: a description for JSON, and arrays by name."""

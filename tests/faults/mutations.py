@@ -146,7 +146,7 @@ def mutate_array(content: bytes, other: bytes, rng: Random) -> bytes:
 def change_array(array: Any, rng: Random) -> Any:
     """Another type, shape or value."""
     kind = rng.randrange(6)
-    if kind == 0 and array.dtype.kind != "U":
+    if kind == 0 and array.dtype.kind not in "US":
         with np.errstate(all="ignore"):
             return array.astype(
                 rng.choice(("f4", "f8", ">f8", "f2", "i4", "i8", "u8", "u1", "U5", "b1", "S3", "g")), copy=True
