@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,12 +35,10 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
                 open(path, "rb") as pages, open(path, "rb") as opened,
                 parquet.ParquetFile(opened, **_PARQUET_READING) as file,
             ):  # fmt: skip
-                size = os.fstat(pages.fileno()).st_size
                 layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
                 names = layout.names
                 wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
-                for group in range(file.metadata.num_row_groups):
-                    check_pages(pages, file.metadata.row_group(group), set(wanted), size)
+                check_pages(pages, set(wanted))
                 most_rows = max(1, min(piece_rows, _PARQUET_BYTES // (8 * len(wanted))))
                 for batch in file.iter_batches(most_rows, columns=wanted):
                     rows = _read_batch(batch, layout, n_rows, numbers)

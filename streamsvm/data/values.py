@@ -153,8 +153,9 @@ def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
 
 
 def _is_whole(value: Any) -> bool:
-    is_number = issubclass(type(value), Real)  # a NumPy one is, too
-    return is_number and bool(-(2**63) <= value < 2**63 and value % 1 == 0)
+    if not issubclass(type(value), Real) or not math.isfinite(value):  # a number of NumPy is one, too
+        return False
+    return float(value).is_integer() and -(2**63) <= int(value) < 2**63
 
 
 def _is_missing(value: object) -> bool:

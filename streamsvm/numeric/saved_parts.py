@@ -68,7 +68,7 @@ def read_count(parts: Mapping[str, Any], name: str, most: int) -> int:
 def read_names(parts: Mapping[str, Any], n_features: int) -> tuple[str, ...] | None:
     """Return the names of the features, if there are any."""
     found = read_part(parts, "feature_names")
-    if not found:
+    if found is None:
         return None
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found) or len(found) != n_features:
         raise ValueError(f"feature_names are not {n_features} texts")
@@ -78,7 +78,7 @@ def read_names(parts: Mapping[str, Any], n_features: int) -> tuple[str, ...] | N
 def read_scaling(parts: Mapping[str, Any], arrays: Mapping[str, Any], n_features: int) -> Scaling | None:
     """Return the scaling of so many features, if there is one."""
     kind = read_part(parts, "scaling")
-    if not kind:
+    if kind is None:
         return None
     if kind not in KINDS:
         raise ValueError(f"scaling is {str(kind)[:40]!r}; one of {', '.join(KINDS)} is expected")

@@ -145,6 +145,15 @@ def _find_change(rows: Scaling | None, model: Scaling | None, d: int) -> tuple[F
 def _rescale(X: Matrix, factor: F64, shift: F64) -> Matrix:
     """Return x * factor + shift; dense where zeros do not stay zeros."""
     if isinstance(X, CsrRows) and not shift.any():
-        return CsrRows((X.data * factor[X.indices]).astype(np.float32), X.indices, X.indptr, X.n_features)
+        return CsrRows(_round(X.data * factor[X.indices]), X.indices, X.indptr, X.n_features)
     dense: F32 = to_dense(X) if isinstance(X, CsrRows) else X
-    return (dense * factor + shift).astype(np.float32)
+    return _round(dense * factor + shift)
+
+
+def _round(values: F64) -> F32:
+    """Return values in float32; InputError for those that overflow it."""
+    with np.errstate(over="ignore"):
+        found = values.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise InputError("some rows overflow float32 once they are scaled as those that the model was trained on")
+    return found

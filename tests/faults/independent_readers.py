@@ -26,7 +26,6 @@ from streamsvm.models import KernelModel, load
 from streamsvm.numeric.rows import CsrRows
 
 WIDE = 10**5  # columns that are not written out
-NOTHING: tuple[Any, ...] = ([], "", 0, {})  # what a model's file may say where there is nothing
 CSR = ("data", "indices", "indptr")
 BOOLEANS = {"true": 1.0, "false": 0.0}
 
@@ -190,7 +189,8 @@ def write_out(arrays: dict[str, Any], shape: tuple[int, int]) -> Any:
 def judge_model(path: Path, block_bytes: int) -> str:
     """What was read is what the file holds, and gives finite scores or a clear error."""
     model = load(path)
-    with np.load(path, allow_pickle=False) as arrays:
+    with warnings.catch_warnings(), np.load(path, allow_pickle=False) as arrays:
+        warnings.simplefilter("ignore")
         held = {name: arrays[name] for name in arrays}
     about, saved = json.loads(str(held.pop("about"))), model.to_arrays()
     told = json.loads(saved.pop("about"))
@@ -206,7 +206,7 @@ def judge_model(path: Path, block_bytes: int) -> str:
             return "the support vectors differ"
     if not set(saved) <= set(held):
         return f"{set(saved) - set(held)} came from nowhere"
-    differing = [name for name in set(told) & set(about) if told[name] != about[name] and about[name] not in NOTHING]
+    differing = [name for name in sorted(set(told) & set(about)) if told[name] != about[name]]
     if differing:
         return f"{differing[0]}: {told[differing[0]]!r:.50} instead of {about[differing[0]]!r:.50}"
     d = model.n_features
