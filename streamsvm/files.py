@@ -77,6 +77,9 @@ def _check_members(archive: ZipFile) -> None:
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise ValueError("an array is there twice")
+    offsets = [int(member.header_offset) for member in members]
+    if min(offsets, default=0):
+        raise ValueError("other data are in front of its arrays")
     for member in members:
         if member.compress_type != ZIP_STORED or member.compress_size != member.file_size:
             raise ValueError(f"{member.filename} is compressed, which streamsvm never does")

@@ -18,6 +18,7 @@ from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, split_rows, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.numeric.overflow import refuse_overflow
 from streamsvm.numeric.rows import (
     F64,
     CsrRows,
@@ -63,10 +64,10 @@ class _SavedModel(ABC):
         for them, and for rows of features that another map made.
         """
         if self.features is None and features is None:
-            return self._score_rows(n_features, scaling, sparse)
+            return refuse_overflow(self._score_rows(n_features, scaling, sparse))
         if self.features is None or (features is not None and features.sha256 != self.features.sha256):
             raise InputError("these rows are features that were not made by the map of the model; give it raw rows")
-        known = self._score_rows(self.n_trained, None, False)
+        known = refuse_overflow(self._score_rows(self.n_trained, None, False))
         return known if features is not None else _map_first(self.features, known, n_features, scaling, sparse)
 
     @abstractmethod

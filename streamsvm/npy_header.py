@@ -25,7 +25,7 @@ ZIP_ERRORS = (
 MAGIC = b"\x93NUMPY"
 MOST_HEADER_BYTES = 10_000  # what NumPy itself allows
 _WIDTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the header's length, by version
-_LITERAL = re.compile(r"[\w\s<>=|'\"{}()\[\],:.+-]*", re.ASCII)
+_LITERAL = re.compile(r"[\w \n<>=|'\"{}()\[\],:.+-]*", re.ASCII)
 _GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # Python warns of those, and refuses them one day
 _SCALAR = re.compile(r"[<>=|]?(b1|[iu][1248]|f(2|4|8|16)|[USV]\d{1,10})")
 
@@ -67,7 +67,7 @@ def _understand(text: str, start: int) -> NpyHeader:
     if not _LITERAL.fullmatch(text) or _GLUED.search(text):
         raise ValueError("its .npy header is damaged")
     try:
-        found = ast.literal_eval(text.rstrip())
+        found = ast.literal_eval(text.rstrip(" \n"))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise ValueError("its .npy header is damaged") from None
     if not isinstance(found, dict) or set(found) != {"descr", "fortran_order", "shape"}:

@@ -159,6 +159,8 @@ HEADERS = {
     "number as type": claim("(3,)", "8"), "list as type": claim("(3,)", "[]"), "python 2": claim("(3L,)"),
     "glued": claim("(3if 1else 2,)"), "escape": claim(r"'\d'"), "no keys": header("{}"), "no dict": header("3"),
     "long": header("{" + " " * 20_000 + "}"), "version": header("{}", (9, 0)), "truncated": claim("(3,)")[:20],
+    "blanks in front": header(" " + claim("(3,)")[10:].decode()),
+    "other blanks": header(claim("(3,)")[10:].decode() + "\x0b"),
     "empty": b"", "short": claim("(3,)") + bytes(8), "more": claim("(1,)") + bytes(80), "not npy": b"hello world",
 }  # fmt: skip
 
@@ -187,6 +189,7 @@ ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
     "compressed": (lambda: pack({"coef.npy": claim("(0,)")}, zipfile.ZIP_DEFLATED), "is compressed"),
     "twice": (same_twice, "an array is there twice"),
     "other file": (lambda: pack({"coef.txt": b"1"}), "is no array"),
+    "other data in front": (lambda: b"hello" + pack({"coef.npy": claim("(0,)")}), "other data are in front"),
     "no archive": (lambda: b"hello", "not a zip file"),
 }
 
@@ -242,3 +245,13 @@ def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
 def changed_kernel(kernel: str) -> str:
     about = json.loads(MODELS["sparse"].to_arrays()["about"])
     return json.dumps(about | {"n_features": 2**31 - 1, "kernel": about["kernel"] | {"name": kernel}})
+
+
+@pytest.mark.parametrize("name", ["linear", "dense", "mapped"])
+def test_scores_that_overflow_are_no_scores(name: str) -> None:
+    """Of a model whose numbers are finite, but so large that products of them are not."""
+    large = {"linear": {"coef": np.full(D, 1e308)}, "dense": {"dual_coef": np.full(M, 1e308)}}
+    given = large.get(name, {"features_matrix": np.full((M, M), 1e308)})
+    model = from_arrays(MODELS[name].to_arrays() | given, "m")
+    with pytest.raises(InputError, match="overflow float"):
+        model.decide(np.ones((2, D), np.float32) * np.float32(100) if name == "linear" else VECTORS[:2])

@@ -89,6 +89,8 @@ def _name_members(archive: zipfile.ZipFile) -> set[str]:
         raise InputError(f"holds {', '.join(sorted(set(names)))}; expected X, or a SciPy CSR matrix")
     if len(set(names)) < len(names):
         raise InputError("an array is there twice")
+    if min(member.header_offset for member in archive.infolist()):
+        raise InputError("other data are in front of its arrays")
     return set(names)
 
 

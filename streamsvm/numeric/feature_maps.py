@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from streamsvm.errors import InputError
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.overflow import round_rows
 from streamsvm.numeric.rows import (
     F32,
     F64,
@@ -132,11 +132,9 @@ class Features:
 
     def apply(self, X: Matrix) -> F32:
         """Features (n, n_features) of rows (n, d) that are scaled as they have to be, as a dataset holds them."""
-        with np.errstate(over="ignore"):
-            found = self.map.apply(X).astype(np.float32)
-        if not np.isfinite(found).all():
-            raise InputError("the features of some rows overflow float32: scale the rows that they are made of")
-        return found
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self.map.apply(X)
+        return round_rows(found, "the features of some rows")
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what is saved: a description for JSON, and arrays by name."""

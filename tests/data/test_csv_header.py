@@ -191,9 +191,16 @@ def test_a_long_label_does_not_make_all_others_long(
     assert all(rows.labels.nbytes <= 4000 or rows.n_rows == 1 for rows in pieces)  # type: ignore[union-attr]
 
 
-def test_a_mark_of_utf8_within_the_text_is_no_blank(write_file: WriteFile) -> None:
+@pytest.mark.parametrize("block_bytes", [*range(1, 12), 1 << 20])
+def test_a_mark_of_utf8_within_the_text_is_no_blank(write_file: WriteFile, block_bytes: int) -> None:
     """pyarrow skips it where a block begins, and nowhere else."""
-    path = write_file("y,a\n1,2\n\ufeff3,4\n")
-    for block_bytes in (4, 1 << 20):
-        found = fault_in(read_csv([path], Columns(label="y"), block_bytes), path) if block_bytes == 4 else ""
-        assert found in ("", "3:1: column y: labels were numbers so far, this is text: \ufeff3")
+    path = write_file("\ufeffy,a\nu,2\n\ufeffv,4\n")
+    assert listed(read_csv([path], Columns(), block_bytes))["labels"] == ["u", "\ufeffv"]
+
+
+def test_messages_are_of_one_line(write_file: WriteFile) -> None:
+    path = write_file('"y","a\nb"\n1,2\n"x\ny",x\n')
+    assert fault_in(read_csv([path], Columns()), path) == "4:2: column a\\nb: not a number: 'x'"
+    path = write_file('y,a\n1,2\n"x\ny",3\n')
+    found = fault_in(read_csv([path], Columns(), 8), path)
+    assert found == "3:1: column y: labels were numbers so far, this is text: x\\ny"
