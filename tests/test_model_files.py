@@ -247,11 +247,11 @@ def changed_kernel(kernel: str) -> str:
     return json.dumps(about | {"n_features": 2**31 - 1, "kernel": about["kernel"] | {"name": kernel}})
 
 
-@pytest.mark.parametrize("name", ["linear", "dense", "mapped"])
+@pytest.mark.parametrize("name", ["linear", "sparse", "mapped"])
 def test_scores_that_overflow_are_no_scores(name: str) -> None:
     """Of a model whose numbers are finite, but so large that products of them are not."""
-    large = {"linear": {"coef": np.full(D, 1e308)}, "dense": {"dual_coef": np.full(M, 1e308)}}
+    large = {"linear": {"coef": np.full(D, 1e308)}, "sparse": {"dual_coef": np.full(M, 1e308)}}
     given = large.get(name, {"features_matrix": np.full((M, M), 1e308)})
     model = from_arrays(MODELS[name].to_arrays() | given, "m")
     with pytest.raises(InputError, match="overflow float"):
-        model.decide(np.ones((2, D), np.float32) * np.float32(100) if name == "linear" else VECTORS[:2])
+        model.decide(VECTORS if name == "mapped" else VECTORS * np.float32(100))
