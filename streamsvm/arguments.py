@@ -48,6 +48,7 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--label", metavar="COLUMN", help="column of a table with the labels (name, or number from 1)")
     ingest.add_argument("--qid", metavar="COLUMN", help="column of a table that holds query ids")
     ingest.add_argument("--sample-weight", metavar="COLUMN", help="column of a table that holds row weights")
+    _add_header(ingest)
     layout = ingest.add_mutually_exclusive_group()
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
@@ -219,6 +220,17 @@ def _add_report(commands: Any) -> None:
 def _add_reading(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=("svmlight", "csv", "parquet", "npy"), help="(default: by the ending)")
     command.add_argument("--label", metavar="COLUMN", help="column of the labels")
+    _add_header(command)
+
+
+def _add_header(command: argparse.ArgumentParser) -> None:
+    what = "whether the first row of CSV names the columns (default: auto, by what it holds)"
+    command.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help=what)
+
+
+def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `predict` and `evaluate` are told of a file by the arguments of `_add_reading`."""
+    return {"file_format": options.format, "label": options.label, "header": options.header}
 
 
 def _count(text: str) -> int:

@@ -20,13 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from streamsvm.arguments import (
-    make_parser,
-    parse_class_weight,
-    parse_count,
-    parse_options,
-    parse_shuffle,
-)
+from streamsvm.arguments import how_to_read, make_parser, parse_class_weight, parse_count, parse_options, parse_shuffle
 from streamsvm.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.errors import CertificateError, InputError
 from streamsvm.statuses import STATUSES
@@ -107,7 +101,7 @@ def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.progress import Line, RowCounter
 
     began, line = time.monotonic(), Line()
-    columns = Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight)
+    columns = Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight, header=options.header)
     how = IngestOptions(
         layout=options.layout,
         chunk_bytes=None if options.chunk_bytes is None else parse_bytes(options.chunk_bytes),
@@ -259,9 +253,7 @@ def _predict(options: argparse.Namespace) -> int:
 
     model, model_file = load(options.model), Path(options.model)
     refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
-    n_rows = predict(
-        model, options.data, options.out, file_format=options.format, label=options.label, overwrite=options.overwrite
-    )
+    n_rows = predict(model, options.data, options.out, overwrite=options.overwrite, **how_to_read(options))
     print(f"{options.out}: {n_rows:,} predictions")
     return 0
 
@@ -272,7 +264,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from streamsvm.models import load
 
     model = load(options.model)
-    scores = evaluate(model, options.data, file_format=options.format, label=options.label, qid=options.qid)
+    scores = evaluate(model, options.data, **how_to_read(options), qid=options.qid)
     print(json.dumps(scores) if options.json else format_evaluation(scores))
     return 0
 

@@ -21,18 +21,18 @@ PLACES = (1, 5, 10)  # k of NDCG@k
 
 def evaluate(
     model: Model, data: str | Path | RowSource, *, file_format: str | None = None, label: str | None = None,
-    qid: str | None = None,
+    qid: str | None = None, header: str = "auto",
 ) -> dict[str, Any]:  # fmt: skip
     """Accuracy, recall and precision by class, their confusion and, of two classes, the area under the ROC curve.
 
-    Of labelled rows; see predict for `data`. confusion: rows by class, a line for each true class, a column for each
-    predicted one, in the order of `classes`; rows of other labels are in none.
+    Of labelled rows; see predict for `data` and `header`. confusion: rows by class, a line for each true class, a
+    column for each predicted one, in the order of `classes`; rows of other labels are in none.
     Of a ranking: swapped pairs and Kendall's tau within queries, NDCG@k where there are queries (see
     numeric.rank_measures), and the area under the ROC curve for two ranks. qid: the column of a table with query ids.
     Holds 12 bytes a row, twice while they are joined; 24 for rankings; none for K > 2 classes. InputError without
     labels.
     """
-    parts = score(model, data, True, file_format, label, qid)
+    parts = score(model, data, True, file_format, label, qid, header)
     if isinstance(model, RankModel):
         scores, truth, ids = _join(parts)
         return evaluate_ranking(scores, truth, ids)

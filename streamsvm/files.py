@@ -7,18 +7,20 @@ import os
 import re
 import shutil
 import sys
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, BinaryIO
-from zipfile import BadZipFile, ZipFile
+from typing import IO, Any, BinaryIO
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
-from numpy.lib.format import read_array
+import numpy.typing as npt
 
 from streamsvm.errors import InputError, WriteError
+from streamsvm.npy_header import ZIP_ERRORS, read_npy_header
+
+READ_BYTES = 1 << 20
 
 
 @contextmanager
@@ -117,14 +119,61 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
 
 
 def unpack_arrays(path: Path) -> dict[str, Any]:
-    """Read an .npz file without ever running code; InputError if it is none."""
+    """Read an .npz file that `write_arrays` or `pack_arrays` wrote, without ever running code.
+
+    It takes no more memory than the file has bytes. InputError, which names the file and the array, for any other.
+    """
+    name = ""
     try:
         with ZipFile(path) as archive:
+            _check_members(archive)
             if damaged := archive.testzip():  # reading compares a checksum only if it comes to the end of an array
                 raise ValueError(f"the checksum of {damaged} is wrong")
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-            return {name: read_array(archive.open(f"{name}.npy"), allow_pickle=False) for name in names}
+            arrays = {}
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                arrays[name] = _read_member(archive, member)
+            return arrays
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (ValueError, OSError, KeyError, EOFError, RuntimeError, BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: damaged or not of streamsvm ({error})") from error
+    except ZIP_ERRORS as error:
+        place = f"{name}: " if name else ""
+        raise InputError(f"{path}: damaged or not of streamsvm ({place}{error})") from error
+
+
+def _check_members(archive: ZipFile) -> None:
+    """Raise ValueError for members that are compressed, or larger than the file: these may grow without bound."""
+    members = archive.infolist()
+    if len({member.filename for member in members}) < len(members):
+        raise ValueError("an array is there twice")
+    offsets = [int(member.header_offset) for member in members]
+    if min(offsets, default=0):
+        raise ValueError("other data are in front of its arrays")
+    for member in members:
+        if member.compress_type != ZIP_STORED or member.compress_size != member.file_size:
+            raise ValueError(f"{member.filename} is compressed, which streamsvm never does")
+        if not member.filename.endswith(".npy"):
+            raise ValueError(f"{member.filename} is no array")
+    if sum(member.file_size for member in members) > archive.start_dir:
+        raise ValueError("its arrays are larger than the file")
+
+
+def _read_member(archive: ZipFile, member: ZipInfo) -> Any:
+    """Return an array whose header claims as many bytes as are there."""
+    with archive.open(member) as file:
+        header = read_npy_header(file)
+        if header.start + header.nbytes != member.file_size:
+            raise ValueError(f"{header.dtype} {header.shape} does not fit into {member.file_size:,} bytes")
+        array = np.empty(header.shape, header.dtype, order="F" if header.by_columns else "C")
+        _fill(file, array)
+        return array
+
+
+def _fill(file: IO[bytes], array: npt.NDArray[Any]) -> None:
+    """Read an array's bytes, a few at a time, as they lie in memory."""
+    flat = array.reshape(-1, order="A").view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
+    for at in range(0, flat.size, READ_BYTES):
+        part = file.read(min(READ_BYTES, flat.size - at))
+        flat[at : at + len(part)] = np.frombuffer(part, np.uint8)
+        if len(part) < min(READ_BYTES, flat.size - at):
+            raise EOFError("truncated")

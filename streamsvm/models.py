@@ -14,18 +14,20 @@ import numpy.typing as npt
 
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
+from streamsvm.numeric import saved_parts as saved
+from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, split_rows, unpack_features
-from streamsvm.numeric.kernel_values import KERNELS
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.numeric.overflow import refuse_overflow
 from streamsvm.numeric.rows import (
     F64,
     CsrRows,
     Matrix,
     compute_scores,
+    keep_features,
     pack_rows,
     slice_rows,
     to_dense,
-    unpack_rows,
 )
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 
@@ -62,10 +64,10 @@ class _SavedModel(ABC):
         for them, and for rows of features that another map made.
         """
         if self.features is None and features is None:
-            return self._score_rows(n_features, scaling, sparse)
+            return refuse_overflow(self._score_rows(n_features, scaling, sparse))
         if self.features is None or (features is not None and features.sha256 != self.features.sha256):
             raise InputError("these rows are features that were not made by the map of the model; give it raw rows")
-        known = self._score_rows(self.n_trained, None, False)
+        known = refuse_overflow(self._score_rows(self.n_trained, None, False))
         return known if features is not None else _map_first(self.features, known, n_features, scaling, sparse)
 
     @abstractmethod
@@ -114,10 +116,14 @@ class LinearModel(_SavedModel):
 
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
         """Return what computes f for rows like those that it was trained on."""
-        w, b = self.weights(n_features, scaling, sparse)
-        if w.ndim == 1:
-            return lambda X: compute_scores(X, w[None, :])[:, 0] + b
-        return lambda X: compute_scores(X, w) + b
+        known = min(n_features, self.n_trained) if sparse else n_features
+        w, b = self.weights(known, scaling, sparse)
+
+        def score(X: Matrix) -> F64:
+            rows = keep_features(X, known) if isinstance(X, CsrRows) else X
+            return compute_scores(rows, w) + b if w.ndim > 1 else compute_scores(rows, w[None, :])[:, 0] + b
+
+        return score
 
     def weights(self, n_features: int, scaling: Scaling | None, sparse: bool) -> tuple[F64, Intercept]:
         """Weights (.., n_features) and bias for rows of so many features that were scaled like that (None: raw).
@@ -181,13 +187,7 @@ class KernelModel(_SavedModel):
         prepare = make_rescaling(n_features, scaling, sparse, self.n_trained, self.scaling)
 
         def score(X: Matrix) -> F64:
-            rows = to_float64(prepare(X))
-            if not isinstance(rows, CsrRows) and isinstance(self.support_vectors, CsrRows):
-                vectors: Matrix = to_dense(self.support_vectors)
-            elif isinstance(rows, CsrRows) and not isinstance(self.support_vectors, CsrRows):
-                rows, vectors = to_dense(rows), self.support_vectors
-            else:
-                vectors = self.support_vectors
+            rows, vectors = self._match(to_float64(prepare(X)))
             if self.dual_coef.ndim > 1:
                 return compute_kernel_sums(self.kernel, rows, vectors, self.dual_coef) + self.intercept
             f = np.full(rows.shape[0], self.intercept)
@@ -195,6 +195,14 @@ class KernelModel(_SavedModel):
             return f
 
         return score
+
+    def _match(self, rows: Matrix) -> tuple[Matrix, Matrix]:
+        """Return rows and support vectors in one layout, in no more memory than they have items."""
+        vectors = self.support_vectors
+        if isinstance(vectors, CsrRows):
+            known = rows if isinstance(rows, CsrRows) else drop_zeros(rows)
+            return compact_features(known, vectors) if self.n_trained > WIDE else (known, vectors)
+        return (to_dense(rows) if isinstance(rows, CsrRows) else rows), vectors
 
     def to_arrays(self) -> dict[str, Any]:
         """Return what is saved."""
@@ -217,32 +225,37 @@ def load(path: str | Path) -> Model:
 
 
 def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
-    """Return the model that was saved; InputError if it is none."""
+    """Return the model that was saved; InputError, which names the part that does not fit, if it is none."""
     try:
-        about = json.loads(str(arrays["about"]))
-        if about["format"] != FORMAT:
-            raise InputError(f"{name}: model format {about['format']!r}; this version of streamsvm reads {FORMAT}")
-        scaling = Scaling(about["scaling"], arrays["offset"], arrays["factor"]) if about["scaling"] else None
-        names = tuple(about["feature_names"]) if about["feature_names"] else None
-        features = _read_features(arrays, about.get("features"))
-        several, intercept = len(arrays["classes"]) > 2 and about["kind"] != "rank", about["intercept"]
-        if several:
-            intercept = np.array(intercept, np.float64)
-            coef = arrays["coef" if about["kind"] == "linear" else "dual_coef"]
-            if coef.shape[:-1] != intercept.shape or intercept.shape != arrays["classes"].shape:
-                raise ValueError("classes, intercepts and coefficients of different numbers")
-        shared = (intercept, arrays["classes"], scaling, names, about["info"], features)
-        if features is not None and features.map.n_features != about["n_features"]:
-            raise ValueError(f"a model of {about['n_features']} features, and a map to {features.map.n_features}")
-        if about["kind"] in ("linear", "rank"):
-            return (RankModel if about["kind"] == "rank" else LinearModel)(arrays["coef"], *shared)
-        kernel = Kernel(**about["kernel"])
-        vectors = unpack_rows(arrays, "support_vectors", about.get("n_features", 0))
-        if kernel.name not in KERNELS or arrays["dual_coef"].shape[-1:] != vectors.shape[:1]:
-            raise ValueError(f"a {kernel.name} kernel of {vectors.shape[0]} support vectors")
-        return KernelModel(kernel, vectors, arrays["dual_coef"], *shared)
-    except (KeyError, TypeError, IndexError, ValueError) as error:
-        raise InputError(f"{name}: not a model of streamsvm ({error!r})") from error
+        return _read_model(arrays)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name}: not a model of streamsvm ({error})") from error
+
+
+def _read_model(arrays: dict[str, Any]) -> Model:
+    """Return the model that was saved, every part of it checked; ValueError."""
+    about = json.loads(str(saved.read_part(arrays, "about")))
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        found = about.get("format") if isinstance(about, dict) else about
+        raise ValueError(f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT}")
+    kind, classes = saved.read_part(about, "kind"), saved.read_classes(arrays)
+    if kind not in ("linear", "rank", "kernel"):
+        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
+    d, features = (
+        saved.read_count(about, "n_features", saved.MOST_FEATURES),
+        _read_features(arrays, about.get("features")),
+    )
+    if features is not None and features.map.n_features != d:
+        raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
+    n_scores = len(classes) if len(classes) > 2 and kind != "rank" else 1
+    lead = () if n_scores == 1 else (n_scores,)
+    names = saved.read_names(about, d if features is None else features.map.d)
+    scaling, info = saved.read_scaling(about, arrays, d), saved.read_info(about)
+    shared = (saved.read_intercept(about, n_scores), classes, scaling, names, info, features)
+    if kind != "kernel":
+        return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
+    kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
+    return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, vectors.shape[0])), *shared)
 
 
 def _pack_features(features: Features | None) -> dict[str, Any]:

@@ -49,34 +49,35 @@ class Scored:
 
 def predict(
     model: Model, data: str | Path | RowSource, out: str | Path, *, file_format: str | None = None,
-    label: str | None = None, overwrite: bool = False,
+    label: str | None = None, overwrite: bool = False, header: str = "auto",
 ) -> int:  # fmt: skip
     """Write label and score of every row to a .csv, .npy (labels) or .zarr file, whole or not at all.
 
     Of a ranking: the scores alone, higher for higher ranks. Text labels in CSV are written so that no spreadsheet takes
     them for formulas (see data.csv_cells).
 
-    data: a dataset, its path, or any file that ingest reads. An older .csv or .npy file of that name is replaced, as by
-    other commands that write a file; a .zarr folder only if `overwrite` is true, and the data themselves never.
-    Returns the number of rows. InputError for bad input.
+    data: a dataset, its path, or any file that ingest reads; header: see `score`. An older .csv or .npy file of that
+    name is replaced, as by other commands that write a file; a .zarr folder only if `overwrite` is true, and the data
+    themselves never. Returns the number of rows. InputError for bad input.
     """
     out = Path(out)
     if isinstance(data, str | Path):
         refuse_inputs(out, [data])
     write = _choose_writer(out, overwrite)
-    return write(model, (part.scores for part in score(model, data, False, file_format, label)), out)
+    return write(model, (part.scores for part in score(model, data, False, file_format, label, None, header)), out)
 
 
 def score(
     model: Model, data: str | Path | RowSource, need_labels: bool = False, file_format: str | None = None,
-    label: str | None = None, qid: str | None = None,
+    label: str | None = None, qid: str | None = None, header: str = "auto",
 ) -> Iterator[Scored]:  # fmt: skip
     """Scores of all rows of a dataset or a file, in order; `truth` where there are labels, `qid` where there are ids.
 
-    label, qid: columns of a table that hold them.
+    label, qid: columns of a table that hold them. header: whether the first row of CSV names the columns: "yes", "no"
+    or "auto", by what it holds.
     """
     if isinstance(data, str | Path) and "://" not in str(data) and not Path(data).is_dir():
-        return _score_file(model, data, need_labels, file_format, Columns(label=label, qid=qid))
+        return _score_file(model, data, need_labels, file_format, Columns(label=label, qid=qid, header=header))
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
     if need_labels and source.classes is None:
         raise InputError(f"{source.name}: no labels to compare with")

@@ -17,14 +17,15 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from streamsvm.errors import InputError, WriteError
 from streamsvm.files import is_partial, remove_partials, sync_folder, unpack_arrays, write_arrays, write_atomically
 from streamsvm.locks import Lock
+from streamsvm.states import flatten, restore
 
 S = TypeVar("S")
 
@@ -67,8 +68,11 @@ class RunFolder:
         self._digests, self._is_new = [NO_LINES], False
         self._check()
 
-    def begin(self, start: S) -> Saved[S] | None:
-        """Make the folder; return what was saved there, if there is a checkpoint. start: the state of a new run."""
+    def begin(self, start: S, n_rows: int | None = None) -> Saved[S] | None:
+        """Make the folder; return what was saved there, if there is a checkpoint.
+
+        start: the state of a new run. n_rows: of its data. InputError for a checkpoint that is none of such a run.
+        """
         self._take_over()
         write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
         path = self.path / "checkpoint.npz"
@@ -78,7 +82,10 @@ class RunFolder:
         arrays = unpack_arrays(path)
         if set(arrays) != {*flatten(start), "run"}:
             raise InputError(f"{path}: no checkpoint, or one of another version of streamsvm")
-        extra, state = json.loads(str(arrays.pop("run"))), restore(start, arrays)
+        try:
+            extra, state = _read_about(arrays.pop("run")), restore(start, arrays, n_rows)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: damaged, or not of this run ({error})") from error
         lines = self._read_history(extra["steps"], extra.get("history"))
         write_atomically(self.path / "history.jsonl", b"".join(lines))
         return Saved(state, [json.loads(line) for line in lines], extra["status"] or "", extra["seconds"])
@@ -241,26 +248,14 @@ def _digest(before: str, line: bytes) -> str:
     return hashlib.sha256(before.encode() + line).hexdigest()
 
 
-def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the arrays and scalars of a state by name; of states in a list of it, as "problems/3/cuts"."""
-    found: dict[str, Any] = {}
-    for part in fields(state):
-        name, value = prefix + part.name, getattr(state, part.name)
-        if isinstance(value, list):
-            for k, one in enumerate(value):
-                found |= flatten(one, f"{name}/{k}/")
-        else:
-            found[name] = value
-    return found
-
-
-def restore(like: S, arrays: Mapping[str, Any], prefix: str = "") -> S:
-    """Return the state that was flattened; like: one of its kind, with as many states in its lists."""
-    values: dict[str, Any] = {}
-    for part in fields(like):  # type: ignore[arg-type]
-        name, value = prefix + part.name, getattr(like, part.name)
-        if isinstance(value, list):
-            values[part.name] = [restore(one, arrays, f"{name}/{k}/") for k, one in enumerate(value)]
-        else:
-            values[part.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
-    return type(like)(**values)
+def _read_about(text: Any) -> dict[str, Any]:
+    """Return status, seconds and steps of a checkpoint; ValueError for anything else."""
+    about = json.loads(str(text))
+    if not isinstance(about, dict) or not isinstance(about.get("status"), str | None):
+        raise ValueError("run has no status")
+    steps, seconds = about.get("steps"), about.get("seconds")
+    if type(steps) is not int or steps < 0:
+        raise ValueError(f"run: steps are {str(steps)[:40]}")
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e300:
+        raise ValueError(f"run: seconds are {str(seconds)[:40]}")
+    return about

@@ -104,7 +104,7 @@ class Training:
 
     def begin(self) -> None:
         """Make the run's folder, if there is one, and take over what its checkpoint holds."""
-        saved = self.run.begin(self.state) if self.run else None
+        saved = self.run.begin(self.state, self.source.n_rows) if self.run else None
         if saved is not None:
             self.state, self.history = saved.state, saved.history
             self.status, self.seconds_before = saved.status, saved.seconds

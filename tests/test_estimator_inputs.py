@@ -16,7 +16,7 @@ import pytest
 from scipy import sparse
 
 import streamsvm
-from streamsvm import LinearSVC
+from streamsvm import SVC, BudgetedSVC, LinearSVC, RankSVM
 from streamsvm.errors import InputError
 from tests.conftest import make_problem
 
@@ -67,6 +67,18 @@ def unsorted(matrix: Any) -> Any:
     return matrix
 
 
+def repeated(matrix: Any) -> Any:
+    """Store half of every item twice, one after the other: the same matrix to SciPy."""
+    parts = (np.repeat(matrix.data / 2, 2), np.repeat(matrix.indices, 2), 2 * matrix.indptr)
+    return type(matrix)(parts, shape=matrix.shape)
+
+
+def believed(matrix: Any) -> Any:
+    """Mark a matrix as canonical, as one is whose arrays were changed after it was asked."""
+    matrix.has_canonical_format = True
+    return matrix
+
+
 def frame() -> pd.DataFrame:
     return pd.DataFrame(X, columns=NAMES)
 
@@ -89,6 +101,11 @@ KINDS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "CSC, 64-bit": lambda: (with_indices(sparse.csc_matrix(X), np.int64), Y),
     "CSR, 32-bit, float64": lambda: (with_indices(sparse.csr_array(X.astype(float)), np.int32), Y),
     "CSR, unsorted": lambda: (unsorted(sparse.csr_array(X)), Y),
+    "CSR, items repeated": lambda: (repeated(sparse.csr_matrix(X)), Y),
+    "CSR, items repeated, marked canonical": lambda: (believed(repeated(sparse.csr_array(X))), Y),
+    "Dask array of CSR, items repeated": lambda: (
+        da.from_array(X, chunks=(70, 6)).map_blocks(lambda part: repeated(sparse.csr_array(part))), Y
+    ),
     "pandas": lambda: (frame(), pd.Series(Y)),
     "pandas, column of labels": lambda: (frame(), pd.Series(Y, name="y", index=np.arange(300)[::-1])),
     "Dask array": lambda: (da.from_array(X, chunks=(70, 6)), da.from_array(Y, chunks=110)),
@@ -237,3 +254,40 @@ def test_names_are_those_of_the_last_fit(folder: Path) -> None:
     model.fit(streamsvm.ingest(frame(), folder / "named.zarr", Y))
     assert model.feature_names_in_.tolist() == NAMES
     np.testing.assert_array_equal(model.predict(frame()), model.predict(dd.from_pandas(frame(), npartitions=2)))
+
+
+def make_estimator(name: str) -> Any:
+    kernel = {"kernel": name.partition(" ")[2] or "rbf", "gamma": 0.5}
+    return {
+        "SVC": lambda: SVC(**kernel, tol=1e-6), "LinearSVC": lambda: LinearSVC(tol=1e-6),
+        "interior-point": lambda: LinearSVC(solver="interior-point", tol=1e-6), "RankSVM": lambda: RankSVM(tol=1e-6),
+        "BudgetedSVC": lambda: BudgetedSVC(budget=30, **kernel),
+    }[name.partition(" ")[0]]()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["SVC rbf", "SVC poly", "SVC linear", "LinearSVC", "interior-point", "RankSVM", "BudgetedSVC"]
+)
+def test_repeated_items_are_added_up_everywhere(name: str) -> None:
+    """The same bits as of the matrix that was added up before; the caller's arrays stay as they are."""
+    plain, twice = sparse.csr_array(X), repeated(sparse.csr_array(X))
+    kept = [part.copy() for part in (twice.data, twice.indices, twice.indptr)]
+    expected, found = make_estimator(name).fit(plain, Y), make_estimator(name).fit(twice, Y)
+    assert found.objective_ == expected.objective_
+    score = expected.decision_function if hasattr(expected, "decision_function") else expected.predict
+    np.testing.assert_array_equal(score(twice), score(plain))
+    assert expected.score(twice, Y) == found.score(plain, Y)
+    if name == "BudgetedSVC":
+        streams = [BudgetedSVC(budget=30, gamma=0.5).partial_fit(rows, Y, [-1, 1]) for rows in (plain, twice)]
+        np.testing.assert_array_equal(*(one.decision_function(X) for one in streams))
+    for part, before in zip((twice.data, twice.indices, twice.indptr), kept, strict=True):
+        np.testing.assert_array_equal(part, before)
+
+
+@pytest.mark.parametrize("part", ["indices", "indptr"])
+def test_rows_that_lead_out_of_their_arrays_are_refused(part: str) -> None:
+    matrix = sparse.csr_array(X)
+    getattr(matrix, part)[3] = 10**6
+    for use in (lambda: LinearSVC().fit(matrix, Y), lambda: LinearSVC().fit(X, Y).predict(matrix)):
+        with pytest.raises(ValueError, match=r"X: (a column index is outside|is no CSR matrix)"):
+            use()

@@ -16,7 +16,8 @@ PACKAGE = ROOT / "streamsvm"
 # What a room may import of the package besides itself; from the ground up. A solver does not know the others.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "files": {"errors"},
+    "npy_header": {"errors"},
+    "files": {"errors", "npy_header"},
     "locks": {"errors"},
     "machine": {"errors"},
     "statuses": {"errors"},
@@ -36,14 +37,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         "errors", "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set", "solvers.all_active",
         "solvers.cuts", "solvers.exact_points", "solvers.segments", "solvers.sample_model", "solvers.interior_state",
     },
-    "data": {"errors", "files", "locks", "machine", "numeric"},
+    "data": {"errors", "files", "locks", "machine", "numeric", "npy_header"},
     "engines": {"errors", "machine", "numeric", "data", "solvers.protocol"},
-    "run": {"errors", "files", "locks"},
+    "states": set(),
+    "run": {"errors", "files", "locks", "states"},
     "predict": {"errors", "files", "locks", "machine", "numeric", "models", "data"},
     "evaluate": {"errors", "numeric", "models", "data", "predict"},
 }
 MAY_IMPORT["options"] = {"errors", "numeric", "data"}
-MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "run", "predict", "evaluate"}
+MAY_IMPORT["algorithms"] = {*MAY_IMPORT, "options"} - {"files", "npy_header", "states", "run", "predict", "evaluate"}
 MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {"predict", "evaluate", "solvers"}  # algorithms alone know them
 MAY_IMPORT["train"] = {*MAY_IMPORT["training"], "training"}
 MAY_IMPORT["grid_folder"] = {"errors", "files", "locks", "run"}

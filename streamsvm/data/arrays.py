@@ -28,6 +28,7 @@ from streamsvm.data.values import (
 )
 from streamsvm.errors import InputError
 
+MOST_COLUMNS = 2**31 - 1  # what indices of 32 bits can name
 ITEM_BYTES = 8  # of a feature in work: a float64, or a float32 and its int32 index
 
 
@@ -114,6 +115,8 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
         raise InputError(f"{where}: expected {expected}, found {len(shape)} dimensions")
     if n_dimensions == 2 and shape[1] == 0:
         raise InputError(f"{where}: no columns")
+    if n_dimensions == 2 and shape[1] > MOST_COLUMNS:
+        raise InputError(f"{where}: {shape[1]} columns; the most are {MOST_COLUMNS}")
 
 
 def _pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
@@ -186,7 +189,7 @@ def _to_features(
     """Copy a piece of X to float32; raise for what is not a finite number."""
     if piece.dtype.kind not in (NUMBER_KINDS if _is_sparse(piece) else NUMBER_KINDS + "O"):
         raise InputError(f"{where}: {piece.dtype} is not a number")
-    sparse = _make_canonical(csr_array(piece), where) if _is_sparse(piece) else None
+    sparse = make_canonical(piece, where) if _is_sparse(piece) else None
     values = piece if sparse is None else sparse.data
     bad = np.zeros(0, np.bool_)
     if values.dtype.kind == "O":
@@ -209,11 +212,20 @@ def _to_features(
     return csr_array((rounded, sparse.indices.astype(index), sparse.indptr.astype(index)), shape=sparse.shape)
 
 
-def _make_canonical(X: csr_array, where: str) -> csr_array:
-    """Sort the indices and add up duplicates, in float64."""
-    if X.nnz and (X.indices.min() < 0 or X.indices.max() >= X.shape[1]):
-        raise InputError(f"{where}: a column index is outside of its {X.shape[1]} columns")
-    if not X.has_canonical_format:
-        X = X.astype(np.float64, copy=True)
-        X.sum_duplicates()
-    return X
+def make_canonical(X: Any, where: str) -> csr_array:
+    """Return CSR rows with ascending columns, none twice: X's own arrays if they are so, else a copy in float64.
+
+    Items of one column are added up, as SciPy reads them. What X itself says of its order is not believed: it may be
+    older than its arrays. InputError for columns or row limits that lead out of the arrays.
+    """
+    rows = csr_array(X)
+    if rows.indices.size and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
+        raise InputError(f"{where}: a column index is outside of its {rows.shape[1]} columns")
+    try:
+        rows.check_format(full_check=True)
+    except ValueError as error:
+        raise InputError(f"{where}: is no CSR matrix of {rows.shape[0]} rows: {error}") from None
+    if not rows.has_canonical_format:
+        rows = rows.astype(np.float64, copy=True)
+        rows.sum_duplicates()
+    return rows

@@ -10,49 +10,56 @@ import csv
 import io
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.data.files import OPENERS, READING_ERRORS, explain_reading, open_text
+from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_blank_lines
+from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end, quotes_enclose
+from streamsvm.data.files import READING_ERRORS, explain_reading, open_text
 from streamsvm.data.rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out, show_name
-from streamsvm.data.values import Place, Vector, feature_fault, has_number_labels, round_to_float32, to_source_rows
+from streamsvm.data.values import (
+    BOOLEANS,
+    Place,
+    Vector,
+    feature_fault,
+    has_number_labels,
+    label_fault,
+    parse_number,
+    round_to_float32,
+    to_source_rows,
+)
 from streamsvm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
-QUOTED_BYTES = 1 << 17  # as far as a quoted value may run on over lines; what Python's csv allows, too
+HEAD_BYTES = 1 << 16  # by which delimiter and header are told
+MOST_QUOTED_BYTES = 1 << 19  # of a quoted value: Python's csv allows 2^17 characters
+MOST_LABEL_BYTES = 1 << 26  # of the labels of a piece
 
-_BOOLEANS = {"true": 1.0, "false": 0.0}
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def read_csv(paths: Sequence[str | Path], columns: Columns, block_bytes: int = 8 << 20) -> Iterator[SourceRows]:
     """Rows of CSV or TSV text, plain or compressed (.gz, .bz2, .xz), or "-" for standard input.
 
-    A first line without any number names the columns; after one of numbers alone they are "1", "2", ... One that
-    holds both names them if the second line has numbers where it has text, as `label,0,1` does before `1,2.5,3`.
-    Commas separate columns in .csv, tabs in .tsv; elsewhere comma, tab or semicolon, by the first line. Labels are
-    numbers if all of the first block are. A piece is a block of about `block_bytes` of text.
+    Lines end at LF, CR LF or CR. The first row names the columns if it is a header (see csv_header); else they are
+    "1", "2", ... Commas separate columns in .csv, tabs in .tsv; elsewhere comma, tab or semicolon, by the first row.
+    Labels are numbers if all of the first block are. A piece is a block of about `block_bytes` of text.
     Raises InputError: FILE:LINE:COLUMN (from 1) and reason, or FILE and reason.
     """
     import_pyarrow("pyarrow.csv")
+    if columns.header not in HEADERS:
+        raise InputError(f"header {columns.header!r}: choose from {', '.join(HEADERS)}")
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
     for path in map(str, paths):
-        layout, n_rows = None, 0
-        for line, text in _read_blocks(path, block_bytes):
-            start = 0
-            if layout is None and text.strip():
-                layout, start = _read_header(text, path, columns, names)
-                names = layout.names
-            if layout is None:
-                continue
-            data, at = text[start:], line + text.count(b"\n", 0, start)
-            rows = _parse_fast(data, layout, numbers) or _parse_slowly(data, at, layout, numbers)
-            if rows is not None:
+        n_rows = 0
+        for layout, line, text in _read_blocks(path, columns, names, block_bytes):
+            names = layout.names
+            for rows in _parse_block(text, line, layout, numbers):
                 numbers = has_number_labels(rows)
                 n_rows += rows.n_rows
                 yield rows
@@ -60,71 +67,84 @@ def read_csv(paths: Sequence[str | Path], columns: Columns, block_bytes: int = 8
             raise InputError(f"{show_name(path)}: no rows")
 
 
-def _read_blocks(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+def _read_blocks(
+    path: str, columns: Columns, before: tuple[str, ...] | None, block_bytes: int
+) -> Iterator[tuple[TableLayout, int, bytes]]:
     """Whole rows of a text, about `block_bytes` at a time, with the line the first of them begins at."""
-    line, text = 1, b""
     try:
         with open_text(path) as file:
-            while read := file.read(block_bytes):
-                text = (text + read).removeprefix(BOM_UTF8 if line == 1 else b"")
-                end = _find_last_end(text)
+            head, ended = _read_head(file)
+            if not head.strip():
+                return
+            delimiter = choose_delimiter(head, path)
+            names, start = read_header(head, ended, path, columns, delimiter)
+            layout = lay_out(names, path, columns, before, delimiter)
+            line, text = 1 + count_lines(head[:start]), b""
+            for read in _read_on(file, head[start:], block_bytes):
+                text += read
+                end, is_open = find_last_end(text, delimiter, False)
                 if end:
-                    yield line, text[:end]
-                    line += text.count(b"\n", 0, end)
+                    yield layout, line, text[:end]
+                    line += count_lines(text[:end])
                     text = text[end:]
-                elif len(text) > MAX_LINE_BYTES:
-                    raise InputError(f"{show_name(path)}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
+                if is_open and len(text) > MOST_QUOTED_BYTES:
+                    raise InputError(f"{layout.where}:{line}:1: a quoted value does not end: is a quote missing?")
+                if len(text) > MAX_LINE_BYTES:
+                    raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
+        if find_last_end(text, delimiter, True)[1]:
+            raise InputError(f"{layout.where}:{line}:1: a quoted value does not end: is a quote missing?")
         if text:
-            yield line, text
+            yield layout, line, text
     except READING_ERRORS as error:
         raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
 
 
-def _find_last_end(text: bytes) -> int:
-    """Return where the last whole row ends: after a newline with an even number of quotes before it."""
-    end = cut = text.rfind(b"\n") + 1
-    odd = text.count(b'"', 0, end) % 2
-    while cut and odd:
-        before = text.rfind(b"\n", 0, cut - 1) + 1
-        odd ^= text.count(b'"', before, cut) % 2
-        cut = before
-    if cut or len(text) < QUOTED_BYTES:
-        return cut
-    return end  # the quote is part of a word, then
+def _read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
+    """Return the beginning of a text, of two rows at least, without a mark of UTF-8; and whether it is all of it."""
+    head, wanted = b"", HEAD_BYTES
+    while True:
+        while len(head) < wanted and (read := file.read(wanted - len(head))):
+            head += read
+        text, ended = head.removeprefix(BOM_UTF8), len(head) < wanted
+        if ended or wanted > MAX_LINE_BYTES or count_lines(text[skip_blank_lines(text) :]) > 2:
+            return text, ended
+        wanted *= 2
 
 
-def _read_header(text: bytes, path: str, columns: Columns, before: tuple[str, ...] | None) -> tuple[TableLayout, int]:
-    """Lay out a table by its first row -> and the number of bytes before its data."""
-    blank = re.match(rb"([ \t\r]*\n)*", text)
-    start = blank.end() if blank else 0
-    end = text.find(b"\n", start) + 1 or len(text)
-    while text.count(b'"', start, end) % 2 and end < len(text):
-        end = text.find(b"\n", end) + 1 or len(text)
-    stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
-    delimiters = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), ",\t;")
+def _read_on(file: io.BufferedIOBase, head: bytes, block_bytes: int) -> Iterator[bytes]:
+    """Cut what has been read already into pieces, then read on."""
+    for at in range(0, len(head), block_bytes):
+        yield head[at : at + block_bytes]
+    while read := file.read(block_bytes):
+        yield read
+
+
+def _parse_block(text: bytes, line: int, layout: TableLayout, numbers: bool | None) -> Iterator[SourceRows]:
+    """Rows of a block: one piece, or several where labels are so long that they would take much memory together."""
     try:
-        first = text[start:end].decode()
-        rows = {mark: next(csv.reader(io.StringIO(first, newline=""), delimiter=mark)) for mark in delimiters}
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{show_name(path)}: is no table of text: {error}") from error
-    delimiter = max(rows, key=lambda mark: len(rows[mark]))
-    names = tuple(token.strip() for token in rows[delimiter])
-    if _names_columns(names, text[end:].split(b"\n", 1)[0].decode(errors="replace").split(delimiter)):
-        return lay_out(names, path, columns, before, delimiter), end
-    names = tuple(str(j + 1) for j in range(len(names)))
-    return lay_out(names, path, columns, before, delimiter), start
+        rows = _parse_fast(text, layout, numbers) or _parse_slowly(text, line, layout, numbers)
+        if rows is not None:
+            yield rows
+    except _LongLabelsError:
+        cut = find_last_end(text[: len(text) // 2], layout.delimiter, False)[0]
+        cut = cut or find_first_end(text, 0, layout.delimiter)
+        yield from _parse_block(text[:cut], line, layout, False)
+        yield from _parse_block(text[cut:], line + count_lines(text[:cut]), layout, False)
 
 
-def _names_columns(first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether the first row of a table is no row; see `read_csv`."""
-    words = {j for j, token in enumerate(first) if token and _number(token) is None}
-    if not any(_number(token) is not None for token in first):
-        return bool(words)
-    return bool(words) and all(j < len(second) and _number(second[j]) is not None for j in words)
+class _LongLabelsError(Exception):
+    """The labels of a block would take more than MOST_LABEL_BYTES: as many characters each as the longest one has."""
+
+
+def _require_short(labels: Iterable[str], n_rows: int) -> None:
+    if n_rows > 1 and 4 * n_rows * max(map(len, labels), default=0) > MOST_LABEL_BYTES:
+        raise _LongLabelsError
 
 
 def _parse_fast(text: bytes, layout: TableLayout, numbers: bool | None) -> SourceRows | None:
     """Parse a block with pyarrow; None if it has no rows, or anything in it is not as it should be."""
+    if not quotes_enclose(text, layout.delimiter) or text.startswith(BOM_UTF8):  # Python reads these in another way
+        return None
     pyarrow, reader = import_pyarrow("pyarrow"), import_pyarrow("pyarrow.csv")
     types = _guess_types(text, layout, pyarrow)
     try:
@@ -140,7 +160,12 @@ def _parse_fast(text: bytes, layout: TableLayout, numbers: bool | None) -> Sourc
         vectors = {}
         for role, j in layout.vectors.items():
             coded = table.column(layout.names[j]).combine_chunks().dictionary_encode()
-            different = _read_tokens(role, coded.dictionary.to_pylist(), numbers)
+            words = coded.dictionary.to_pylist()
+            if role == "label":
+                if any(map(label_fault, words)):
+                    return None
+                _require_short(words, len(X))
+            different = _read_tokens(role, words, numbers)
             vectors[role] = (different[coded.indices.to_numpy()], str)
         return to_source_rows(X, vectors, layout.feature_names, numbers)
     except (pyarrow.ArrowException, InputError):
@@ -149,8 +174,9 @@ def _parse_fast(text: bytes, layout: TableLayout, numbers: bool | None) -> Sourc
 
 def _guess_types(text: bytes, layout: TableLayout, pyarrow: Any) -> dict[str, Any]:
     """Choose the types of the columns that are read; booleans are known by the first row."""
-    first = text[: text.find(b"\n")].decode(errors="replace").lower().split(layout.delimiter)
-    boolean = {name for name, token in zip(layout.names, first, strict=False) if token.strip() in _BOOLEANS}
+    line = text[: find_first_end(text, 0, layout.delimiter)]
+    first = line.decode(errors="replace").lower().split(layout.delimiter)
+    boolean = {name for name, token in zip(layout.names, first, strict=False) if token.strip() in BOOLEANS}
     types = {name: pyarrow.bool_() if name in boolean else pyarrow.float64() for name in layout.feature_names}
     return types | {layout.names[j]: pyarrow.string() for j in layout.vectors.values()}
 
@@ -160,7 +186,7 @@ def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | N
     lines, X = [], []
     tokens: dict[str, list[str]] = {role: [] for role in layout.vectors}
     for at, row in _read_rows(text, line, layout):
-        features = round_to_float32([_number(row[j]) for j in layout.features])
+        features = round_to_float32([parse_number(row[j]) for j in layout.features])
         if not np.isfinite(features).all():
             j = layout.features[int(np.argmin(np.isfinite(features)))]
             raise InputError(f"{layout.place(at, j)}: {_token_fault(row[j])}")
@@ -168,8 +194,11 @@ def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | N
         lines.append(at)
         for role, j in layout.vectors.items():
             tokens[role].append(row[j].strip())
+            if role == "label" and (fault := label_fault(row[j].strip())):
+                raise InputError(f"{layout.place(at, j)}: {fault}")
     if not lines:
         return None
+    _require_short(tokens.get("label", ()), len(lines))
 
     def place(j: int) -> Place:
         return lambda i: layout.place(lines[i], j)
@@ -183,7 +212,7 @@ def _read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[in
     """Tokens of the rows that are not blank, with the line each begins at."""
     at, n_columns = line, len(layout.names)
     try:
-        reader = csv.reader(io.StringIO(text.decode(), newline=""), delimiter=layout.delimiter)
+        reader = csv.reader(io.StringIO(text.decode(), newline=""), delimiter=layout.delimiter, strict=True)
         for row in reader:
             if len(row) > 1 or (row and row[0].strip()):
                 if len(row) != n_columns:
@@ -193,7 +222,7 @@ def _read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[in
                 yield at, row
             at = line + reader.line_num
     except UnicodeDecodeError as error:
-        at = line + text.count(b"\n", 0, error.start)
+        at = line + count_lines(text[: error.start])
         raise InputError(f"{layout.where}:{at}:1: not UTF-8 text") from error
     except csv.Error as error:
         raise InputError(f"{layout.where}:{at}:1: {error}") from error
@@ -206,7 +235,7 @@ def _read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
         ids = [int(word) if _WHOLE_NUMBER.fullmatch(word) else word for word in words]
         fitting = all(isinstance(number, int) and -(2**63) <= number < 2**63 for number in ids)
         return np.array(ids, dtype=np.int64 if fitting else object)
-    values = [_number(word) for word in words]
+    values = [parse_number(word) for word in words]
     if None not in values and (role != "label" or numbers is not False):
         return np.array(values, dtype=np.float64)
     if role == "label" and not numbers:
@@ -214,19 +243,8 @@ def _read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
     return np.array([w if v is None else v for w, v in zip(words, values, strict=True)], dtype=object)
 
 
-def _number(token: str) -> float | None:
-    """Read a number as pyarrow does; None if it is none."""
-    word = token.strip().lower()
-    if word in _BOOLEANS:
-        return _BOOLEANS[word]
-    try:
-        return float(word) if word.isascii() and "_" not in word else None
-    except ValueError:
-        return None
-
-
 def _token_fault(token: str) -> str:
-    number = _number(token)
+    number = parse_number(token)
     if not token.strip():
         return "empty (missing value)"
     if number is None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from streamsvm.data.arrays import make_canonical
 from streamsvm.data.dataset import split_rows
 from streamsvm.errors import InputError
 from streamsvm.numeric.feature_maps import Features
@@ -20,7 +21,10 @@ CHUNK_BYTES = 8 << 20
 
 
 class ArrayDataset:
-    """NumPy rows (n, d) or a CSR matrix, with codes y; converted to float32 a chunk at a time, never copied whole."""
+    """NumPy rows (n, d) or a CSR matrix, with codes y; converted to float32 a chunk at a time.
+
+    The rows are copied whole only if they are sparse with columns that do not ascend, or that occur twice in a row.
+    """
 
     on_disk = False
     streams = True  # there is nothing to read ahead
@@ -31,6 +35,7 @@ class ArrayDataset:
         self, X: npt.NDArray[Any] | csr_array, y: npt.NDArray[np.int32] | None, classes: npt.NDArray[Any] | None,
         sample_weight: F64 | None = None, name: str = "X", qid: I64 | None = None,
     ) -> None:  # fmt: skip
+        X = make_canonical(X, name) if isinstance(X, csr_array) else X
         self.X, self.y, self.classes, self.sample_weight, self.name, self.qid = X, y, classes, sample_weight, name, qid
         self.n_rows, self.n_features = (int(n) for n in X.shape)
         self.feature_names: tuple[str, ...] | None = None

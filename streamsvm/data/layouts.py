@@ -14,7 +14,8 @@ import numpy as np
 
 from streamsvm.data.store import Array, ChunkFile, StoredArray
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix
+from streamsvm.numeric.canonical import make_canonical_rows
+from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix, take_rows
 
 TILE_BYTES = 1 << 19
 TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
@@ -124,7 +125,8 @@ class CsrLayout:
         data = _as_float32(self.data, self.data.read(first, last))
         indices = self.indices.read(first, last)
         self._check_indices(indices, indptr[:-1], indptr - first)
-        return CsrRows(data, np.ascontiguousarray(indices, dtype=np.int32), indptr - first, self.n_features)
+        found = CsrRows(data, np.ascontiguousarray(indices, dtype=np.int32), indptr - first, self.n_features)
+        return make_canonical_rows(found)
 
     def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
         """See Layout."""
@@ -146,25 +148,21 @@ class CsrLayout:
                 self._fill(self.indices, indices_file, index, first, indices[:n].view(np.uint8))
                 tile_indptr = indptr[a : b + 1] - first
                 self._check_indices(indices[:n], indptr[a:b], tile_indptr)
-                yield CsrRows(data[:n], indices[:n], tile_indptr, self.n_features)
+                yield make_canonical_rows(CsrRows(data[:n], indices[:n], tile_indptr, self.n_features))
             data_file.finish()
             indices_file.finish()
 
     def take(self, index: int, rows: I64) -> Matrix:
         """See Layout."""
         first_row = int(rows.min())
+        if not self.streams:
+            return take_rows(self.read(first_row, int(rows.max()) + 1), rows - first_row)
         indptr = self._read_indptr(first_row, int(rows.max()) + 1)
         starts, counts = indptr[rows - first_row], np.diff(indptr)[rows - first_row]
         taken_indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-        if self.streams:
-            data, indices = (part.read_rows(index, starts, counts) for part in (self.data, self.indices))
-        else:
-            whole = self.read(first_row, int(rows.max()) + 1)
-            assert isinstance(whole, CsrRows)
-            at = np.concatenate([np.arange(s, s + c) for s, c in zip(starts - indptr[0], counts, strict=True)])
-            data, indices = whole.data[at], whole.indices[at]
+        data, indices = (part.read_rows(index, starts, counts) for part in (self.data, self.indices))
         self._check_indices(indices, starts, taken_indptr)
-        return CsrRows(data, indices, taken_indptr, self.n_features)
+        return make_canonical_rows(CsrRows(data, indices, taken_indptr, self.n_features))
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:
         """See Layout."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import lzma
 import math
+import os
 import shutil
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -19,7 +18,9 @@ from streamsvm.data.arrays import ITEM_BYTES, Stream, cut_rows, join_streams, op
 from streamsvm.data.rows import SourceRows
 from streamsvm.data.values import Vector
 from streamsvm.errors import InputError
+from streamsvm.npy_header import ZIP_ERRORS, NpyHeader, read_npy_header
 
+MOST_ROW_BYTES = 1 << 28  # a compressed row of zeros takes a thousandth of its bytes on disk
 _MEMBERS = {"label": "y", "sample_weight": "sample_weight", "qid": "qid"}
 _CSR_MEMBERS = {"data", "indices", "indptr", "shape", "format"}
 
@@ -41,42 +42,79 @@ def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterato
 
 
 def _map_npy(path: str | Path) -> Vector:
+    """Map the array of a file that is as long as its header tells."""
     try:
-        return np.lib.format.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError) as error:
+        with open(path, "rb") as file:
+            header, size = read_npy_header(file), os.fstat(file.fileno()).st_size
+        _require_numbers(header)
+        if header.start + header.nbytes != size:
+            raise ValueError(f"{_show(header)} takes {header.start + header.nbytes:,} bytes, the file has {size:,}")
+        order: Literal["F", "C"] = "F" if header.by_columns else "C"
+        if not header.nbytes:
+            return np.empty(header.shape, header.dtype, order)
+        return np.memmap(path, header.dtype, "r", header.start, header.shape, order)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _require_numbers(header: NpyHeader) -> None:
+    """ValueError for what is no matrix or vector of numbers or texts."""
+    if header.dtype.names or len(header.shape) > 2:
+        raise ValueError(f"{_show(header)} is neither rows and columns of numbers nor one value for every row")
+    if header.shape and header.dtype.itemsize * math.prod(header.shape[1:]) > MOST_ROW_BYTES:
+        raise ValueError(f"{_show(header)} has rows of more than {MOST_ROW_BYTES:,} bytes")
+
+
+def _show(header: NpyHeader) -> str:
+    return f"an array {header.dtype} {header.shape}"
 
 
 def _read_npz(path: str, piece_bytes: int) -> Iterator[SourceRows]:
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            members = {name.removesuffix(".npy") for name in archive.namelist()}
-            if "X" not in members and not members >= _CSR_MEMBERS:
-                raise InputError(f"holds {', '.join(sorted(members))}; expected X, or a SciPy CSR matrix")
+            members = _name_members(archive)
             is_dense = "X" in members
             X = _open_member(archive, "X", 2, piece_bytes) if is_dense else _open_csr(archive, piece_bytes)
             named = {role: name for role, name in _MEMBERS.items() if name in members}
             vectors = {role: _open_member(archive, name, 1, piece_bytes) for role, name in named.items()}
             yield from join_streams(X, vectors, None)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path}: {error}") from error
+    except ZIP_ERRORS as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _name_members(archive: zipfile.ZipFile) -> set[str]:
+    """Return the names of the arrays: X, or the parts of a CSR matrix, are among them, and none is there twice."""
+    names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    if "X" not in names and not set(names) >= _CSR_MEMBERS:
+        raise InputError(f"holds {', '.join(sorted(set(names)))}; expected X, or a SciPy CSR matrix")
+    if len(set(names)) < len(names):
+        raise InputError("an array is there twice")
+    if min(member.header_offset for member in archive.infolist()):
+        raise InputError("other data are in front of its arrays")
+    return set(names)
+
+
+def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHeader]:
+    """Open an array, at its first value."""
+    file, size = archive.open(name + ".npy"), archive.getinfo(name + ".npy").file_size
+    try:
+        header = read_npy_header(file)
+        _require_numbers(header)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from error
+    if header.start + header.nbytes != size:
+        fault = "is truncated" if header.start + header.nbytes > size else "is longer than its header tells"
+        raise InputError(f"{name}: {fault}: {_show(header)} in {size:,} bytes")
+    return file, header
 
 
 def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int) -> Stream:
     """Open an array of a .npz, to be read when it is asked for."""
-    file = archive.open(name + ".npy")
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    version = np.lib.format.read_magic(file)
-    if version not in readers:
-        raise InputError(f"{name}: format {version} of .npy is for records, not numbers")
-    shape, by_columns, dtype = readers[version](file)
-    if dtype.hasobject:
-        raise InputError(f"{name}: holds Python objects, which only pickle can read")
-    if by_columns:
-        return open_stream(name, _unpack(file, shape, dtype), n_dimensions, piece_bytes)
-    if n_dimensions == 1 and shape[1:] == (1,):
+    file, header = _open_header(archive, name)
+    shape, dtype = header.shape, header.dtype
+    if header.by_columns and n_dimensions == 2:
+        return open_stream(name, _unpack(file, header), n_dimensions, piece_bytes)
+    if n_dimensions == 1 and shape[1:] == (1,) and name not in _CSR_MEMBERS:
         shape = shape[:1]
     require_shape(name, shape, n_dimensions)
     pieces = _member_pieces(file, shape, dtype, piece_bytes)
@@ -96,24 +134,40 @@ def _member_pieces(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]
         raise ValueError("a member is longer than its header tells")
 
 
-def _unpack(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Vector:
+def _unpack(file: IO[bytes], header: NpyHeader) -> Vector:
     """Map an array stored column by column, whose rows cannot be streamed, from a temporary file."""
+    if not header.nbytes:
+        return np.empty(header.shape, header.dtype)
     with tempfile.TemporaryFile() as unpacked:
         shutil.copyfileobj(file, unpacked, 1 << 20)
         unpacked.flush()
-        return np.memmap(unpacked, dtype, "r", shape=shape, order="F")
+        if os.fstat(unpacked.fileno()).st_size != header.nbytes:
+            raise EOFError("truncated")
+        return np.memmap(unpacked, header.dtype, "r", shape=header.shape, order="F")
+
+
+def _read_small(archive: zipfile.ZipFile, name: str) -> Vector:
+    """Return an array of a few values."""
+    file, header = _open_header(archive, name)
+    if header.nbytes > 1024:
+        raise InputError(f"{name}: {_show(header)} is not of a CSR matrix")
+    return np.frombuffer(file.read(header.nbytes), header.dtype).reshape(header.shape)
 
 
 def _open_csr(archive: zipfile.ZipFile, piece_bytes: int) -> Stream:
     """Open the matrix in a file of scipy.sparse.save_npz."""
-    layout, shape = (np.lib.format.read_array(archive.open(f"{name}.npy")) for name in ("format", "shape"))
-    if str(layout.astype(np.str_)) != "csr" or shape.shape != (2,):
+    layout, shape = (_read_small(archive, name) for name in ("format", "shape"))
+    if str(layout.astype(np.str_)) != "csr" or shape.shape != (2,) or shape.dtype.kind not in "iu":
         raise InputError(f"X: format {layout.astype(np.str_)}; save it as CSR, of rows and columns")
     n_rows, n_columns = map(int, shape)
     names = ("data", "indices", "indptr")
     data, indices, indptr = (_open_member(archive, name, 1, piece_bytes // 4) for name in names)
-    if indptr.n_rows != n_rows + 1 or indices.n_rows != data.n_rows or n_columns == 0:
+    for stream in (indices, indptr):
+        if stream.rest is None or stream.rest.dtype.kind not in "iu":
+            raise InputError(f"X: {stream.where} are not whole numbers")
+    if indptr.n_rows != n_rows + 1 or indices.n_rows != data.n_rows or n_columns < 1:
         raise InputError(f"X: no CSR matrix of {n_rows} rows, {n_columns} columns")
+    require_shape("X", (n_rows, n_columns), 2)
     return Stream("X", n_rows, _csr_pieces(data, indices, indptr, (n_rows, n_columns), piece_bytes))
 
 
@@ -130,6 +184,8 @@ def _csr_pieces(
             raise InputError("X: indptr descends")
         for a, b in cut_rows(pointers, piece_bytes):
             n_items = int(pointers[b] - pointers[a])
+            if b == a + 1 and n_items > MOST_ROW_BYTES // ITEM_BYTES:
+                raise InputError(f"X: a row has {n_items:,} items, more than {MOST_ROW_BYTES // ITEM_BYTES:,}")
             items = data.take(n_items), indices.take(n_items).astype(np.int64)
             yield csr_array((*items, pointers[a : b + 1] - pointers[a]), shape=(b - a, shape[1]))
         last = pointers[-1:]

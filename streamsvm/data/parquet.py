@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import Place, Vector, feature_fault, has_number_labels, to_source_rows
@@ -30,18 +31,27 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
     for path in map(str, paths):
         n_rows = 0
         try:
-            with open(path, "rb") as opened, parquet.ParquetFile(opened, **_PARQUET_READING) as file:
+            with (
+                open(path, "rb") as pages, open(path, "rb") as opened,
+                parquet.ParquetFile(opened, **_PARQUET_READING) as file,
+            ):  # fmt: skip
                 layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
                 names = layout.names
                 wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
+                check_pages(pages, set(wanted))
                 most_rows = max(1, min(piece_rows, _PARQUET_BYTES // (8 * len(wanted))))
                 for batch in file.iter_batches(most_rows, columns=wanted):
                     rows = _read_batch(batch, layout, n_rows, numbers)
                     numbers = has_number_labels(rows)
                     n_rows += rows.n_rows
                     yield rows
-        except (OSError, pyarrow.ArrowException) as error:
-            raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+                if n_rows != file.metadata.num_rows:
+                    raise InputError(f"{path}: {n_rows} rows are there, {file.metadata.num_rows} are told")
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise InputError(f"{path}: {reason}") from error
         if n_rows == 0:
             raise InputError(f"{path}: no rows")
 

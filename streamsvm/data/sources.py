@@ -29,22 +29,22 @@ FORMATS = ("svmlight", "csv", "parquet", "npy")
 
 def ingest(
     source: Any, destination: str | Path, y: Any = None, *, sample_weight: Any = None, qid: Any = None,
-    file_format: str | None = None, label: str | None = None, columns: Columns | None = None,
+    file_format: str | None = None, label: str | None = None, header: str = "auto", columns: Columns | None = None,
     options: IngestOptions | None = None, report: Report = lambda _: None, **named: Any,
 ) -> Dataset:  # fmt: skip
     """Write files or arrays as a dataset and open it; streamed, in bounded memory, whole or not at all.
 
     source: a path or several ("-": standard input) of svmlight text, CSV, TSV, Parquet, .npy or .npz (file_format: by
     the ending, or one of svmlight, csv, parquet, npy), or rows: NumPy, SciPy sparse, pandas, Dask (with y, and
-    optionally sample_weight and qid). label: the column of a table that holds the labels. named: fields of
-    IngestOptions (layout, chunk_bytes, codec, scale, shuffle, overwrite). Raises InputError with file, line, column and
-    reason.
+    optionally sample_weight and qid). label: the column of a table that holds the labels. header: whether
+    the first row of CSV names the columns: "yes", "no" or "auto", by what it holds. named: fields of IngestOptions
+    (layout, chunk_bytes, codec, scale, shuffle, overwrite). Raises InputError with file, line, column and reason.
     """
     chosen = options or IngestOptions(**named)
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
         paths = [source] if _is_path(source) else list(source)
         refuse_inputs(Path(destination), paths)
-        pieces = open_files(paths, file_format, columns or Columns(label=label))
+        pieces = open_files(paths, file_format, columns or Columns(label=label, header=header))
         return write_dataset(pieces, destination, join_names(paths), guess_bytes(paths), chosen, report)
     pieces = read_arrays(source, y, sample_weight, qid)
     return write_dataset(pieces, destination, "X", _array_bytes(source), chosen, report)

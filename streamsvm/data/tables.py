@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.values import Vector
+from streamsvm.data.values import Vector, show_text
 from streamsvm.errors import InputError
 
-_LABEL_NAMES = {"label", "target", "class", "y"}
+LABEL_NAMES = {"label", "target", "class", "y"}
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column of Parquet that pandas adds on its own
 
 
@@ -23,7 +23,8 @@ class Columns:
     """Which columns of a table are what; a column is its name, or its number counted from 1.
 
     label None: the one column named label, target, class or y (in any case). features None: all the others;
-    else exactly these names, in this order. require_label False: a table without its label is fine.
+    else exactly these names, in this order. require_label False: a table without its label is fine. header: whether
+    the first row of text names the columns: yes, no, or auto (see csv_header).
     """
 
     label: str | None = None
@@ -31,6 +32,7 @@ class Columns:
     sample_weight: str | None = None
     features: tuple[str, ...] | None = None
     require_label: bool = True
+    header: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class TableLayout:
 
     def place(self, line: int, j: int) -> str:
         """Say where a token of text stands."""
-        return f"{self.where}:{line}:{j + 1}: column {self.names[j]}"
+        return f"{self.where}:{line}:{j + 1}: column {show_text(self.names[j])}"
 
 
 def import_pyarrow(name: str) -> Any:
@@ -106,7 +108,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features
             raise InputError(f"{where}: column {name!r}, the {role}, {fault}; there are {_list(names)}")
     if columns.label is None:
         taken = features | set(vectors.values())
-        found = [j for j, name in enumerate(names) if name.lower() in _LABEL_NAMES and j not in taken]
+        found = [j for j, name in enumerate(names) if name.lower() in LABEL_NAMES and j not in taken]
         if len(found) == 1:
             vectors["label"] = found[0]
         elif columns.require_label:
@@ -116,7 +118,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features
 
 
 def _list(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return ", ".join(map(show_text, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def fill_float32(columns: Sequence[Vector]) -> npt.NDArray[np.float32]:

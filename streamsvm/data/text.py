@@ -173,6 +173,8 @@ def _token_fault(error: int, token: str, before: str) -> str:
     if not token.isprintable() or "\N{REPLACEMENT CHARACTER}" in token:
         return f"{_shown(token)} is not text (binary data?)"
     match error:
+        case svmlight.LONE_RETURN:
+            return "a carriage return within a comment: lines have to end with a newline"
         case svmlight.BAD_LABEL:
             return f"label {_shown(token)} {_number_fault(token, 'float64')}"
         case svmlight.BAD_VALUE:

@@ -18,6 +18,8 @@ Vector = npt.NDArray[Any]
 Place = Callable[[int], str]  # where the i-th value of a piece stands in its source
 
 NUMBER_KINDS = "biuf"  # kinds of dtypes that are numbers: bool, int, unsigned int, float
+MOST_LABEL_CHARACTERS = 1000  # a label takes as much memory as the longest one that is read with it
+BOOLEANS = {"true": 1.0, "false": 0.0}
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
 
 
@@ -48,6 +50,29 @@ def round_to_float32(values: Any) -> npt.NDArray[np.float32]:
         return np.array(values, dtype=np.float32, order="C")
 
 
+def parse_number(token: str) -> float | None:
+    """Read a number as pyarrow does, booleans too; None if the token is none."""
+    word = token.strip().lower()
+    if word in BOOLEANS:
+        return BOOLEANS[word]
+    try:
+        return float(word) if word.isascii() and "_" not in word else None
+    except ValueError:
+        return None
+
+
+def show_text(text: object) -> str:
+    """Return what messages show of a text: on one line, and not all of a long one."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:80])
+
+
+def label_fault(label: str) -> str:
+    """Why no array of texts can hold a label as it is, or at what cost; empty if it can."""
+    if len(label) > MOST_LABEL_CHARACTERS:
+        return f"label has {len(label):,} characters, more than {MOST_LABEL_CHARACTERS:,}"
+    return "label holds a character of code 0" if "\0" in label else ""
+
+
 def feature_fault(value: Any) -> str:
     """Why a value is no finite float32; empty if it is one."""
     try:
@@ -69,13 +94,28 @@ def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
         values = _settle_type(values, place, numbers)
     if numbers is not None and numbers != (values.dtype.kind in NUMBER_KINDS):
         before, now = ("numbers", "text") if numbers else ("text", "a number")
-        raise InputError(f"{place(0)}: labels were {before} so far, this is {now}: {values[0]!s}")
+        raise InputError(f"{place(0)}: labels were {before} so far, this is {now}: {show_text(values[0])}")
     if values.dtype.kind in NUMBER_KINDS:
         coded = values.astype(np.float64)
         _refuse(~np.isfinite(coded), values, place, "label missing or not finite")
         return coded
-    named = values.astype(np.str_)
+    named = _decode(values, place)
     _refuse(named == "", values, place, "label missing")
+    return named
+
+
+def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
+    """Labels as text; InputError for bytes that are no UTF-8, or numbers that are no character."""
+    try:
+        named: npt.NDArray[np.str_] = (
+            np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(np.str_)
+        )
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InputError(f"{place(0)}: some labels are no text: {error}") from error
+    codes = np.ascontiguousarray(named).view(np.uint32).reshape(len(named), -1)
+    bad = (codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))
+    if bad.any():
+        raise InputError(f"{place(int(np.argmax(bad.any(axis=1))))}: label is no text")
     return named
 
 
@@ -83,6 +123,9 @@ def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
     """Objects as numbers if all are, else as text."""
     _refuse(np.array([_is_missing(label) for label in labels]), labels, place, "label missing")
     text = np.array([not isinstance(label, Real | np.bool_) for label in labels])
+    for i in np.flatnonzero(text).tolist():
+        if fault := label_fault(str(labels[i])):
+            raise InputError(f"{place(i)}: {fault}")
     if numbers:
         _refuse(text, labels, place, "labels were numbers so far, this is text")
     return labels.astype(np.str_ if numbers is False or text.any() else np.float64)
@@ -110,8 +153,9 @@ def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
 
 
 def _is_whole(value: Any) -> bool:
-    is_number = issubclass(type(value), Real)  # a NumPy one is, too
-    return is_number and bool(-(2**63) <= value < 2**63 and value % 1 == 0)
+    if not issubclass(type(value), Real) or not math.isfinite(value):  # a number of NumPy is one, too
+        return False
+    return float(value).is_integer() and -(2**63) <= int(value) < 2**63
 
 
 def _is_missing(value: object) -> bool:
@@ -123,5 +167,5 @@ def _is_missing(value: object) -> bool:
 def _refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str) -> None:
     if bad.any():
         first = int(np.argmax(bad))
-        shown = str(values[first])
+        shown = show_text(values[first])
         raise InputError(f"{place(first)}: {reason}" + (f": {shown}" if shown else ""))

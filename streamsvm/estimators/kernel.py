@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.features import FeatureOptions, make_features, plan_features
@@ -24,7 +25,7 @@ from streamsvm.estimators.inputs import open_source
 from streamsvm.models import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.numeric.kernels import fold
-from streamsvm.numeric.rows import CsrRows
+from streamsvm.numeric.rows import F64, CsrRows
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.train import train
 
@@ -48,9 +49,14 @@ class KernelSVC(BaseSVC):
         X = model.support_vectors
         self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
         self.dual_coef_ = np.atleast_2d(model.dual_coef)
-        self.__dict__.pop("coef_", None)
-        if model.kernel.name == "linear":
-            self.coef_ = np.stack([fold(X, coef) for coef in self.dual_coef_])
+
+    @property
+    def coef_(self) -> F64:
+        """Weights of a linear kernel, (1, d) or (K, d): formed when they are asked for, of however many features."""
+        check_is_fitted(self)
+        if self.model_.kernel.name != "linear":
+            raise AttributeError("coef_ is there for kernel='linear' only")
+        return np.stack([fold(self.model_.support_vectors, coef) for coef in self.dual_coef_])
 
 
 def unfold(model: LinearModel) -> KernelModel:

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from streamsvm.numeric.kernel_values import KERNELS
+from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.overflow import round_rows
 from streamsvm.numeric.rows import (
     F32,
     F64,
@@ -32,7 +33,17 @@ from streamsvm.numeric.rows import (
     compute_scores,
     pack_rows,
     to_dense,
-    unpack_rows,
+)
+from streamsvm.numeric.saved_parts import (
+    MOST_FEATURES,
+    read_count,
+    read_floats,
+    read_kernel,
+    read_names,
+    read_number,
+    read_part,
+    read_rows,
+    read_scaling,
 )
 from streamsvm.numeric.scaling import Scaling
 
@@ -121,7 +132,9 @@ class Features:
 
     def apply(self, X: Matrix) -> F32:
         """Features (n, n_features) of rows (n, d) that are scaled as they have to be, as a dataset holds them."""
-        return self.map.apply(X).astype(np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self.map.apply(X)
+        return round_rows(found, "the features of some rows")
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what is saved: a description for JSON, and arrays by name."""
@@ -144,23 +157,37 @@ class Features:
         return digest.hexdigest()
 
 
-def unpack_features(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> Features:
-    """Return what `Features.pack` took apart; KeyError, TypeError or ValueError for anything else."""
-    scaling = Scaling(about["scaling"], arrays["offset"], arrays["factor"]) if about["scaling"] else None
-    names = None if about["feature_names"] is None else tuple(about["feature_names"])
-    if about["map"] == "polynomial":
-        return Features(PolynomialMap(about["d"], about["largest"]), scaling, names)
-    kernel, rows, matrix = Kernel(**about["kernel"]), unpack_rows(arrays, "rows", about["d"]), arrays["matrix"]
-    if kernel.name not in KERNELS or matrix.ndim != 2 or len(matrix) != rows.shape[0] or rows.shape[1] != about["d"]:
-        raise ValueError(f"a {kernel.name} kernel of {rows.shape[0]} rows, and a matrix {matrix.shape}")
-    return Features(KernelMap(kernel, rows, matrix), scaling, names)
+def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
+    """Return what `Features.pack` took apart, every part of it checked; ValueError for anything else."""
+    if not isinstance(about, Mapping):
+        raise ValueError("features are no object")
+    d = read_count(about, "d", MOST_FEATURES)
+    scaling, names = read_scaling(about, arrays, d), read_names(about, d)
+    kind = read_part(about, "map")
+    if kind == "polynomial":
+        largest = read_number(about, "largest")
+        if largest <= 0:
+            raise ValueError(f"largest is {largest}; a positive number is expected")
+        return Features(PolynomialMap(d, largest), scaling, names)
+    if kind != "kernel":
+        raise ValueError(f"map is {str(kind)[:40]!r}; polynomial or kernel is expected")
+    kernel, rows, matrix = read_kernel(about), read_rows(arrays, "rows", d), read_part(arrays, "matrix")
+    if np.ndim(matrix) != 2 or np.shape(matrix)[1] < 1:
+        raise ValueError("matrix has not two dimensions")
+    return Features(
+        KernelMap(kernel, rows, read_floats(arrays, "matrix", (rows.shape[0], matrix.shape[1]))), scaling, names
+    )
 
 
 def compute_block(kernel: Kernel, X: Matrix, Z: Matrix) -> F64:
     """k(x_i, z_j): (n, m) float64."""
     n, m = X.shape[0], Z.shape[0]
-    if isinstance(Z, CsrRows) != isinstance(X, CsrRows):
-        X, Z = (to_dense(part) if isinstance(part, CsrRows) else part for part in (X, Z))
+    if isinstance(Z, CsrRows) and not isinstance(X, CsrRows):
+        X = drop_zeros(X)
+    elif isinstance(X, CsrRows) and not isinstance(Z, CsrRows):
+        X = to_dense(X)
+    if isinstance(X, CsrRows) and isinstance(Z, CsrRows) and Z.n_features > WIDE:
+        X, Z = compact_features(X, Z)
     if kernel.name == "linear":
         return compute_scores(X, np.asarray(to_dense(Z) if isinstance(Z, CsrRows) else Z, np.float64))
     values: Any = np.empty((m, n))

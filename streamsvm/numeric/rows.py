@@ -265,12 +265,27 @@ def pack_rows(X: Matrix, name: str) -> dict[str, Any]:
 
 
 def unpack_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
-    """Return the rows that were saved; ValueError for indices that would lead compiled code out of its arrays."""
+    """Return the finite rows that were saved; ValueError for what would lead compiled code out of its arrays."""
+    values = arrays.get("data" if name not in arrays else name)
+    n_dimensions = 2 if name in arrays else 1
+    if (
+        not isinstance(values, np.ndarray)
+        or values.dtype not in (np.float32, np.float64)
+        or values.ndim != n_dimensions
+    ):
+        raise ValueError(f"{name} are missing, or not float32 in rows and columns")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} hold values that are not finite")
     if name in arrays:
-        dense: F32 = arrays[name]
-        return dense
-    rows = CsrRows(arrays["data"], arrays["indices"], arrays["indptr"], n_features)
-    ends, inside = rows.indptr, (rows.indices >= 0) & (rows.indices < rows.n_features)
-    if ends[0] or np.any(np.diff(ends) < 0) or not (ends[-1] == len(rows.data) == len(inside) == inside.sum()):
-        raise ValueError("indices of sparse rows outside of their arrays")
-    return rows
+        if values.shape[1] != n_features:
+            raise ValueError(f"{name} have {values.shape[1]} features, not {n_features}")
+        return np.ascontiguousarray(values)
+    indices, ends = (arrays.get(part, np.empty(0)) for part in ("indices", "indptr"))
+    for part, dtype in ((indices, np.int32), (ends, np.int64)):
+        if not isinstance(part, np.ndarray) or part.dtype != dtype or part.ndim != 1:
+            raise ValueError(f"{name}: indices are not int32, or indptr is not int64")
+    if not len(ends) or ends[0] or np.any(ends[1:] < ends[:-1]) or ends[-1] != len(values):
+        raise ValueError(f"{name}: indptr leads out of the arrays")
+    if len(indices) != len(values) or np.any((indices < 0) | (indices >= n_features)):
+        raise ValueError(f"{name}: indices are not from 0 to {n_features - 1}, or not as many as values")
+    return CsrRows(values, indices, ends, n_features)

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamsvm.errors import InputError
+from streamsvm.numeric.overflow import round_rows
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, keep_features, to_dense
 
+SCALED = "some rows, scaled as those that the model was trained on,"
 KINDS = ("none", "minmax", "maxabs", "standard")
 
 
@@ -28,12 +30,14 @@ class Scaling:
 
     def to_raw(self, w: F64, b: float | F64) -> tuple[F64, float | F64]:
         """Weights (.., d) and bias for raw features that give the same scores as (w, b) on scaled ones."""
-        raw = w * self.factor
-        return raw, b - raw @ self.offset
+        with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite are refused
+            raw = w * self.factor
+            return raw, b - raw @ self.offset
 
     def from_raw(self, w: F64, b: float | F64) -> tuple[F64, float | F64]:
         """Weights (.., d) and bias for scaled features that give the same scores as (w, b) on raw ones."""
-        return w / self.factor, b + w @ self.offset
+        with np.errstate(over="ignore", invalid="ignore"):
+            return w / self.factor, b + w @ self.offset
 
 
 @dataclass
@@ -145,6 +149,6 @@ def _find_change(rows: Scaling | None, model: Scaling | None, d: int) -> tuple[F
 def _rescale(X: Matrix, factor: F64, shift: F64) -> Matrix:
     """Return x * factor + shift; dense where zeros do not stay zeros."""
     if isinstance(X, CsrRows) and not shift.any():
-        return CsrRows((X.data * factor[X.indices]).astype(np.float32), X.indices, X.indptr, X.n_features)
+        return CsrRows(round_rows(X.data * factor[X.indices], SCALED), X.indices, X.indptr, X.n_features)
     dense: F32 = to_dense(X) if isinstance(X, CsrRows) else X
-    return (dense * factor + shift).astype(np.float32)
+    return round_rows(dense * factor + shift, SCALED)

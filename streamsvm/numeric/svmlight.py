@@ -7,8 +7,9 @@
     value  =  number              (float32)
     number =  [+|-] digits [. digits] [e [+|-] digits]        (digits on one side of the point are enough)
 
-Tokens are separated by spaces and tabs (a carriage return counts as one); lines that are blank or hold only
-a comment are no rows. `qid:` is on all rows or on none.
+Tokens are separated by spaces and tabs (a carriage return counts as one, but not in a comment, where it would hide the
+rows behind it if it were meant to end a line); lines that are blank or hold only a comment are no rows. `qid:` is on
+all rows or on none.
 
 The functions read `text[at]` without checking bounds: the text ends in a newline, and no token passes one.
 """
@@ -27,7 +28,7 @@ NEWLINE, RETURN, TAB, SPACE, HASH = ord("\n"), ord("\r"), ord("\t"), ord(" "), o
 PLUS, MINUS, POINT, COLON, ZERO, NINE = ord("+"), ord("-"), ord("."), ord(":"), ord("0"), ord("9")
 
 # What is wrong with the token at `error_at`.
-OK, BAD_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID, BAD_INDEX, BAD_VALUE, NUL_BYTE = range(8)
+OK, BAD_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID, BAD_INDEX, BAD_VALUE, NUL_BYTE, LONE_RETURN = range(9)
 
 # Whether rows carry `qid:`; undecided until the first row.
 QID_UNDECIDED, QID_ABSENT, QID_PRESENT = range(3)
@@ -88,11 +89,13 @@ def parse_rows(text: Text, qid_rule: int) -> ParsedLines:
                 break
             n_columns = max(n_columns, last)
             rows += 1
-        while text[at] != NEWLINE and text[at] != 0:  # a comment
+        while text[at] != NEWLINE and text[at] != 0 and text[at] != RETURN:  # a comment
             at += 1
-        if text[at] != NEWLINE:
-            error = NUL_BYTE
+        end = skip_blanks(text, at)
+        if text[end] != NEWLINE:
+            error = NUL_BYTE if text[at] == 0 else LONE_RETURN
             break
+        at = end
         at += 1
     pairs = indptr[rows]
     return ParsedLines(

@@ -13,6 +13,7 @@ import numpy as np
 from streamsvm.numeric.budget import learn_rows, make_rules
 from streamsvm.numeric.budget_average import average_models
 from streamsvm.numeric.budget_state import make_state
+from streamsvm.numeric.canonical import make_canonical_rows
 from streamsvm.numeric.coordinate_ascent import ascend
 from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
@@ -34,6 +35,7 @@ def compile_kernels(solver: str = "") -> None:
     """
     X = np.eye(2, dtype=np.float32)
     sparse = CsrRows(np.ones(2, np.float32), np.arange(2, dtype=np.int32), np.arange(3), 2)
+    make_canonical_rows(sparse)
     if solver == "budgeted-sgd":
         _learn(X)
         for vectors in (X, sparse):

@@ -112,6 +112,12 @@ class State:
     buffer: int = 0
     objective: float = float("inf")
 
+    def check(self) -> None:
+        """ValueError for counts that no model has: compiled code goes by them."""
+        counts, room = self.models["counts"], self.models["alpha"].shape[1]
+        if counts.min() < 0 or counts[:, 0].max() >= room or min(self.epoch, self.buffer) < 0:
+            raise ValueError(f"models have {counts[:, 0].tolist()} support vectors, in epoch {self.epoch}; {room} fit")
+
 
 class Carry(NamedTuple):
     """Of a sequential pass: the model, whose it is, and the number in the epoch of the buffer that comes next."""

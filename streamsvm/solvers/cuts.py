@@ -15,7 +15,7 @@ to be proved, points are evaluated in twice the precision as well (solvers.exact
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -61,6 +61,10 @@ class CutState:
     updates: float = 0.0
     objective_rounding: float = 0.0
     bound_rounding: float = 0.0
+    shapes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "best_w": ("d",), "cuts": ("m", "d"), "offsets": ("m",), "sizes": ("m",), "z": ("m",), "gram": ("m", "m"),
+        "idle": ("m",), "magnitudes": ("d",), "largest": ("d",),
+    }  # fmt: skip
 
     @property
     def progress(self) -> Progress:

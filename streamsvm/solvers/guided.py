@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from streamsvm.numeric.nearness import DRAWN_ROWS, draw_any, draw_near_margin
 from streamsvm.numeric.point_cuts import PointTotals, add_points, combine_points, read_cuts, start_points
 from streamsvm.numeric.rows import F64, I64, Rows, slice_rows
 from streamsvm.solvers.cuts import (
+    CutState,
     add_cuts,
     count_pass,
     cut_bytes,
@@ -102,6 +104,8 @@ class State(LineState):
     resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     weight: F64 = field(default_factory=lambda: np.empty(0))
     points: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    shapes: ClassVar = CutState.shapes | {"resident": ("r",), "weight": ("r",), "points": ("p", "d")}
+    row_numbers: ClassVar = ("resident",)
 
 
 def start_state(settings: Guided, n_rows: int, n_features: int) -> State:

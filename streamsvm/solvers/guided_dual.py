@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.nearness import draw_any
 from streamsvm.numeric.rows import F32, F64, I64, Rows, add_rows, compute_scores
 from streamsvm.numeric.statuses import U8, find_active, read_statuses
-from streamsvm.solvers.cuts import count_pass, extend_products, find_status, minimise_master, scale_costs
+from streamsvm.solvers.cuts import CutState, count_pass, extend_products, find_status, minimise_master, scale_costs
 from streamsvm.solvers.exact_points import (
     choose_line_points,
     is_noisy,
@@ -92,6 +92,8 @@ class State(LineState):
     share: F64 = field(default_factory=lambda: np.empty(0))
     active: U8 = field(default_factory=lambda: np.empty((0, 0), np.uint8))
     resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    shapes: ClassVar = CutState.shapes | {"share": ("n",), "active": ("m-1", "n/8"), "resident": ("r",)}
+    row_numbers: ClassVar = ("resident",)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -71,6 +71,10 @@ class State:
     passes: int = 0
     steps: int = 0
     stuck: int = 0
+    shapes: ClassVar = {
+        "f": ("n",), "y": ("n",), "costs": ("n",), "w": ("d",), "best_w": ("d",), "gram": ("d", "d"), "sums": ("6", "d"),
+        "magnitudes": ("2", "e"),
+    }  # fmt: skip
 
     @property
     def point(self) -> Point:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -77,6 +78,7 @@ class State(CutState):
     """All that changes. coefs: of the best point, (n,)."""
 
     coefs: F64 = field(default_factory=lambda: np.empty(0))
+    shapes: ClassVar = CutState.shapes | {"coefs": ("n",)}
 
 
 def start_state(n_features: int) -> State:

@@ -18,6 +18,7 @@ from streamsvm.data.dataset import Dataset, open_dataset, split_rows
 from streamsvm.data.layouts import CsrLayout
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.info import describe, format_description, verify
+from streamsvm.numeric.rows import to_dense
 from streamsvm.train import TrainOptions, train
 from tests.data.conftest import Collect, Write
 
@@ -170,6 +171,22 @@ def test_a_column_that_does_not_exist_never_reaches_a_kernel(column: int, make: 
     for read in (lambda: list(dataset.tiles(0)), lambda: dataset.read(0), lambda: dataset.take([row])):
         with pytest.raises(IntegrityError, match=r"X/indices.*: a column outside 0\.\.5"):
             read()
+
+
+@pytest.mark.parametrize("index_type", [np.int32, np.int64])
+def test_repeated_and_unsorted_columns_are_added_up(index_type: Any, make: Make) -> None:
+    """AnnData may store a column twice in a row: its items are added up, whichever way rows are read."""
+    X = csr_array(make_rows(np.float32))
+    items = (np.repeat(X.data / 2, 2)[::-1].copy(), np.repeat(X.indices, 2)[::-1].copy())
+    twice = csr_array((*items, (2 * (X.nnz - X.indptr[::-1]))), shape=X.shape)
+    dataset = open_dataset(make(twice, index_type=index_type))
+    expected = X.toarray()[::-1]
+    found = [to_dense(rows.X) for k in range(dataset.n_chunks) for rows in (*dataset.tiles(k), dataset.read(k))]
+    np.testing.assert_array_equal(np.concatenate(found), np.concatenate((expected, expected)))
+    order = np.array([5, 3, 88, 3])
+    np.testing.assert_array_equal(to_dense(dataset.take(order).X), expected[order])
+    rows = dataset.read(0).X
+    assert len(rows.data) == X.nnz
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])

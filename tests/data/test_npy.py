@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from streamsvm.data.npy import read_npy
 from tests.data.pieces import NUMBERS, fault, together
+from tests.test_model_files import HEADERS, claim
 
 Save = Callable[..., Path]
 
@@ -47,8 +48,7 @@ def test_bad_npy(tmp_path: Path) -> None:
     X, y = tmp_path / "X.npy", tmp_path / "y.npy"
     assert fault(read_npy([X])) == f"{X}: No such file or directory"
     assert (
-        fault(read_npy([tmp_path / "X.txt"]))
-        == f"{tmp_path / 'X.txt'}: expected X.npy, X.npy and y.npy, or one .npz"
+        fault(read_npy([tmp_path / "X.txt"])) == f"{tmp_path / 'X.txt'}: expected X.npy, X.npy and y.npy, or one .npz"
     )
     X.mkdir()
     assert fault(read_npy([X])) == f"{X}: Is a directory"
@@ -103,9 +103,7 @@ def test_bad_npz(save: Save, members: dict[str, Any], message: str) -> None:
         assert fault(read_npy([path], piece_bytes)).startswith(f"{path}: {message}")
 
 
-@pytest.mark.parametrize(
-    ("n_rows", "message"), [(3, "truncated"), (1, "a member is longer than its header tells")]
-)
+@pytest.mark.parametrize(("n_rows", "message"), [(3, "X: is truncated"), (1, "X: is longer than its header tells")])
 def test_npz_whose_header_is_wrong(tmp_path: Path, n_rows: int, message: str) -> None:
     """A member of two rows that is said to have another number."""
     np.save(tmp_path / "X.npy", np.ones((2, 2)))
@@ -113,7 +111,8 @@ def test_npz_whose_header_is_wrong(tmp_path: Path, n_rows: int, message: str) ->
     path = tmp_path / "t.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("X.npy", content)
-    assert fault(read_npy([path])) == f"{path}: {message}"
+    found = f"an array float64 ({n_rows}, 2) in {len(content)} bytes"
+    assert fault(read_npy([path])) == f"{path}: {message}: {found}"
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -132,9 +131,7 @@ def test_npz_of_100_mb_in_little_memory(tmp_path: Path, form: str) -> None:
     """A few pieces at a time, however large the members are."""
     path, value = tmp_path / "t.npz", np.arange(12_500_000) % 997.0 + 1
     if form == "sparse":
-        sp.save_npz(
-            path, sp.csr_array((value, np.arange(len(value)) % 100, np.arange(0, len(value) + 1, 100))), False
-        )
+        sp.save_npz(path, sp.csr_array((value, np.arange(len(value)) % 100, np.arange(0, len(value) + 1, 100))), False)
     else:
         X = value.reshape(125_000, 100, order="F" if form == "columns" else "C")
         (np.savez_compressed if form == "compressed" else np.savez)(path, X=X, y=np.arange(125_000))
@@ -149,3 +146,74 @@ def test_npz_of_100_mb_in_little_memory(tmp_path: Path, form: str) -> None:
     assert most_bytes < 12 << 20
     assert total == np.sum(np.arange(12_500_000) % 997 + 1)
     os.remove(path)
+
+
+@pytest.mark.parametrize("what", HEADERS)
+def test_hostile_headers(tmp_path: Path, what: str) -> None:
+    """One error that names the file, in either kind of file; nothing is evaluated, no memory is taken."""
+    (tmp_path / "X.npy").write_bytes(HEADERS[what])
+    assert fault(read_npy([tmp_path / "X.npy"])).startswith(f"{tmp_path / 'X.npy'}: ")
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("X.npy", HEADERS[what])
+    assert fault(read_npy([tmp_path / "t.npz"])).startswith(f"{tmp_path / 't.npz'}: X: ")
+
+
+def test_a_file_that_is_longer_than_its_header_tells(tmp_path: Path) -> None:
+    """Rows behind the array would be lost."""
+    path = tmp_path / "X.npy"
+    np.save(path, np.ones((2, 2)))
+    path.write_bytes(path.read_bytes() + bytes(16))
+    assert fault(read_npy([path])) == f"{path}: an array float64 (2, 2) takes 160 bytes, the file has 176"
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"X": np.ones((2, 2, 2))}, "X: an array float64 (2, 2, 2) is neither rows and columns"),
+        ({"X": [[1], [2]], "y": np.array([b"a", b"\xff"])}, "y: row 1 (counted from 1): some labels are no text"),
+        (
+            {"X": [[1], [2]], "y": np.array([65, 0xD800], np.uint32).view("U1")},
+            "y: row 2 (counted from 1): label is no",
+        ),
+        (CSR | {"shape": [2.0, 2.0]}, "X: format csr; save it as CSR"),
+        (CSR | {"shape": [2, 2**31]}, "X: 2147483648 columns; the most are 2147483647"),
+        (CSR | {"shape": [-2, 2]}, "X: no CSR matrix of -2 rows"),
+        (CSR | {"indices": [0.0, 1.0]}, "X: indices are not whole numbers"),
+        (CSR | {"format": np.zeros(10**6, np.uint8)}, "format: an array uint8 (1000000,) is not of a CSR matrix"),
+        ({"X": [["a"]] * 2, "y": [0, 1]}, "X: <U1 is not a number"),
+    ],
+)
+def test_values_that_are_none(save: Save, members: dict[str, Any], message: str) -> None:
+    path = save(**members)
+    assert fault(read_npy([path])).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize("code", [0xD800, 0x110000, 2**31])
+def test_labels_that_are_no_characters(save: Save, code: int) -> None:
+    path = save(X=[[1], [2]], y=np.array([65, code], np.uint32).view("U1"))
+    assert fault(read_npy([path])) == f"{path}: y: row 2 (counted from 1): label is no text"
+
+
+def test_rows_of_compressed_zeros(tmp_path: Path) -> None:
+    """Half a GB in one row, half a MB on disk: refused before it is unpacked."""
+    path = tmp_path / "t.npz"
+    archive = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+    with archive, archive.open("X.npy", "w") as file:
+        file.write(claim("(1, 67108864)"))
+        for _ in range(512):
+            file.write(bytes(1 << 20))
+    tracemalloc.start()
+    found = fault(read_npy([path]))
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == f"{path}: X: an array float64 (1, 67108864) has rows of more than 268,435,456 bytes"
+    assert most_bytes < 8 << 20
+
+
+def test_an_array_that_is_there_twice(tmp_path: Path) -> None:
+    path, content = tmp_path / "t.npz", claim("(1, 1)") + bytes(8)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", content)
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("X.npy", content)
+    assert fault(read_npy([path])) == f"{path}: an array is there twice"

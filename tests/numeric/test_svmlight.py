@@ -227,6 +227,17 @@ def test_nul_byte_in_a_comment() -> None:
     assert (parsed.error, parsed.error_at) == (svmlight.NUL_BYTE, len("1 1:1 # a"))
 
 
+@pytest.mark.parametrize(("text", "error"), [
+    ("1 1:1 # a\r-1 1:2\n", svmlight.LONE_RETURN), ("# a\r1 1:2\n", svmlight.LONE_RETURN),
+    ("1 1:1 # a\r\n2 1:1#\r \r\n", svmlight.OK),
+])  # fmt: skip
+def test_a_carriage_return_in_a_comment_hides_no_row(text: str, error: int) -> None:
+    """As the end of a line, as old Macs wrote it, it would make the row behind it a part of the comment."""
+    parsed = parse(text)
+    assert (parsed.error, parsed.error_at) == (error, text.index("\r") if error else len(text))
+    assert parsed.labels.tolist() == ([1, 2] if not error else [1][: text.startswith("1")])
+
+
 def test_every_call_shares_one_compiled_kernel() -> None:
     parse("")
     parse("1 qid:1 1:1\n", svmlight.QID_PRESENT)

@@ -1,0 +1,113 @@
+"""The first row of a table of text: the delimiter, and whether it is a header.
+
+A first row is a header if no cell is a number; if a cell with a word stands over numbers alone; or if it has the names
+that were asked for. It is a row if its words, or its label, come again below. What else holds words is told by nobody,
+nor is 0, 1, 2, ...: a user has to say which it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from streamsvm.data.csv_rows import find_first_end, find_last_end
+from streamsvm.data.files import OPENERS
+from streamsvm.data.tables import LABEL_NAMES, Columns, show_name
+from streamsvm.data.values import parse_number
+from streamsvm.errors import InputError
+
+HEADERS = ("auto", "yes", "no")
+LOOKED_AT_ROWS = 1000
+
+_BLANK_LINES = re.compile(rb"([ \t]*(\r\n|\r|\n))*")
+
+
+def choose_delimiter(head: bytes, path: str) -> str:
+    """Return what the file's name tells, else what cuts the first row into the most columns; a comma, if in doubt."""
+    stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
+    marks = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), ",\t;")
+    if len(marks) == 1:
+        return marks
+    start = skip_blank_lines(head)
+    first = {mark: head[start : find_first_end(head, start, mark)].decode(errors="replace") for mark in marks}
+    rows = {mark: next(csv.reader(io.StringIO(text, newline=""), delimiter=mark), []) for mark, text in first.items()}
+    return max(marks, key=lambda mark: len(rows[mark]))
+
+
+def skip_blank_lines(head: bytes) -> int:
+    """Return where the first row begins."""
+    blank = _BLANK_LINES.match(head)
+    return blank.end() if blank else 0
+
+
+def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter: str) -> tuple[tuple[str, ...], int]:
+    """Return the names of the columns, "1", "2", .. without a header, and where the rows begin.
+
+    head: the text's beginning; ended: it is all of it. InputError if a first row may be either.
+    """
+    start = skip_blank_lines(head)
+    end = find_first_end(head, start, delimiter)
+    first = [cell.strip() for cell in _read_rows(head[start:end], delimiter, path)[0]]
+    is_header: bool | None = columns.header == "yes"
+    if columns.header == "auto":
+        last = len(head) if ended else find_last_end(head, delimiter, False)[0]
+        rows = [
+            [c.strip() for c in row] for row in _read_rows(head[end:last], delimiter, path) if len(row) == len(first)
+        ]
+        is_header = _is_header(first, rows, columns)
+    if is_header is None:
+        shown = delimiter.join(first)[:60]
+        raise InputError(
+            f"{show_name(path)}: is the first row, {shown!r}, a header? it may be one, or not: say --header yes or "
+            "--header no"
+        )
+    if is_header and any(cell.encode(errors="ignore").decode() != cell for cell in first):
+        raise InputError(f"{show_name(path)}: the names of the columns are not UTF-8 text")
+    return (tuple(first), end) if is_header else (tuple(str(j + 1) for j in range(len(first))), start)
+
+
+def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
+    """Whether the first row is a header; None where it cannot be told."""
+    words = [j for j, cell in enumerate(first) if cell and parse_number(cell) is None]
+    numbered = tuple(str(j + 1) for j in range(len(first)))
+    if columns.features and not set(columns.features) <= set(numbered) and set(columns.features) <= set(first):
+        return True
+    if len(words) == sum(bool(cell) for cell in first):  # no number
+        return bool(words)
+    if not words:
+        return _are_numbers_a_header(first, rows, columns)
+    below = {j: {row[j] for row in rows} for j in words}
+    if any(below[j] and all(parse_number(cell) is not None for cell in below[j]) for j in words):
+        return True
+    if any(first[j] in below[j] for j in words):
+        return False
+    return True if any(first[j].lower() in LABEL_NAMES or first[j] == columns.label for j in words) else None
+
+
+def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
+    """Whether a first row of numbers alone is a header: 0, 1, 2, .. is what tables without names are given."""
+    counted = [[str(j + k) for j in range(len(first))] for k in (0, 1)]
+    if len(first) < 2 or list(first) not in counted or not rows:
+        return False
+    label = columns.label
+    if label is not None and label.isdecimal() and 1 <= int(label) <= len(first):
+        j = int(label) - 1
+        if first[j] in {row[j] for row in rows}:
+            return False
+    return None
+
+
+def _read_rows(text: bytes, delimiter: str, path: str) -> list[list[str]]:
+    """Return the cells of some rows, of one at least. InputError for what is no text."""
+    decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
+    rows: list[list[str]] = []
+    try:
+        rows.extend(islice(csv.reader(decoded, delimiter=delimiter), LOOKED_AT_ROWS))
+    except csv.Error as error:  # of later rows, too, which are read again, and then refused with their line
+        if not rows:
+            raise InputError(f"{show_name(path)}: is no table of text: {error}") from error
+    return rows or [[]]

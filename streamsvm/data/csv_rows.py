@@ -1,0 +1,90 @@
+"""Where rows of CSV end: at LF, CR LF or CR, but not within a quoted value; exactly as Python's csv module reads them.
+
+A quote opens a value only at its beginning. Inside of one, two quotes are a character; one ends it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+_NEWLINE = re.compile(rb"\r\n|\r|\n")
+_CLOSING = re.compile(rb'[^"]*+(?:""[^"]*+)*+"')
+
+
+def count_lines(text: bytes) -> int:
+    """Return the number of line ends."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+
+
+def quotes_enclose(text: bytes, delimiter: str) -> bool:
+    """Whether every quote encloses a whole value, or is one of two inside: then pyarrow and Python read the same."""
+    if b'"' not in text:
+        return True
+    quotes, enclose = _find_quotes(text, delimiter)
+    return enclose and len(quotes) % 2 == 0
+
+
+def _find_quotes(text: bytes, delimiter: str) -> tuple[npt.NDArray[np.intp], bool]:
+    """Return where quotes are, and whether the 1st, 3rd, 5th open values and the 2nd, 4th, 6th end them, two by two."""
+    codes = np.frombuffer(text, np.uint8)
+    quotes = np.flatnonzero(codes == ord('"'))
+    ends = np.zeros(256, np.bool_)
+    ends[[ord("\n"), ord("\r"), ord(delimiter), ord('"')]] = True
+    around = np.concatenate(([ord("\n")], codes, [ord("\n")]))
+    return quotes, bool(ends[around[quotes[0::2]]].all() and ends[around[quotes[1::2] + 2]].all())
+
+
+def find_last_end(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
+    """Return where the last whole row ends, and whether a quoted value is open where the text ends.
+
+    ended: nothing follows; else a CR at the end of the text may be half of a line's end.
+    """
+    end = _find_newline(text, 0, len(text), ended)
+    if b'"' not in text:
+        return end, False
+    quotes, enclose = _find_quotes(text, delimiter)
+    if not enclose:
+        return _read_quotes(text, delimiter, ended)
+    while end and (before := int(np.searchsorted(quotes, end))) % 2:
+        end = _find_newline(text, 0, int(quotes[before - 1]), ended)
+    return end, len(quotes) % 2 == 1
+
+
+def _read_quotes(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
+    """Do what `find_last_end` does, value by value: some quotes are parts of words."""
+    opening, at, end = _find_opening(delimiter), 0, 0
+    while opened := opening.search(text, at):
+        end = _find_newline(text, at, opened.start(), ended) or end
+        closed = _CLOSING.match(text, opened.end())
+        if closed is None:
+            return end, True
+        at = closed.end()
+    return _find_newline(text, at, len(text), ended) or end, False
+
+
+def find_first_end(text: bytes, start: int, delimiter: str) -> int:
+    """Return where the row ends that begins at `start`; the end of the text if it has no other."""
+    opening, at = _find_opening(delimiter), start
+    while newline := _NEWLINE.search(text, at):
+        opened = opening.search(text, at, newline.start())
+        if opened is None:
+            return newline.end()
+        closed = _CLOSING.match(text, opened.end())
+        if closed is None:
+            break
+        at = closed.end()
+    return len(text)
+
+
+def _find_opening(delimiter: str) -> re.Pattern[bytes]:
+    """Return what finds the quotes that open a value."""
+    return re.compile(rb"(?:\A|(?<=[\r\n" + re.escape(delimiter.encode()) + rb']))"')
+
+
+def _find_newline(text: bytes, start: int, stop: int, ended: bool) -> int:
+    """Return where the last line end of a part is over; 0 if there is none."""
+    last = stop if ended or stop < len(text) else stop - 1
+    return max(text.rfind(b"\n", start, stop), text.rfind(b"\r", start, last)) + 1

@@ -1,0 +1,113 @@
+"""States of solvers as arrays by name, and back. What comes back is checked against the state that a run starts from.
+
+A state is a dataclass of arrays, scalars and lists of states. An array keeps its type, and the shape that it has at the
+start, unless it is empty there, or the class says otherwise: `shapes` names the axes of arrays that grow, by field. "n"
+is the number of rows, "d" that of weights, and each other name one length that all of its axes share; "m-1" and "n/8"
+follow from "m" and "n".
+`row_numbers` names the fields that hold numbers of rows. A class may have a method `check`, which raises ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+S = TypeVar("S")
+Array = npt.NDArray[Any]
+
+
+def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the arrays and scalars of a state by name; of states in a list of it, as "problems/3/cuts"."""
+    found: dict[str, Any] = {}
+    for part in fields(state):
+        name, value = prefix + part.name, getattr(state, part.name)
+        if isinstance(value, list):
+            for k, one in enumerate(value):
+                found |= flatten(one, f"{name}/{k}/")
+        else:
+            found[name] = value
+    return found
+
+
+def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefix: str = "") -> S:
+    """Return the state that was flattened. ValueError, which names the part, for one that is no later state of `like`.
+
+    like: the state at the start of the same run, with as many states in its lists. n_rows: of the data, where they are
+    known.
+    """
+    values: dict[str, Any] = {}
+    sizes = _find_sizes(like, n_rows)
+    for part in fields(like):  # type: ignore[arg-type]
+        name, value = prefix + part.name, getattr(like, part.name)
+        if isinstance(value, list):
+            values[part.name] = [restore(one, arrays, n_rows, f"{name}/{k}/") for k, one in enumerate(value)]
+            continue
+        start = np.asarray(value)
+        _check_values(name, arrays[name], start)
+        _check_shape(name, arrays[name].shape, start.shape, getattr(like, "shapes", {}).get(part.name), sizes)
+        values[part.name] = arrays[name] if arrays[name].ndim else arrays[name].item()
+    for field in getattr(like, "row_numbers", ()):
+        _check_rows(prefix + field, values[field], sizes.get("n"))
+    state = type(like)(**values)
+    getattr(state, "check", bool)()
+    return state
+
+
+def _find_sizes(like: Any, n_rows: int | None) -> dict[str, int]:
+    """Return the lengths of axes that do not grow, as the start has them."""
+    sizes = {} if n_rows is None else {"n": n_rows}
+    for field, axes in getattr(like, "shapes", {}).items():
+        for axis, length in zip(axes, getattr(like, field).shape, strict=True):
+            if axis in ("n", "d") and length:
+                sizes.setdefault(axis, length)
+    return sizes
+
+
+def _check_values(name: str, found: Array, start: Array) -> None:
+    """ValueError for another type, or for values that are not finite where those of the start are."""
+    text = found.dtype.kind == start.dtype.kind == "U"
+    if found.ndim != start.ndim or (found.dtype != start.dtype and not text):
+        shown = f"{found.dtype} in {found.ndim} dimensions"
+        raise ValueError(f"{name} is {shown}; {start.dtype} in {start.ndim} is expected")
+    for part in found.dtype.names or ("",):
+        values, before = (array[part] if part else array for array in (found, start))
+        if values.dtype.kind == "f" and (
+            (np.isnan(values).any() and not np.isnan(before).any())
+            or (np.isinf(values).any() and not np.isinf(before).any())
+        ):
+            raise ValueError(f"{f'{name}.{part}' if part else name} holds values that are not finite")
+
+
+def _check_shape(
+    name: str, found: tuple[int, ...], start: tuple[int, ...], axes: tuple[str, ...] | None, sizes: dict[str, int]
+) -> None:
+    """ValueError for an array of another shape; lengths that are met first are noted in `sizes`."""
+    if axes is None:
+        if found != start and 0 not in start:
+            raise ValueError(f"{name} has the shape {found}; {start} is expected")
+        return
+    for axis, length, first in zip(axes, found, start, strict=True):
+        expected = _derive(axis, sizes)
+        if expected is None:
+            sizes[axis] = length
+        elif length != expected and not (length == first == 0 and axis in ("n", "d", "n/8")):
+            raise ValueError(f"{name} has the shape {found}; {expected} is expected where it has {length}")
+
+
+def _derive(axis: str, sizes: dict[str, int]) -> int | None:
+    """Return the length of an axis, if it is known."""
+    if axis.isdecimal():
+        return int(axis)
+    known = sizes.get(axis[0])
+    if known is None or len(axis) == 1:
+        return known
+    return -(-known // 8) if axis == "n/8" else max(0, known - 1)
+
+
+def _check_rows(name: str, rows: Array, n_rows: int | None) -> None:
+    if n_rows is not None and rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < n_rows:
+        raise ValueError(f"{name} holds numbers of rows that are not from 0 to {n_rows - 1}")

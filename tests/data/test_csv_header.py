@@ -1,0 +1,206 @@
+"""CSV: where rows end, and whether the first one is a header; told from the text, or asked."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamsvm
+from streamsvm import LinearSVC
+from streamsvm.data import csv_text
+from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
+from streamsvm.data.csv_text import read_csv
+from streamsvm.data.tables import Columns
+from streamsvm.errors import InputError
+from streamsvm.evaluate import evaluate
+from streamsvm.predict import predict, score
+from tests.commands import Run, run  # noqa: F401
+from tests.data.conftest import WriteFile
+from tests.data.pieces import fault, fault_in, listed
+
+LAST = Columns(label="3")
+ENDS = ["\n", "\r\n", "\r"]
+
+
+@pytest.mark.parametrize("first", ENDS)
+@pytest.mark.parametrize("second", ENDS)
+@pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 1 << 20])
+def test_no_row_is_lost_where_line_ends_are_mixed(
+    write_file: WriteFile, first: str, second: str, block_bytes: int
+) -> None:
+    lines = ["y,a", "1,2", "", "3,4", "5,6", "1,7"]
+    text = "".join(line + (first, second)[i % 2] for i, line in enumerate(lines))
+    for content in (text, text.rstrip("\r\n")):
+        read = listed(read_csv([write_file(content)], Columns(), block_bytes))
+        assert (read["labels"], read["X"]) == ([1, 3, 5, 1], [[2], [4], [6], [7]])
+    bad, line = write_file(text + "8,x" + first), len(text.splitlines()) + 1
+    assert fault_in(read_csv([bad], Columns(), block_bytes), bad) == f"{line}:2: column a: not a number: 'x'"
+
+
+@given(st.text(st.sampled_from('",\n\r a1'), max_size=30), st.booleans())
+def test_rows_end_where_the_csv_module_ends_them(text: str, ended: bool) -> None:
+    """Every end that is found is one; none that is whole is missed."""
+    content = text.encode()
+    ends = [0]
+    reader = csv.reader(iter(text.splitlines(keepends=True)))
+    lines = text.splitlines(keepends=True)
+    ends += [len("".join(lines[: reader.line_num])) for _ in reader]
+    whole = [end for end in ends if end == 0 or text[end - 1] in "\r\n"]
+    if is_open(text):
+        whole = [end for end in whole if end < len(text)] or [0]
+    if not ended and whole[-1] == len(text) and text.endswith("\r"):
+        whole = whole[:-1]
+    assert find_last_end(content, ",", ended) == (whole[-1], is_open(text))
+    assert find_first_end(content, 0, ",") == (ends[1] if len(ends) > 1 else 0)
+    assert count_lines(content) == sum(line[-1] in "\r\n" for line in lines)
+
+
+def is_open(text: str) -> bool:
+    """Whether a quoted value does not end: what is added then becomes a part of it."""
+    try:
+        list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        if "unexpected end of data" in str(error):
+            return True
+    return sum(len(row) for row in csv.reader(io.StringIO(text + "\n,", newline=""))) == sum(
+        len(row) for row in csv.reader(io.StringIO(text, newline=""))
+    ) and bool(text)
+
+
+HEADERS = [
+    ("0,1,label\n2,3,1\n4,5,0\n", Columns(), True),
+    ("0,1,label\n2,3,x\n4,5,z\n", Columns(), True),
+    ("0,1,kind\n2,3,x\n4,5,z\n", Columns(label="kind"), True),
+    ("0,1,kind\n2,3,x\n4,5,z\n", LAST, None),
+    ("0,1,x\n2,3,x\n4,5,z\n", LAST, False),
+    ("0,1,2\n2,3,0\n4,5,1\n", LAST, None),
+    ("1,2,3\n2,3,0\n4,5,1\n", LAST, None),
+    ("0,1,2\n2,3,2\n4,5,1\n", LAST, False),
+    ("0,1\n5,7\n", Columns(require_label=False), None),
+    ("0,1,3\n2,3,0\n4,5,1\n", LAST, False),
+    ("0,1,2\n", LAST, False),
+    ("0.5,1,x\n", LAST, None),
+    ("b,1,a\n1,2,3\n", Columns(features=("a", "b"), require_label=False), True),
+    ("a,b,c\n1,2,3\n", LAST, True),
+    ("a,b,c\nd,e,f\n", LAST, True),
+    ("9,b,7\n1,2,3\n4,x,3\n", LAST, None),
+    ("9,x,7\n1,2,3\n4,x,3\n", LAST, False),
+]
+
+
+@pytest.mark.parametrize(("text", "columns", "expected"), HEADERS)
+def test_headers_are_told_or_asked_for(
+    write_file: WriteFile, text: str, columns: Columns, expected: bool | None
+) -> None:
+    """A first row that may be either is refused, and the option is named; the option decides."""
+    path, decided = write_file(text), {True: "yes", False: "no"}
+    if expected is None:
+        assert "say --header yes or --header no" in fault(read_csv([path], columns))
+        return
+    assert shown(path, columns) == shown(path, with_header(columns, decided[expected]))
+    assert shown(path, columns) != shown(path, with_header(columns, decided[not expected]))
+
+
+def with_header(columns: Columns, header: str) -> Columns:
+    return Columns(columns.label, None, None, columns.features, columns.require_label, header)
+
+
+def shown(path: Path, columns: Columns) -> str:
+    """Rows, or what is wrong with them."""
+    try:
+        return str(listed(read_csv([path], columns)))
+    except InputError as error:
+        return str(error)
+
+
+def test_the_option_in_python_and_on_the_command_line(tmp_path: Path, run: Run) -> None:  # noqa: F811
+    """For ingest, predict and evaluate: the same rows whichever way it is said; without it, the file is refused."""
+    rows = np.array([[0, 1, 2], [5, 6, 0], [7, 8, 1], [9, 7, 0], [5, 5, 1]])
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(",".join(map(str, row)) for row in rows.tolist()) + "\n")
+    with pytest.raises(InputError, match=r"rows\.csv: is the first row, '0,1,2', a header"):
+        streamsvm.ingest(path, tmp_path / "d.zarr", label="3")
+    with pytest.raises(InputError, match="header 'maybe': choose from auto, yes, no"):
+        streamsvm.ingest(path, tmp_path / "d.zarr", label="3", header="maybe")
+    named = streamsvm.ingest(path, tmp_path / "yes.zarr", label="2", header="yes")
+    assert (named.n_rows, named.feature_names) == (4, ("0", "1"))
+    assert streamsvm.ingest(path, tmp_path / "no.zarr", label="3", header="no").n_rows == 5
+    ended = run("ingest", path, tmp_path / "cli.zarr", "--label", "2", "--header", "yes")
+    assert (ended.code, streamsvm.open(tmp_path / "cli.zarr").n_rows) == (0, 4)
+    assert run("ingest", path, tmp_path / "auto.zarr", "--label", "2").code == 2
+    LinearSVC().fit(rows[1:, :2], rows[1:, 2]).save(tmp_path / "m.npz")
+    model = streamsvm.models.load(tmp_path / "m.npz")
+    assert predict(model, path, tmp_path / "p.csv", label="2", header="yes") == 4
+    assert evaluate(model, path, label="2", header="yes")["n_rows"] == 4
+    assert len(np.concatenate([part.scores for part in score(model, path, label="3", header="no")])) == 5
+    ended = run("evaluate", tmp_path / "m.npz", path, "--label", "2", "--header", "yes", "--json")
+    assert ended.code == 0
+    assert run("predict", tmp_path / "m.npz", path, "--out", tmp_path / "q.csv", "--label", "2").code == 2
+    ended = run("predict", tmp_path / "m.npz", path, "--out", tmp_path / "q.csv", "--label", "2", "--header", "yes")
+    assert (ended.code, (tmp_path / "q.csv").read_text()) == (0, (tmp_path / "p.csv").read_text())
+
+
+@pytest.mark.parametrize("text", ['y,a\n1,2\n"3,4\n5,6\n', 'y,a\n1,2\n3,"4\n5,6', 'y,a\n1,2\n3,"4""\n5,6\n'])
+@pytest.mark.parametrize("block_bytes", [5, 1 << 20])
+def test_a_quoted_value_without_an_end(write_file: WriteFile, text: str, block_bytes: int) -> None:
+    """It would swallow all rows that follow."""
+    path = write_file(text)
+    found = fault_in(read_csv([path], Columns(), block_bytes), path)
+    assert found == "3:1: a quoted value does not end: is a quote missing?"
+
+
+def test_a_quoted_value_that_is_too_long(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_text, "MOST_QUOTED_BYTES", 100)
+    path = write_file('y,a\n1,2\n"3,4\n' + "5,6\n" * 100 + '"')
+    assert fault_in(read_csv([path], Columns(), 10), path) == "3:1: a quoted value does not end: is a quote missing?"
+
+
+@pytest.mark.parametrize("text", ['y,a\n"1"2,3\n', 'y,a\n1,"2" \n', 'y,a\n"1""2"3,4\n'])
+def test_text_behind_a_quoted_value(write_file: WriteFile, text: str) -> None:
+    """Readers differ in what they make of it."""
+    path = write_file(text)
+    assert fault_in(read_csv([path], Columns()), path).startswith("2:1: ',' expected after '\"'")
+
+
+def test_labels_that_no_array_holds(write_file: WriteFile) -> None:
+    path = write_file("y,a\nu,1\nv\0,2\n")
+    assert fault_in(read_csv([path], Columns()), path) == "3:1: column y: label holds a character of code 0"
+    path = write_file("y,a\nu,1\n" + "v" * 1001 + ",2\n")
+    assert fault_in(read_csv([path], Columns()), path) == "3:1: column y: label has 1,001 characters, more than 1,000"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_long_label_does_not_make_all_others_long(
+    write_file: WriteFile, monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    """The block is taken in parts, none of which takes more than it may."""
+    monkeypatch.setattr(csv_text, "MOST_LABEL_BYTES", 4000)
+    if not fast:
+        monkeypatch.setattr(csv_text, "_parse_fast", lambda *_: None)
+    labels = ["u"] * 300 + ["long" * 20] + ["7"] * 300
+    path = write_file("y,a\n" + "".join(f"{label},{i}\n" for i, label in enumerate(labels)))
+    pieces = list(read_csv([path], Columns()))
+    assert [label for rows in pieces for label in rows.labels.tolist()] == labels  # type: ignore[union-attr]
+    assert np.concatenate([rows.X for rows in pieces])[:, 0].tolist() == list(range(601))
+    assert all(rows.labels.nbytes <= 4000 or rows.n_rows == 1 for rows in pieces)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("block_bytes", [*range(1, 12), 1 << 20])
+def test_a_mark_of_utf8_within_the_text_is_no_blank(write_file: WriteFile, block_bytes: int) -> None:
+    """pyarrow skips it where a block begins, and nowhere else."""
+    path = write_file("\ufeffy,a\nu,2\n\ufeffv,4\n")
+    assert listed(read_csv([path], Columns(), block_bytes))["labels"] == ["u", "\ufeffv"]
+
+
+def test_messages_are_of_one_line(write_file: WriteFile) -> None:
+    path = write_file('"y","a\nb"\n1,2\n"x\ny",x\n')
+    assert fault_in(read_csv([path], Columns()), path) == "4:2: column a\\nb: not a number: 'x'"
+    path = write_file('y,a\n1,2\n"x\ny",3\n')
+    found = fault_in(read_csv([path], Columns(), 8), path)
+    assert found == "3:1: column y: labels were numbers so far, this is text: x\\ny"
