@@ -15,6 +15,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
+from streamsvm.interrupts import caught
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.options import TrainOptions
 from streamsvm.run import RunFolder
@@ -37,10 +38,11 @@ def train(
     KeyboardInterrupt ends the run with status "interrupted" if there is a folder (the checkpoint is in it), and is
     raised otherwise. Raises InputError for bad settings and data, MemoryBudgetError before anything runs.
     """
-    algorithm = make_algorithm(source, options)
-    run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume)
-    with threadpool_limits(1), open_for(source, options, [algorithm], client) as (engine, plan):
-        return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
+    with caught(), threadpool_limits(1):
+        algorithm = make_algorithm(source, options)
+        run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume)
+        with open_for(source, options, [algorithm], client) as (engine, plan):
+            return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
 
 
 def train_together(
@@ -73,7 +75,8 @@ def train_chains(
     listener is told chain and place of the fit. Gives the engine, still open, and the results by chain.
     """
     fits = [fit for chain in chains for fit in chain]
-    with threadpool_limits(1), open_for(source, fits[0][0], [algorithm for _, algorithm in fits], client) as opened:
+    algorithms = [algorithm for _, algorithm in fits]
+    with caught(), threadpool_limits(1), open_for(source, fits[0][0], algorithms, client) as opened:
         results: list[list[Result]] = [[] for _ in chains]
         runs = [_run_chain(source, chain, opened, results[k], partial(listener, k)) for k, chain in enumerate(chains)]
         drive(opened[0], runs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamsvm import __version__
+from streamsvm import __version__, interrupts
 from streamsvm.algorithms import Algorithm
 from streamsvm.data.source import RowSource
 from streamsvm.engines.joint import answer_all
@@ -95,6 +95,7 @@ class Training:
         except KeyboardInterrupt:
             if self.run is None or not self.history:
                 raise
+            interrupts.accept()
             self.status = self.status or "interrupted"  # it may have come just after the last step
         if self.run:
             self.run.save(self.state, len(self.history), self.status, self._seconds(), now=True)
@@ -136,10 +137,11 @@ class Training:
         if self.run:
             self.run.record(line)
         status = step.status or self._limit(progress.passes)
-        self.state, self.history, self.status = step.state, [*self.history, line], status  # no Ctrl-C comes between
+        self.state, self.history, self.status = step.state, [*self.history, line], status
         if self.run:
             self.run.save(self.state, len(self.history), self.status, self._seconds())
         self.listener(Event(line, self.plan))
+        interrupts.check()
 
     def _limit(self, passes: int) -> str:
         if self.options.max_passes is not None and passes >= self.options.max_passes:

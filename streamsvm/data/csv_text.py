@@ -21,6 +21,7 @@ from streamsvm.data.rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out, show_name
 from streamsvm.data.values import Place, Vector, feature_fault, has_number_labels, round_to_float32, to_source_rows
 from streamsvm.errors import InputError
+from streamsvm.interrupts import waiting
 
 MAX_LINE_BYTES = 1 << 28
 QUOTED_BYTES = 1 << 17  # as far as a quoted value may run on over lines; what Python's csv allows, too
@@ -65,7 +66,7 @@ def _read_blocks(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     line, text = 1, b""
     try:
         with open_text(path) as file:
-            while read := file.read(block_bytes):
+            while read := _read(file, block_bytes):
                 text = (text + read).removeprefix(BOM_UTF8 if line == 1 else b"")
                 end = _find_last_end(text)
                 if end:
@@ -78,6 +79,11 @@ def _read_blocks(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
             yield line, text
     except READING_ERRORS as error:
         raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
+
+
+def _read(file: io.BufferedIOBase, n_bytes: int) -> bytes:
+    with waiting():
+        return file.read(n_bytes)
 
 
 def _find_last_end(text: bytes) -> int:

@@ -29,6 +29,7 @@ from streamsvm.engines.group import (
     tree_levels,
 )
 from streamsvm.engines.protocol import Costs
+from streamsvm.interrupts import waiting
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.protocol import Fold, Scan, Take
 
@@ -47,17 +48,21 @@ class ThreadedEngine:
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        groups = plan_groups(self.source)
+        groups, stopped = plan_groups(self.source), Event()
         graph: dict[Any, Any] = {}
         for k, group in enumerate(groups):
             mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
-            graph["group", k] = (partial(run_group, self.source, group, mine, self.pin_bytes),)
+            graph["group", k] = (partial(run_group, self.source, group, mine, self.pin_bytes, stopped.is_set),)
         keys: list[Any] = list(graph)
         for depth, level in enumerate(tree_levels(len(groups))):
             for left, right in level:
                 graph["sum", depth, left] = (partial(_combine, scan), keys[left], keys[right])
                 keys[left] = ("sum", depth, left)
-        total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
+        try:
+            with waiting():
+                total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
+        finally:
+            stopped.set()  # where one has failed, or Ctrl-C has come, the others end early
         return self.costs.count(total)
 
     def take(self, take: Take) -> Rows:
@@ -74,9 +79,11 @@ class ThreadedEngine:
             for carry, order in zip(fold.carries, fold.orders, strict=True)
         ]
         try:
-            return [self.costs.count(future.result()) for future in futures]
+            with waiting():
+                parts = [future.result() for future in futures]
         finally:
-            stopped.set()  # where one has failed, or Ctrl-C has come
+            stopped.set()
+        return [self.costs.count(part) for part in parts]
 
     def close(self) -> None:
         """See Engine."""
