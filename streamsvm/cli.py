@@ -28,6 +28,7 @@ from streamsvm.arguments import (
 )
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught_by_command
+from streamsvm.progress import log_to_stderr
 
 STATUS_CODES = {"converged": 0, "pass_limit": 3, "time_limit": 3, "stalled": 3, "interrupted": 1}
 
@@ -41,7 +42,7 @@ def _silence() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
-    with caught_by_command(_silence):
+    with caught_by_command(_silence), log_to_stderr():
         status = _run(make_parser().parse_args(arguments))
     if arguments is None:  # the process ends now: a signal may end it, without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -100,7 +100,8 @@ def open_for(
     source: RowSource, options: TrainOptions, algorithms: Sequence[Algorithm], client: Client | None
 ) -> AbstractContextManager[Opened]:
     """Compile what the solvers need, and open an engine that has room for all of them."""
-    for name in {algorithm.name for algorithm in algorithms}:
+    platt = {"platt"} if options.options.get("selection") == "platt" else set()
+    for name in sorted({algorithm.name for algorithm in algorithms} | platt):
         compile_kernels(name)
     return open_engine(
         source,
