@@ -31,7 +31,7 @@ CASES = (
     Case("smo", "short", ("--solver", "smo", *RBF, "--C", "10", "--tol", "1e-4", "--resident-rows", "500")),
     Case("irwls", "short", ("--solver", "irwls", *RBF, "--C", "1", "--tol", "1e-3", "--resident-rows", "500")),
     Case("platt", "short", ("--solver", "smo", "--option", "selection=platt", *RBF, "--C", "1")),
-    Case("budgeted-sgd", "short", ("--solver", "budgeted-sgd", *RBF, "--option", "budget=100", "--option", "epochs=4")),
+    Case("budgeted-sgd", "short", ("--solver", "budgeted-sgd", *RBF, "--option", "epochs=40")),
     Case("interior-point", "long", ("--solver", "interior-point", "--C", "10", "--tol", "1e-8")),
 )
 

@@ -1,4 +1,4 @@
-"""Where the threads of another process are, to the instruction: within compiled code, or somewhere else (Linux, x86-64).
+"""Where the threads of another process are, to the instruction: within compiled code or not (Linux, x86-64).
 
 A thread is within compiled code if its instruction pointer is in executable memory that belongs to no file: that is
 where numba's compiler puts what it makes, the functions and the wrappers that convert arguments and results.
