@@ -97,6 +97,10 @@ class Training:
                 raise
             interrupts.accept()
             self.status = self.status or "interrupted"  # it may have come just after the last step
+        except ConnectionError:  # the cluster is lost, but not what it has computed
+            if self.run is not None and self.history:
+                self.run.save(self.state, len(self.history), self.status or "interrupted", self._seconds(), now=True)
+            raise
         if self.run:
             self.run.save(self.state, len(self.history), self.status, self._seconds(), now=True)
         result = self.make_result()

@@ -117,6 +117,7 @@ def _move_inside() -> None:
     find_ratios(point, find_direction(point, y, costs, 0.0, targets, ones, 0.0))
     move(point, direction, 0.5)
     find_limits(Reduction(), point, y, costs, 0.0, 1.0, 1.0, 2)
+    find_best_bias(y, costs, ones)
 
 
 def _decompose(X: Matrix, kind: type[np.floating[Any]]) -> None:
