@@ -87,7 +87,7 @@ class Patience:
                 raise
             return None
         except lost as error:
-            raise ConnectionError(f"{self._scheduler()}: the connection is lost ({error}); {ENDING}") from error
+            raise ConnectionError(f"{self._scheduler()}: the connection is lost; {ENDING}") from error
 
     def _judge_scheduler(self, silent_seconds: float) -> None:
         if silent_seconds >= LOST_SECONDS:

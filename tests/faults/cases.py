@@ -21,6 +21,7 @@ class Case:
     arguments: tuple[str, ...]
 
 
+SOLVERS = ("cutting-plane", "smo", "irwls", "platt", "budgeted-sgd", "interior-point")  # whose kernels are compiled
 RBF = ("--kernel", "rbf", "--gamma", "0.05")
 CASES = (
     Case("guided", "long", ("--C", "1", "--tol", "1e-5", "--resident-rows", "2000")),

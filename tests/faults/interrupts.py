@@ -30,13 +30,12 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 from streamsvm import __main__ as _  # noqa: F401  (forks begin with everything imported)
 from streamsvm.estimators import LinearSVC  # noqa: F401
 from streamsvm.numeric.warm_up import compile_kernels
-from tests.faults.cases import CASES, Case, make_data
+from tests.faults.cases import CASES, SOLVERS, Case, make_data
 from tests.faults.forks import Forked, describe_folder, describe_run, fork, run
 from tests.faults.native_state import interrupt
 
 AIM = 400  # looks at a process until its main thread is within compiled code
 LATEST = 0.9  # share of a run after which it is not interrupted
-SOLVERS = ("cutting-plane", "smo", "irwls", "platt", "budgeted-sgd", "interior-point")
 COUNTS = ("main thread in compiled code", "any thread", "with a checkpoint", "before the first step", "had finished")
 
 
