@@ -14,6 +14,7 @@ import pytest
 from streamsvm.data.dataset import Dataset
 from tests.conftest import ROOT, make_problem
 
+pytestmark = pytest.mark.timeout(900)  # compiling takes half a minute of an idle machine, for each solver
 FEW_BYTES = 8 << 20  # by which two runs of the same command differ
 SOLVERS = {
     "cutting-plane": (),
