@@ -21,9 +21,10 @@ REGISTERS, INSTRUCTION_POINTER = 27, 16
 
 
 @contextmanager
-def stopped(pid: int) -> Iterator[dict[int, bool]]:
-    """Stop all threads of a process; give, by thread, whether it is within compiled code. Empty where not supported."""
+def stopped(pid: int, main_only: bool = False) -> Iterator[dict[int, bool]]:
+    """Stop the threads of a process; give, by thread, whether it is within compiled code. Empty where not supported."""
     threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()] if SUPPORTED else []
+    threads = [pid] if main_only and threads else threads
     seized = [thread for thread in threads if _ptrace(SEIZE, thread) == 0 and _ptrace(INTERRUPT, thread) == 0]
     try:
         for thread in seized:
@@ -40,12 +41,14 @@ def interrupt(pid: int, aim: int) -> tuple[bool, bool]:
 
     aim: looks at most, until the main thread is there; the signal is sent at the last look in any case.
     """
-    for look in range(max(1, aim)):
-        with stopped(pid) as inside:
-            if inside.get(pid, False) or look + 1 >= aim:
+    for _ in range(aim - 1):
+        with stopped(pid, main_only=True) as inside:
+            if inside.get(pid, False):
                 os.kill(pid, signal.SIGINT)
-                return inside.get(pid, False), any(inside.values())
-    raise AssertionError
+                return True, True
+    with stopped(pid) as inside:
+        os.kill(pid, signal.SIGINT)
+        return inside.get(pid, False), any(inside.values())
 
 
 def _ptrace(request: int, thread: int, data: int = 0) -> int:
