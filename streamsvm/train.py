@@ -35,8 +35,9 @@ def train(
 ) -> Result:  # fmt: skip
     """Train on all rows of the source; with `out`, in a run's folder, from which a killed run is resumed.
 
-    KeyboardInterrupt ends the run with status "interrupted" if there is a folder (the checkpoint is in it), and is
-    raised otherwise. Raises InputError for bad settings and data, MemoryBudgetError before anything runs.
+    Ctrl-C ends the run after the step under way is given up: with status "interrupted" if there is a folder (the
+    checkpoint is in it), by KeyboardInterrupt otherwise. Raises InputError for bad settings and data, MemoryBudgetError
+    before anything runs, ConnectionError if the scheduler of a cluster is lost (the checkpoint is in the folder).
     """
     with caught(), threadpool_limits(1):
         algorithm = make_algorithm(source, options)
