@@ -21,10 +21,9 @@ REGISTERS, INSTRUCTION_POINTER = 27, 16
 
 
 @contextmanager
-def stopped(pid: int, main_only: bool = False) -> Iterator[dict[int, bool]]:
+def stopped(pid: int) -> Iterator[dict[int, bool]]:
     """Stop the threads of a process; give, by thread, whether it is within compiled code. Empty where not supported."""
     threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()] if SUPPORTED else []
-    threads = [pid] if main_only and threads else threads
     seized = [thread for thread in threads if _ptrace(SEIZE, thread) == 0 and _ptrace(INTERRUPT, thread) == 0]
     try:
         for thread in seized:
@@ -39,16 +38,15 @@ def stopped(pid: int, main_only: bool = False) -> Iterator[dict[int, bool]]:
 def interrupt(pid: int, aim: int) -> tuple[bool, bool]:
     """Send SIGINT while the process is stopped; return whether its main thread, and any, was within compiled code.
 
-    aim: looks at most, until the main thread is there; the signal is sent at the last look in any case.
+    aim: looks at most; half of them are for the main thread, half for any. At the last look the signal is sent anyway.
     """
-    for _ in range(aim - 1):
-        with stopped(pid, main_only=True) as inside:
-            if inside.get(pid, False):
+    for look in range(1, aim + 1):
+        with stopped(pid) as inside:
+            main, anywhere = inside.get(pid, False), any(inside.values())
+            if main or (anywhere and 2 * look > aim) or look == aim:
                 os.kill(pid, signal.SIGINT)
-                return True, True
-    with stopped(pid) as inside:
-        os.kill(pid, signal.SIGINT)
-        return inside.get(pid, False), any(inside.values())
+                return main, anywhere
+    raise AssertionError("aim is 1 at least")
 
 
 def _ptrace(request: int, thread: int, data: int = 0) -> int:
