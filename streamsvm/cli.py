@@ -1,7 +1,7 @@
 """The `streamsvm` command. Progress goes to standard error, results to standard output.
 
 Exit status: 0 converged or done (budgeted-sgd: the epochs asked for), 3 stopped by a limit (the model is written all
-the same), 2 bad input or arguments, 1 anything else.
+the same), 2 bad input or arguments, 1 anything else, 130 ended at once by a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -9,65 +9,40 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 from streamsvm.arguments import how_to_read, make_parser, parse_class_weight, parse_count, parse_options, parse_shuffle
 from streamsvm.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.errors import CertificateError, InputError
+from streamsvm.interrupts import caught_by_command
+from streamsvm.progress import log_to_stderr
 from streamsvm.statuses import STATUSES
 
-T = TypeVar("T")
 
-PATIENCE_SECONDS = 10.0
-
-
-class _Stop:
-    """Ctrl-C and SIGTERM end a command; more of them change nothing for a while, in which it saves and cleans up."""
-
-    asked_at = -math.inf
-
-    def watch(self) -> None:
-        """Wait for signals from now on."""
-        self.asked_at = -math.inf
-        signal.signal(signal.SIGINT, self._ask)
-        signal.signal(signal.SIGTERM, self._ask)
-
-    def after(self, report: Callable[[T], None]) -> Callable[[T], None]:
-        """Report, and end if that was asked for: what is raised while Python destroys an object is lost."""
-
-        def report_or_end(what: T) -> None:
-            report(what)
-            if self.asked_at > -math.inf:
-                raise KeyboardInterrupt
-
-        return report_or_end
-
-    def _ask(self, _signal: int, _frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if now - self.asked_at > PATIENCE_SECONDS:
-            self.asked_at = now
-            warnings.simplefilter("ignore")  # of coroutines that nobody waits for now
-            logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of their tasks, too
-            sys.unraisablehook = lambda _: None  # where this is lost
-            raise KeyboardInterrupt
-
-
-STOP = _Stop()
+def _silence() -> None:
+    """Silence what Dask's coroutines and their tasks would say when nobody waits for them any more."""
+    warnings.simplefilter("ignore")
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
-    STOP.watch()
-    options = make_parser().parse_args(arguments)
+    with caught_by_command(_silence), log_to_stderr():
+        status = _run(make_parser().parse_args(arguments))
+    if arguments is None:  # the process ends now: a signal may end it, without a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return status
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         open_streams(options)
         status = COMMANDS[options.command](options)
@@ -83,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         silence_output()
         return 1
     except (OSError, CertificateError) as error:
+        silence_output()
         print(f"streamsvm {options.command}: {error}", file=sys.stderr)
         return 1
 
@@ -113,7 +89,7 @@ def _ingest(options: argparse.Namespace) -> int:
     try:
         dataset = ingest(
             options.sources, options.destination, file_format=options.format, columns=columns, options=how,
-            report=STOP.after(RowCounter(line).show),
+            report=RowCounter(line).show,
         )  # fmt: skip
     finally:
         line.close()
@@ -156,9 +132,7 @@ def _features(options: argparse.Namespace) -> int:
     kernel_options = TrainOptions(kernel=name, gamma=options.gamma, degree=options.degree, coef0=options.coef0)
     try:
         kernel = Kernel() if polynomial else make_kernel(source, kernel_options)
-        dataset = make_features(
-            source, options.destination, which, kernel, STOP.after(counter.add), resume=options.resume
-        )
+        dataset = make_features(source, options.destination, which, kernel, counter.add, resume=options.resume)
     finally:
         line.close()
     about = describe_features(dataset, time.monotonic() - began, projected)
@@ -211,9 +185,8 @@ def _train(options: argparse.Namespace) -> int:
     display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
     try:
         result = train(
-            dataset, train_options, options.out, options.resume, listener=STOP.after(display.show),
-            overwrite=options.overwrite,
-        )  # fmt: skip
+            dataset, train_options, options.out, options.resume, listener=display.show, overwrite=options.overwrite
+        )
     finally:
         line.close()
     if result.status == "interrupted":
@@ -233,7 +206,7 @@ def _tune(options: argparse.Namespace) -> int:
     try:
         tuning = tune(
             open_dataset(options.data, options.label), settings, options.C, options.gamma, options.folds, options.out,
-            progress=STOP.after(GridDisplay(line).show), resume=options.resume, overwrite=options.overwrite,
+            progress=GridDisplay(line).show, resume=options.resume, overwrite=options.overwrite,
         )  # fmt: skip
     finally:
         line.close()

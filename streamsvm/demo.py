@@ -21,6 +21,7 @@ import numpy as np
 import streamsvm
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.errors import InputError
+from streamsvm.interrupts import waiting
 from streamsvm.machine import format_bytes
 
 BUDGET_BYTES = 400 * 10**6  # libraries take 200 to 250 MB of it, as the kernel maps their pages
@@ -119,11 +120,12 @@ def _run(folder: Path, command: str, *unseen: str) -> str:
     """Show a command and run it; its progress is shown on a terminal only. SystemExit if it fails."""
     print(f"$ streamsvm {command}", flush=True)
     here = str(Path(streamsvm.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "streamsvm", *command.split(), *unseen],
-        cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])},
-        stdout=subprocess.PIPE, stderr=None if sys.stderr.isatty() else subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
+    with waiting():
+        done = subprocess.run(
+            [sys.executable, "-m", "streamsvm", *command.split(), *unseen],
+            cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])},
+            stdout=subprocess.PIPE, stderr=None if sys.stderr.isatty() else subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
     if done.returncode not in (0, 3):
         print(done.stderr or "", end="", file=sys.stderr)
         raise SystemExit(done.returncode)

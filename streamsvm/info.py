@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
 from streamsvm.machine import format_bytes, peak_bytes
@@ -44,7 +45,10 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 def verify(dataset: Dataset) -> dict[str, Any]:
     """Read every chunk; IntegrityError names the first that is damaged. Files without a manifest can only be read."""
-    n_rows = sum(rows.n_rows for index in range(dataset.n_chunks) for rows in dataset.tiles(index))
+    n_rows = 0
+    for index in range(dataset.n_chunks):
+        n_rows += sum(rows.n_rows for rows in dataset.tiles(index))
+        interrupts.check()
     return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import zarr
 from threadpoolctl import threadpool_limits
 
+from streamsvm import interrupts
 from streamsvm.data.csv_cells import strip_guard, write_cell
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import check_destination, new_folder
@@ -101,6 +102,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
             waiting.append(pool.submit(_score_chunk, source, index, scorer, table))
             if len(waiting) > threads:
                 yield waiting.popleft().result()
+            interrupts.check()
         while waiting:
             yield waiting.popleft().result()
 
@@ -132,6 +134,7 @@ def _score_file(
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         yield Scored(scores, None if rows.labels is None else _code_labels(rows.labels, model), rows.qid)
+        interrupts.check()
 
 
 def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes | F64:

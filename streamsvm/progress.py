@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from streamsvm.machine import format_bytes
@@ -49,6 +52,25 @@ class Line:
             self.stream.write(f"{self._waiting}\n")
         self.stream.flush()
         self._waiting = ""
+
+
+@contextmanager
+def log_to_stderr() -> Iterator[None]:
+    """Show what the package logs (a compilation, a wait) as lines on standard error; on a terminal, over the last."""
+    handler = logging.StreamHandler(sys.stderr)
+    start = "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""
+    handler.setFormatter(logging.Formatter(f"{start}%(message)s"))
+    logger = logging.getLogger("streamsvm")
+    before, propagate = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        logger.propagate = propagate
 
 
 class RowCounter:

@@ -15,6 +15,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
+from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.options import TrainOptions
@@ -39,14 +40,16 @@ def train(
 
     overwrite, lock: see RunFolder.
 
-    KeyboardInterrupt ends the run with status "interrupted" if there is a folder (the checkpoint is in it), and is
-    raised otherwise. Raises InputError for bad settings and data, MemoryBudgetError before anything runs.
+    Ctrl-C ends the run after the step under way is given up: with status "interrupted" if there is a folder (the
+    checkpoint is in it), by KeyboardInterrupt otherwise. Raises InputError for bad settings and data, MemoryBudgetError
+    before anything runs, ConnectionError if the scheduler of a cluster is lost (the checkpoint is in the folder).
     """
-    algorithm = make_algorithm(source, options)
-    run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume, overwrite, lock)
-    opened = open_for(source, options, [algorithm], client)
-    with closing(run) if run else nullcontext(), threadpool_limits(1), opened as (engine, plan):
-        return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
+    with caught(), threadpool_limits(1):
+        algorithm = make_algorithm(source, options)
+        run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume, overwrite, lock)
+        opened = open_for(source, options, [algorithm], client)
+        with closing(run) if run else nullcontext(), opened as (engine, plan):
+            return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
 
 
 def train_together(
@@ -81,7 +84,8 @@ def train_chains(
     open, and the results by chain.
     """
     fits = [fit for chain in chains for fit in chain]
-    with threadpool_limits(1), open_for(source, fits[0][0], [algorithm for _, algorithm in fits], client) as opened:
+    algorithms = [algorithm for _, algorithm in fits]
+    with caught(), threadpool_limits(1), open_for(source, fits[0][0], algorithms, client) as opened:
         results: list[list[Result]] = [[] for _ in chains]
         live: dict[int, Training] = {}
         begin = partial(_begin_fit, source, chains, opened, listener, open_folder, live)
@@ -126,7 +130,8 @@ def open_for(
     source: RowSource, options: TrainOptions, algorithms: Sequence[Algorithm], client: Client | None
 ) -> AbstractContextManager[Opened]:
     """Compile what the solvers need, and open an engine that has room for all of them."""
-    for name in {algorithm.name for algorithm in algorithms}:
+    platt = {"platt"} if options.options.get("selection") == "platt" else set()
+    for name in sorted({algorithm.name for algorithm in algorithms} | platt):
         compile_kernels(name)
     return open_engine(
         source,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamsvm import __version__
+from streamsvm import __version__, interrupts
 from streamsvm.algorithms import Algorithm
 from streamsvm.data.source import RowSource
 from streamsvm.engines.joint import answer_all
@@ -95,7 +95,13 @@ class Training:
         except KeyboardInterrupt:
             if self.run is None or not self.history:
                 raise
+            interrupts.accept()
             self.status = self.status or "interrupted"  # it may have come just after the last step
+        except ConnectionError:  # the cluster is lost, but not what it has computed
+            if self.history:
+                self.status = self.status or "interrupted"
+                self.save()
+            raise
         self.save()
         result = self.make_result()
         if self.run:
@@ -156,10 +162,11 @@ class Training:
         if self.run:
             self.run.record(line)
         status = step.status or self._limit(progress.passes)
-        self.state, self.history, self.status = step.state, [*self.history, line], status  # no Ctrl-C comes between
+        self.state, self.history, self.status = step.state, [*self.history, line], status
         if self.run:
             self.run.save(self.state, len(self.history), self.status, self._seconds())
         self.listener(Event(line, self.plan))
+        interrupts.check()
 
     def _limit(self, passes: int) -> str:
         if self.options.max_passes is not None and passes >= self.options.max_passes:

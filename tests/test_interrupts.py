@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.interrupts import STOPPING
 from streamsvm.models import load
 from streamsvm.run import RunFolder
 from streamsvm.train import Event, TrainOptions, train
@@ -72,7 +73,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(data: Dataset, tmp_path:
     n = result["passes"]
     assert (process.returncode, result["status"]) == (1, "interrupted")
     assert told.splitlines()[-1] == f"interrupted after pass {n}; go on with the same command and --resume"
-    assert all(line.startswith(("pass ", "interrupted after")) for line in told.splitlines())
+    assert all(line.startswith(("pass ", STOPPING, "interrupted after")) for line in told.splitlines())
     names = {"settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json"}
     assert {path.name for path in out.iterdir()} == names
     assert load(out).info["status"] == "interrupted"
@@ -81,17 +82,58 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bits(data: Dataset, tmp_path:
     assert steps_of(out) == list(range(1, n + 4))
 
 
-def test_more_ctrl_c_while_the_first_is_dealt_with(data: Dataset, tmp_path: Path) -> None:
-    with started("train", data.path, "--out", tmp_path / "run", *ENDLESS) as process:
+def test_any_number_of_ctrl_c_leaves_a_run_that_goes_on(data: Dataset, tmp_path: Path) -> None:
+    """The second one ends the process wherever it is: what is in the folder is whole all the same."""
+    out = tmp_path / "run"
+    with started("train", data.path, "--out", out, *ENDLESS) as process:
         assert process.stderr is not None
         process.stderr.readline()
         while process.poll() is None:
             process.send_signal(signal.SIGINT)
-        written, told = process.communicate()
-    assert process.returncode in (1, -signal.SIGINT)  # once all is done, Python lets a signal end it
+        _, told = process.communicate()
+    assert process.returncode in (1, 130, -signal.SIGINT)  # once all is done, Python lets a signal end it
     assert "Traceback" not in told
-    assert read_result(written)["status"] == "interrupted"
-    assert load(tmp_path / "run").info["status"] == "interrupted"
+    more = replace(SAME, max_passes=5 + len(steps_of(out)))
+    assert train(data, more, out, resume=True).model_sha256 == train(data, more).model_sha256
+
+
+STUCK = """
+import sys
+from numba import njit
+from streamsvm.cli import main
+from streamsvm.run import RunFolder
+
+@njit(nogil=True)
+def spin(n):
+    while n > 0:
+        n += n % 2
+    return n
+
+spin(0)
+RunFolder.finish = lambda *_: print("stuck", flush=True) or spin(2)
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+def test_the_second_ctrl_c_ends_at_once_what_is_stuck_in_compiled_code(data: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-c", STUCK, "train", data.path, "--out", str(out), *ENDLESS]
+    pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "stuck\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert process.returncode == 130
+    assert [line for line in told.splitlines() if not line.startswith("pass ")] == [STOPPING]
+    done = len(steps_of(out))
+    more = replace(SAME, max_passes=done + 3)
+    assert train(data, more, out, resume=True).model_sha256 == train(data, more).model_sha256
+    assert steps_of(out) == list(range(1, done + 4))
 
 
 LOSING = """
@@ -111,8 +153,9 @@ sys.exit(main(sys.argv[1:]))
 def test_a_signal_that_python_loses_is_heeded_after_the_step(data: Dataset, tmp_path: Path) -> None:
     command = [sys.executable, "-c", LOSING, "train", data.path, "--out", str(tmp_path / "run"), *ENDLESS]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
-    assert ran.stderr.startswith("interrupted after pass 1;")
+    told = ran.stderr.splitlines()
+    assert (ran.returncode, told[0], len(told)) == (1, STOPPING, 2)
+    assert told[1].startswith("interrupted after pass 1;")
     assert read_result(ran.stdout)["status"] == "interrupted"
 
 
@@ -126,7 +169,7 @@ def test_workers_end_quietly_with_the_run(data: Dataset, tmp_path: Path) -> None
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
         written, told = process.communicate()
     assert (process.returncode, read_result(written)["status"]) == (1, "interrupted")
-    assert all(line.startswith(("pass ", "interrupted after")) for line in told.splitlines()), told
+    assert all(line.startswith(("pass ", STOPPING, "interrupted after")) for line in told.splitlines()), told
     assert left_alive(workers) == []
 
 
@@ -195,7 +238,7 @@ def stop_while_reading(process: subprocess.Popen[str], folder: Path, begun: str)
 def test_ingest_leaves_nothing_behind(tmp_path: Path) -> None:
     with started("ingest", "-", tmp_path / "rows.zarr") as process:
         told = stop_while_reading(process, tmp_path, ".rows.zarr.*.partial")
-    assert (process.returncode, told) == (1, "streamsvm ingest: interrupted; nothing was left behind\n")
+    assert (process.returncode, told) == (1, f"{STOPPING}\nstreamsvm ingest: interrupted; nothing was left behind\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -206,5 +249,5 @@ def test_predict_leaves_nothing_behind(data: Dataset, tmp_path: Path, name: str,
     out.mkdir()
     with started("predict", tmp_path / "run", "-", "--out", out / name) as process:
         told = stop_while_reading(process, out, f".{name}.*.partial{begun}")
-    assert (process.returncode, told) == (1, "streamsvm predict: interrupted; nothing was left behind\n")
+    assert (process.returncode, told) == (1, f"{STOPPING}\nstreamsvm predict: interrupted; nothing was left behind\n")
     assert list(out.iterdir()) == []

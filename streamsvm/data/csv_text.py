@@ -33,6 +33,7 @@ from streamsvm.data.values import (
     to_source_rows,
 )
 from streamsvm.errors import InputError
+from streamsvm.interrupts import waiting
 
 MAX_LINE_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16  # by which delimiter and header are told
@@ -103,7 +104,7 @@ def _read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
     """Return the beginning of a text, of two rows at least, without a mark of UTF-8; and whether it is all of it."""
     head, wanted = b"", HEAD_BYTES
     while True:
-        while len(head) < wanted and (read := file.read(wanted - len(head))):
+        while len(head) < wanted and (read := _read(file, wanted - len(head))):
             head += read
         text, ended = head.removeprefix(BOM_UTF8), len(head) < wanted
         if ended or wanted > MAX_LINE_BYTES or count_lines(text[skip_blank_lines(text) :]) > 2:
@@ -115,8 +116,13 @@ def _read_on(file: io.BufferedIOBase, head: bytes, block_bytes: int) -> Iterator
     """Cut what has been read already into pieces, then read on."""
     for at in range(0, len(head), block_bytes):
         yield head[at : at + block_bytes]
-    while read := file.read(block_bytes):
+    while read := _read(file, block_bytes):
         yield read
+
+
+def _read(file: io.BufferedIOBase, n_bytes: int) -> bytes:
+    with waiting():
+        return file.read(n_bytes)
 
 
 def _parse_block(text: bytes, line: int, layout: TableLayout, numbers: bool | None) -> Iterator[SourceRows]:

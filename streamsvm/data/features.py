@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from streamsvm import interrupts
 from streamsvm.data.dataset import FEATURES, Dataset, open_dataset
 from streamsvm.data.destination import check_destination, new_folder
 from streamsvm.data.feature_memory import project_bytes
@@ -287,6 +288,7 @@ def _parts(source: RowSource, feature_map: FeatureMap | None, report: Report) ->
             for part in split_rows(feature_map, tile.n_rows) if feature_map else [slice(0, tile.n_rows)]:
                 yield _slice(tile, part)
             report(tile.n_rows)
+            interrupts.check()
 
 
 def _slice(rows: Rows, part: slice) -> Rows:

@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
+from streamsvm.interrupts import waiting
+
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}  # by ending
 READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
@@ -24,7 +26,8 @@ def open_text(source: str | Path) -> AbstractContextManager[io.BufferedIOBase]:
     """
     if str(source) == "-":
         return nullcontext(cast(io.BufferedIOBase, sys.stdin.buffer))
-    opened: AbstractContextManager[io.BufferedIOBase] = OPENERS.get(Path(source).suffix.lower(), open)(source, "rb")
+    with waiting():  # a pipe opens when somebody writes to it
+        opened: AbstractContextManager[io.BufferedIOBase] = OPENERS.get(Path(source).suffix.lower(), open)(source, "rb")
     return opened
 
 

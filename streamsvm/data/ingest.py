@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.rows import SourceRows
@@ -170,6 +171,7 @@ def _set_aside(
             spill = Spill(folder, None if rows.qid is not None else options.shuffle, expected_bytes)
         spill.add(*survey.add(rows, name))
         report(survey.n_rows)
+        interrupts.check()
     if spill is None or not survey.n_rows:
         raise InputError(f"{name}: no rows")
     spill.split_large_runs()
@@ -205,6 +207,7 @@ def _write(
             vectors["y"] = survey.codes(vectors.pop("label"))
             counts += np.bincount(vectors["y"], minlength=len(counts))
         writer.append(Rows(0, X, **vectors))
+        interrupts.check()
     meta = {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),

@@ -20,6 +20,7 @@ from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
+from streamsvm.interrupts import caught
 from streamsvm.machine import default_threads
 
 COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # and how much larger the text is, at a guess
@@ -45,9 +46,12 @@ def ingest(
         paths = [source] if _is_path(source) else list(source)
         refuse_inputs(Path(destination), paths)
         pieces = open_files(paths, file_format, columns or Columns(label=label, header=header))
-        return write_dataset(pieces, destination, join_names(paths), guess_bytes(paths), chosen, report)
-    pieces = read_arrays(source, y, sample_weight, qid)
-    return write_dataset(pieces, destination, "X", _array_bytes(source), chosen, report)
+        name, expected_bytes = join_names(paths), guess_bytes(paths)
+    else:
+        pieces = read_arrays(source, y, sample_weight, qid)
+        name, expected_bytes = "X", _array_bytes(source)
+    with caught():
+        return write_dataset(pieces, destination, name, expected_bytes, chosen, report)
 
 
 def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Columns) -> Iterator[SourceRows]:

@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 from streamsvm.data.files import READING_ERRORS, explain_reading, open_text
 from streamsvm.data.rows import SourceRows
 from streamsvm.errors import InputError
+from streamsvm.interrupts import waiting
 from streamsvm.numeric import svmlight
 from streamsvm.numeric.svmlight import ParsedLines, parse_lines
 
@@ -153,8 +154,9 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterato
 def _fill(file: io.BufferedIOBase, space: memoryview) -> int:
     """Read until `space` is full or the file ends (pipes and decompressors return less) -> bytes read."""
     filled = 0
-    while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
-        filled += n_bytes
+    with waiting():
+        while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
+            filled += n_bytes
     return filled
 
 

@@ -8,6 +8,7 @@ A group keeps to its worker, which may hold its chunks, and moves if that worker
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from threading import Event
@@ -28,13 +29,16 @@ from streamsvm.engines.group import (
     slice_by_row,
     tree_levels,
 )
+from streamsvm.engines.patience import Patience
 from streamsvm.engines.protocol import Costs
+from streamsvm.interrupts import waiting
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers.protocol import Fold, Scan, Take
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+RELEASE_SECONDS = 5.0
 MODELS_MAY_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1TB"}
 
 
@@ -47,17 +51,21 @@ class ThreadedEngine:
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        groups = plan_groups(self.source)
+        groups, stopped = plan_groups(self.source), Event()
         graph: dict[Any, Any] = {}
         for k, group in enumerate(groups):
             mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
-            graph["group", k] = (partial(run_group, self.source, group, mine, self.pin_bytes),)
+            graph["group", k] = (partial(run_group, self.source, group, mine, self.pin_bytes, stopped.is_set),)
         keys: list[Any] = list(graph)
         for depth, level in enumerate(tree_levels(len(groups))):
             for left, right in level:
                 graph["sum", depth, left] = (partial(_combine, scan), keys[left], keys[right])
                 keys[left] = ("sum", depth, left)
-        total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
+        try:
+            with waiting():
+                total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
+        finally:
+            stopped.set()  # where one has failed, or Ctrl-C has come, the others end early
         return self.costs.count(total)
 
     def take(self, take: Take) -> Rows:
@@ -74,9 +82,11 @@ class ThreadedEngine:
             for carry, order in zip(fold.carries, fold.orders, strict=True)
         ]
         try:
-            return [self.costs.count(future.result()) for future in futures]
+            with waiting():
+                parts = [future.result() for future in futures]
         finally:
-            stopped.set()  # where one has failed, or Ctrl-C has come
+            stopped.set()
+        return [self.costs.count(part) for part in parts]
 
     def close(self) -> None:
         """See Engine."""
@@ -89,15 +99,21 @@ class DistributedEngine:
 
     def __init__(self, source: RowSource, client: Client, pin_bytes: int = 0) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
+        self._passes = 0
+
+    def _begin_pass(self) -> Patience:
+        self._passes += 1
+        return Patience(self.client, f"read {self._passes} of the data")
 
     def scan(self, scan: Scan) -> Any:
-        """See Engine."""
+        """See Engine. ConnectionError if the scheduler is lost."""
+        patience = self._begin_pass()
         with dask.config.set(MODELS_MAY_TRAVEL):
-            total: Partial = self._submit(scan).result()
+            total: Partial = patience.result(self._submit(scan, patience.list_workers()))
         return self.costs.count(total)
 
-    def _submit(self, scan: Scan) -> Future:
-        groups, workers = plan_groups(self.source), sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+    def _submit(self, scan: Scan, workers: list[str]) -> Future:
+        groups = plan_groups(self.source)
         shared = self.client.submit(_hold, scan.shared, pure=False)
         bare = replace(scan, shared=(), by_row=())
         futures = [
@@ -116,13 +132,15 @@ class DistributedEngine:
 
     def take(self, take: Take) -> Rows:
         """See Engine."""
-        rows: Rows = self.client.submit(_take, self.source, take.rows, pure=False).result()
+        patience = Patience(self.client, "reading single rows")
+        rows: Rows = patience.result(self.client.submit(_take, self.source, take.rows, pure=False))
         self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
     def fold(self, fold: Fold) -> Any:
         """See Engine."""
-        workers, n = sorted(self.client.scheduler_info(n_workers=-1)["workers"]), len(fold.carries)
+        patience, n = self._begin_pass(), len(fold.carries)
+        workers = patience.list_workers()
         with dask.config.set(MODELS_MAY_TRAVEL):
             futures = [
                 self.client.submit(
@@ -131,11 +149,13 @@ class DistributedEngine:
                 )
                 for k, (carry, order) in enumerate(zip(fold.carries, fold.orders, strict=True))
             ]  # fmt: skip
-            return [self.costs.count(part) for part in self.client.gather(futures)]
+            return [self.costs.count(patience.result(future)) for future in futures]
 
     def close(self) -> None:
-        """See Engine."""
-        self.client.run(release_pins, self.source.fingerprint, on_error="ignore")
+        """See Engine. Workers that do not answer keep what they hold."""
+        release = partial(self.client._run, release_pins, self.source.fingerprint, on_error="ignore")
+        with suppress(TimeoutError, OSError):
+            self.client.sync(release, callback_timeout=RELEASE_SECONDS)
 
 
 def _hold(shared: tuple[Any, ...]) -> tuple[Any, ...]:

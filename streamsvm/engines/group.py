@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -58,14 +58,18 @@ def plan_groups(source: RowSource) -> list[range]:
     return [range(at, min(at + size, source.n_chunks)) for at in range(0, source.n_chunks, size)]
 
 
-def run_group(source: RowSource, chunks: range, scan: Scan, pin_bytes: int) -> Partial:
-    """Totals of one group. scan.by_row holds the slices of this group's rows only."""
+def run_group(
+    source: RowSource, chunks: range, scan: Scan, pin_bytes: int, is_stopped: Callable[[], bool] = lambda: False
+) -> Partial:
+    """Return totals of one group, whose slices scan.by_row holds; of its first rows only, if it is stopped."""
     shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
     pins = find_pins(source, pin_bytes)
     partial.read_bytes = bytes_to_read(source, chunks, pins)
     for rows in _read_tiles(source, chunks, pins):
+        if is_stopped():
+            break
         at = rows.start - first
         slices = [vector[at : at + rows.n_rows] for vector in by_row]
         scan.add(partial.totals, rows, *shared, *slices)

@@ -12,7 +12,9 @@ from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
 from streamsvm.engines import no_pages
+from streamsvm.engines.patience import SILENT_SECONDS
 from streamsvm.errors import InputError
+from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
 from streamsvm.numeric.warm_up import compile_kernels
 
@@ -55,7 +57,8 @@ def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[Read
     ready: list[ReadyWorker] = []
     for workers in (list(first_of_host), others):
         if workers:
-            ready += client.run(prepare_worker, solvers=solvers, workers=workers).values()
+            with waiting():
+                ready += client.run(prepare_worker, solvers=solvers, workers=workers).values()
     return ready
 
 
@@ -66,7 +69,8 @@ def start_workers(
     """Start worker processes on this machine; every socket is on loopback, and there is no dashboard.
 
     Every connection is encrypted, and both ends have to hold the cluster's key: other users of the machine could
-    otherwise run programs by it. security: certificates (None: a key that is made now and lives in memory only).
+    otherwise run programs by it. security: certificates (None: a key that is made now and lives in memory only). A
+    worker that is silent for SILENT_SECONDS is killed and replaced.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -78,7 +82,9 @@ def start_workers(
     no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
     no_routes["distributed.worker.preload"] = [no_pages.__name__]
     with ExitStack() as stack:
-        stack.enter_context(dask.config.set({**no_spilling, **no_routes, "distributed.worker.memory.terminate": 0.99}))
+        replaced = {"distributed.scheduler.worker-ttl": f"{SILENT_SECONDS} s"}
+        settings = {**no_spilling, **no_routes, **replaced, "distributed.worker.memory.terminate": 0.99}
+        stack.enter_context(dask.config.set(settings))
         with _interrupts_blocked():
             cluster = LocalCluster(
                 n_workers=n_workers, threads_per_worker=threads, processes=True, memory_limit=memory_bytes,
@@ -119,6 +125,7 @@ def connect(address: str) -> Iterator[Client]:
     """Connect to a scheduler; TLS is taken from Dask's configuration (`distributed.comm.tls`)."""
     from distributed import Client
     from distributed.comm import get_address_host_port
+    from distributed.utils import silence_logging_cmgr
 
     try:
         if address.startswith(("tcp://", "tls://")):  # a Client would try for long what is refused at once
@@ -126,5 +133,5 @@ def connect(address: str) -> Iterator[Client]:
         client = Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:  # TypeError: a tls:// address, and no TLS in Dask's configuration
         raise InputError(f"scheduler {address}: {error}") from error
-    with client:
+    with silence_logging_cmgr("CRITICAL"), client:  # what fails is raised here, too
         yield client

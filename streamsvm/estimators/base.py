@@ -27,6 +27,7 @@ from streamsvm.estimators.inputs import (
     validate,
 )
 from streamsvm.evaluate import evaluate
+from streamsvm.interrupts import caught
 from streamsvm.machine import parse_bytes
 from streamsvm.models import Model
 from streamsvm.numeric.rows import F64
@@ -56,7 +57,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         options, resume = self._options(), self.checkpoint is not None
-        with open_source(self, X, y, sample_weight, qid) as source:
+        with caught(), open_source(self, X, y, sample_weight, qid) as source:
             result = train(source, options, out=self.checkpoint, resume=resume, client=self.client)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: fit again to go on")
@@ -76,10 +77,11 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             width = np.shape(self.model_.intercept)
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
             return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
-        if is_dataset(X):
-            dataset = X if isinstance(X, Dataset) else open_dataset(X)
-            return np.concatenate([part.scores for part in score_chunks(self.model_, dataset)])
-        return _decide(self.model_, validate(self, X, reset=False))
+        with caught():
+            if is_dataset(X):
+                dataset = X if isinstance(X, Dataset) else open_dataset(X)
+                return np.concatenate([part.scores for part in score_chunks(self.model_, dataset)])
+            return _decide(self.model_, validate(self, X, reset=False))
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file from which `streamsvm.load` makes a fitted estimator; no pickle."""

@@ -16,6 +16,7 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel import KernelSVC
+from streamsvm.interrupts import caught
 from streamsvm.solvers.budgeted_sgd import State
 
 if TYPE_CHECKING:
@@ -95,11 +96,12 @@ class BudgetedSVC(KernelSVC):
         chunk = check_chunk(self, X, y, known, sample_weight, reset=first)
         stream = self._start_stream(chunk) if first else self._stream
         seen = [chunk] if len(stream) == 1 else [view_class(chunk, code) for code in range(len(stream))]
-        with threadpool_limits(1):
-            self._stream = [
+        with caught(), threadpool_limits(1):
+            learned = [
                 (algorithm, algorithm.learn_chunk(view, state))
                 for (algorithm, state), view in zip(stream, seen, strict=True)
             ]
+        self._stream = learned
         models = [algorithm.make_model(chunk, state, chunk.take) for algorithm, state in self._stream]
         model: Any = models[0] if len(models) == 1 else join_models(models, [], chunk.take)
         about = {"solver": self.solver, "C": float(self.C), "version": __version__, "status": "pass_limit"}

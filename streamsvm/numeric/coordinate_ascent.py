@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from streamsvm import interrupts
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, unpack
@@ -84,6 +85,7 @@ def ascend(
     everything = np.flatnonzero(costs * squares > 0.0)
     order = everything.copy()
     for _ in range(epochs):
+        interrupts.check()
         visited = len(order)
         rng.shuffle(order)
         gap, worst, n = _visit(*unpack(rows.X), y, costs, squares, bias_feature, order, w, share, limit)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from streamsvm import interrupts
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.platt_state import (
     Problem,
@@ -38,6 +39,7 @@ from streamsvm.numeric.rows import F64, I64, Matrix
 
 FLAT = 1e-12  # curvature below this share of k11 + k22 is rounding
 ROUNDING = 1e-15  # multipliers this close to a bound, as a share of the pair's sum, are on it
+PART_ROWS = 256  # swept in one call: a step updates the errors of all free rows
 ROUNDED = 1e-9  # share of tol by which rounding may exceed it
 
 
@@ -191,6 +193,15 @@ def _sweep(problem: Problem, state: State, rows: I64) -> int:
     return n_changed
 
 
+def _sweep_in_parts(problem: Problem, state: State, rows: I64) -> int:
+    """Sweep over some rows at a time, so that Ctrl-C is heeded in between; the order and the bits are the same."""
+    n_changed = 0
+    for at in range(0, len(rows), PART_ROWS):
+        interrupts.check()
+        n_changed += _sweep(problem, state, rows[at : at + PART_ROWS])
+    return n_changed
+
+
 @njit(cache=True, nogil=True)
 def _look_at_all(problem: Problem, state: State) -> None:
     for i in range(state.alpha.size):
@@ -221,7 +232,7 @@ def _iterate(problem: Problem, state: State, max_sweeps: int) -> tuple[int, bool
         sort(state.support)
         sort(state.free)
         free = state.free.rows[: state.free.size[0]].copy()
-        changed = _sweep(problem, state, active if whole else free) > 0
+        changed = _sweep_in_parts(problem, state, active if whole else free) > 0
         if changed and whole:
             violation = state.violation[active]
             active = active[violation >= -violation.max()]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamsvm import interrupts
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernel_values import Values
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
@@ -99,6 +100,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
         return
     solve, rise, best, idle = INNER_SOLVERS[rounds.inner], 0.0, 0.0, 0
     for _ in range(limit):
+        interrupts.check()
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
         if conditions.violation <= tol or idle == IDLE_ROUNDS or _has_gap(active, conditions.bias, rounds.gap):
             return

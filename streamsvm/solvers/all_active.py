@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamsvm import interrupts
 from streamsvm.numeric.certificates import certify, find_best_bias
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, add_linear_sums, fold, to_float64
 from streamsvm.numeric.rows import I64, take_rows
@@ -52,6 +53,7 @@ def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, threads: int) -> No
     columns, coef = to_float64(take_rows(active.X, support)), (active.alpha * active.y)[support]
     w = fold(columns, coef) if kernel.name == "linear" else np.empty(0)
     for at in range(0, len(rows), PART_ROWS):
+        interrupts.check()
         part = rows[at : at + PART_ROWS]
         X, f = take_rows(active.X, part), np.zeros(len(part))
         if len(w):

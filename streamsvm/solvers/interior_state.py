@@ -72,8 +72,8 @@ class State:
     steps: int = 0
     stuck: int = 0
     shapes: ClassVar = {
-        "f": ("n",), "y": ("n",), "costs": ("n",), "w": ("d",), "best_w": ("d",), "gram": ("d", "d"), "sums": ("6", "d"),
-        "magnitudes": ("2", "e"),
+        "f": ("n",), "y": ("n",), "costs": ("n",), "w": ("d",), "best_w": ("d",), "gram": ("d", "d"),
+        "sums": ("6", "d"), "magnitudes": ("2", "e"),
     }  # fmt: skip
 
     @property

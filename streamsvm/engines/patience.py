@@ -1,0 +1,105 @@
+"""Waiting for a cluster. Who has gone silent is named after a while; a scheduler that stays silent is given up.
+
+A process that is stopped, swaps, or sits behind a cut connection keeps its sockets: nothing fails, and nothing comes.
+Workers send heartbeats every half second (one in several seconds from large clusters), so the scheduler knows who is
+silent. It gives up a worker after its `worker-ttl`, and then the worker's groups of chunks move to others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from streamsvm.interrupts import waiting
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+T = TypeVar("T")
+LOGGER = logging.getLogger("streamsvm")
+
+LOOK_SECONDS = 5.0  # between two questions to the scheduler: each is answered in milliseconds
+SILENT_SECONDS = 30.0  # until a silent process is named, and a worker of our own replaced: a busy one answers in a few
+LOST_SECONDS = 60.0  # until a silent scheduler is given up: twice that
+ENDING = "the last complete step is kept, and a run in a folder goes on with --resume"
+
+
+class Patience:
+    """Notes who has not been heard of, and since when. what: what is waited for, as messages say it."""
+
+    def __init__(self, client: Client, what: str) -> None:
+        self.client, self.what = client, what
+        self._answered = time.monotonic()
+        self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when we learnt of it
+        self._named: set[str] = set()
+
+    def list_workers(self) -> list[str]:
+        """Return the addresses of the workers, in order. ConnectionError if the scheduler stays silent."""
+        while True:
+            workers = self.look()
+            if workers is not None:
+                return sorted(workers)
+
+    def result(self, future: Future) -> Any:
+        """Return the result of a task, however long it takes. ConnectionError if the scheduler is lost."""
+
+        def wait() -> Any:
+            return future.result(timeout=LOOK_SECONDS)
+
+        while (found := self._try(wait, (CancelledError,), future.done)) is None:
+            self.look()
+        return found[0]
+
+    def look(self) -> dict[str, Any] | None:
+        """Ask the scheduler for its workers and name those that are silent; None if it does not answer."""
+
+        def ask() -> Any:
+            return self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=LOOK_SECONDS)
+
+        found = self._try(ask, (CancelledError, OSError))
+        now = time.monotonic()
+        if found is None:
+            self._judge_scheduler(now - self._answered)
+            return None
+        self._answered = now
+        workers: dict[str, Any] = found[0]["workers"]
+        for address, about in workers.items():
+            beat, since = self._heard.get(address, (None, now))
+            if beat != about["last_seen"]:
+                self._heard[address] = (about["last_seen"], now)
+            elif now - since >= SILENT_SECONDS:
+                self._name(address, f"worker {address}, which has been silent for {now - since:.0f} s; its part moves "
+                                    "to other workers when the scheduler gives it up")  # fmt: skip
+        return workers
+
+    def _try(
+        self, action: Callable[[], T], lost: tuple[type[Exception], ...], is_done: Callable[[], bool] = lambda: False
+    ) -> tuple[T] | None:
+        """Return what an action gives, None if it takes too long. ConnectionError for errors of a lost connection."""
+        try:
+            with waiting():
+                return (action(),)
+        except TimeoutError:
+            if is_done():  # the task itself has failed so
+                raise
+            return None
+        except lost as error:
+            raise ConnectionError(f"{self._scheduler()}: the connection is lost; {ENDING}") from error
+
+    def _judge_scheduler(self, silent_seconds: float) -> None:
+        if silent_seconds >= LOST_SECONDS:
+            raise ConnectionError(f"{self._scheduler()}: no answer for {silent_seconds:.0f} s; {ENDING}")
+        if silent_seconds >= SILENT_SECONDS:
+            self._name("scheduler", f"the {self._scheduler()}, which has been silent for {silent_seconds:.0f} s")
+
+    def _name(self, key: str, who: str) -> None:
+        """Say once what is waited for."""
+        if key not in self._named:
+            self._named.add(key)
+            LOGGER.warning("%s waits for %s", self.what, who)
+
+    def _scheduler(self) -> str:
+        return f"scheduler {self.client.scheduler.address}"

@@ -1,0 +1,44 @@
+"""A folder for compiled kernels: numba's own choice, or a temporary one where numba finds none that it may write to."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+
+from numba import config, njit
+
+from streamsvm.errors import InputError
+
+
+def find_cache_folder() -> str:
+    """Return the folder in which numba will keep the kernels of this package; make a temporary one if need be.
+
+    numba takes NUMBA_CACHE_DIR, or `__pycache__` beside the source, or the user's cache folder; if it may write to none
+    of these (another user's package, no home), it refuses to define a function that is to be cached.
+    """
+    try:
+        return _try_numba()
+    except RuntimeError:
+        try:
+            folder = tempfile.mkdtemp(prefix="streamsvm-kernels-")
+        except OSError as error:
+            raise InputError(
+                "no folder for compiled kernels can be written to; name one by the variable NUMBA_CACHE_DIR, "
+                f"or a folder for temporary files by TMPDIR ({error})"
+            ) from error
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder  # for child processes, too
+        return _try_numba()
+
+
+def _try_numba() -> str:
+    return str(njit(cache=True)(_nothing).stats.cache_path)
+
+
+def _nothing() -> None:
+    """Do nothing; it is never compiled."""
+
+
+CACHE_FOLDER = find_cache_folder()

@@ -1,0 +1,52 @@
+"""Runs of a second or so for every solver, to be stopped at random moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import random_array
+
+from streamsvm.data.sources import ingest
+from tests.conftest import make_problem
+
+
+@dataclass(frozen=True)
+class Case:
+    """A training: its name, the dataset's name, and arguments."""
+
+    name: str
+    data: str
+    arguments: tuple[str, ...]
+
+
+SOLVERS = ("cutting-plane", "smo", "irwls", "platt", "budgeted-sgd", "interior-point")  # whose kernels are compiled
+RBF = ("--kernel", "rbf", "--gamma", "0.05")
+CASES = (
+    Case("guided", "long", ("--C", "1", "--tol", "1e-5", "--resident-rows", "2000")),
+    Case("line search", "long", ("--C", "1", "--tol", "1e-4", "--option", "acceleration=line-search")),
+    Case("wide, guided dual", "wide", ("--C", "3", "--tol", "1e-4", "--resident-rows", "500")),
+    Case("rank", "queries", ("--task", "rank", "--C", "100", "--tol", "1e-6")),
+    Case("roc-area", "long", ("--task", "roc-area", "--C", "1", "--tol", "1e-4")),
+    Case("smo", "short", ("--solver", "smo", *RBF, "--C", "10", "--tol", "1e-4", "--resident-rows", "500")),
+    Case("irwls", "short", ("--solver", "irwls", *RBF, "--C", "1", "--tol", "1e-3", "--resident-rows", "500")),
+    Case("platt", "short", ("--solver", "smo", "--option", "selection=platt", *RBF, "--C", "1")),
+    Case("budgeted-sgd", "short", ("--solver", "budgeted-sgd", *RBF, "--option", "epochs=40")),
+    Case("interior-point", "long", ("--solver", "interior-point", "--C", "10", "--tol", "1e-8")),
+)
+
+
+def make_data(folder: Path) -> None:
+    """Write the datasets of all cases."""
+    random = np.random.default_rng(0)
+    make_problem(1, n=60_000, d=40).store(folder / "long", layout="dense", chunk_bytes=1 << 20)
+    short = make_problem(2, n=6000, d=12)
+    short.store(folder / "short", layout="dense", chunk_bytes=50_000)
+    X = random_array((3000, 4000), density=0.02, rng=random, dtype=np.float32).tocsr()
+    y = np.where(X @ random.normal(size=4000) + 0.3 * random.normal(size=3000) > 0, 1, -1)
+    ingest(X, folder / "wide", y, layout="sparse", chunk_bytes=200_000, shuffle=None)
+    ranks, rows = random.integers(0, 5, 40_000), random.normal(size=(40_000, 20))
+    rows[:, 0] += ranks
+    qid = np.repeat(np.arange(400), 100)
+    ingest(rows.astype(np.float32), folder / "queries", ranks, qid=qid, layout="dense", chunk_bytes=500_000)

@@ -1,0 +1,64 @@
+"""A small part of the campaigns: interrupts and kills at moments drawn by a seed, for every solver."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.conftest import ROOT
+from tests.faults.native_state import SUPPORTED, stopped
+from tests.test_cluster import environment
+
+CAMPAIGNS = ROOT / "tests" / "faults"
+
+
+def run_campaign(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(CAMPAIGNS / script), *arguments]
+    return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def read_rows(written: str) -> dict[str, list[str]]:
+    """Cells of the tables by the first cell of the row."""
+    rows = [line.strip("| ").split(" | ") for line in written.splitlines() if line.startswith("| ")]
+    return {name: cells for name, *cells in rows}
+
+
+def test_interrupts_of_every_solver() -> None:
+    """Two of each: one at a random moment, one while the main thread is within compiled code."""
+    ended = run_campaign("interrupts.py", "--number", "20", "--seed", "1", "--only",
+                         "guided", "line search", "wide, guided dual", "rank", "roc-area", "smo", "irwls", "platt",
+                         "budgeted-sgd", "interior-point")  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    number, inside, *_, wrong = read_rows(ended.stdout)["all"]
+    assert (number, wrong) == ("20", "0")
+    assert int(inside) >= 5 or not SUPPORTED
+
+
+def test_kills_of_drivers_and_workers() -> None:
+    ended = run_campaign("kills.py", "--drivers", "10", "--workers", "2", "--seed", "1")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = read_rows(ended.stdout)
+    assert int(rows["all"][0]) >= 10
+
+
+def test_the_state_of_a_thread_is_told() -> None:
+    """A thread in an endless compiled loop is within compiled code, one that waits for input is not."""
+    code = (
+        "import numba\n@numba.njit(nogil=True)\ndef spin(n):\n    while n > 0:\n        n += n % 2\n    return n\n"
+        "spin(0)\nprint('waits', flush=True)\ninput()\nprint('spins', flush=True)\nspin(2)\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        with stopped(process.pid) as inside:
+            assert not inside.get(process.pid, False)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "spins\n"
+        seen = not SUPPORTED
+        while not seen:
+            with stopped(process.pid) as inside:
+                seen = inside[process.pid]
+        process.kill()
