@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streamsvm.data.dataset import FEATURES, Dataset, open_dataset
+from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.feature_memory import project_bytes
+from streamsvm.data.manifest import FEATURES
 from streamsvm.data.source import RowSource
 from streamsvm.data.writer import DatasetWriter, Shape, check_destination, new_folder
 from streamsvm.errors import InputError, MemoryBudgetError

@@ -1,0 +1,85 @@
+"""Codecs that may decode what is read: a list of allowed ones, since some others run code that the data hold.
+
+`pickle` of numcodecs is such a codec, for Zarr 2 and, under other names, for Zarr 3. The list is applied to the
+metadata as they are stored, before Zarr makes codecs of them, so that it holds for any version of numcodecs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import zarr
+from zarr.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from streamsvm.errors import InputError
+
+COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
+FILTERS = {"bitround", "crc32c", "delta", "fixedscaleoffset", "shuffle", "vlen-bytes", "vlen-utf8"}
+ZARR_3 = {"bytes", "sharding_indexed", "transpose"}
+ALLOWED = COMPRESSORS | FILTERS | ZARR_3
+
+Metadata = dict[str, Any]
+
+
+def open_array(group: zarr.Group, name: str, place: str) -> zarr.Array[Any]:
+    """Open an array of a group; place: what messages call the group.
+
+    InputError where there is no array, or where a codec of it is none of ALLOWED: then nothing of it is decoded.
+    """
+    found = open_node(group, name, place)
+    if not isinstance(found, zarr.Array):
+        raise InputError(f"{place}/{name}: a group; an array is expected")
+    return found
+
+
+def open_node(group: zarr.Group, name: str, place: str) -> zarr.Array[Any] | zarr.Group:
+    """Open what a group holds under a name: an array whose codecs are all allowed, or a group. InputError."""
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        raise InputError(f"{place}: {name!r} is not the name of an array or group")
+    file, metadata = _read_metadata(group, name, place)
+    for codec in _find_codecs(metadata):
+        if codec.removeprefix("numcodecs.") not in ALLOWED:
+            raise InputError(
+                f"{place}/{name}: the codec {codec!r} is not allowed, since codecs may run code that the data hold; "
+                f"write the array with one of {', '.join(sorted(ALLOWED))}"
+            )
+    try:
+        found: zarr.Array[Any] | zarr.Group = group[name]
+    except Exception as error:  # whatever damaged metadata make Zarr and numcodecs raise
+        raise InputError(f"{file}: damaged ({error})") from error
+    return found
+
+
+def _read_metadata(group: zarr.Group, name: str, place: str) -> tuple[str, Metadata]:
+    """Return the file that describes an array or group, and what is stored in it."""
+    files = ("zarr.json",) if group.metadata.zarr_format == 3 else (".zarray", ".zgroup")
+    for file in (f"{name}/{last}" for last in files):
+        stored = sync((group.store_path / file).get(default_buffer_prototype()))
+        if stored is None:
+            continue
+        try:
+            metadata = json.loads(stored.to_bytes())
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{place}/{file}: damaged ({error})") from error
+        if not isinstance(metadata, dict):
+            raise InputError(f"{place}/{file}: damaged (no JSON object)")
+        return f"{place}/{file}", metadata
+    raise InputError(f"{place}/{name}/{files[0]}: missing")
+
+
+def _find_codecs(metadata: Metadata) -> Iterator[str]:
+    """Names of all codecs that metadata of Zarr 2 or 3 mention, at any depth: shards have codecs of their own."""
+    for key in ("codecs", "index_codecs", "filters", "compressor"):
+        listed = metadata.get(key)
+        for codec in listed if isinstance(listed, list) else [listed]:
+            if codec is None:
+                continue
+            if not isinstance(codec, dict):
+                yield str(codec)
+                continue
+            yield str(codec.get("name", codec.get("id")))
+            if isinstance(configuration := codec.get("configuration"), dict):
+                yield from _find_codecs(configuration)
