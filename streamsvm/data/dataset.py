@@ -19,7 +19,7 @@ from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.feature_maps import Features
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows, stack_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
 
 
@@ -117,10 +117,8 @@ class Dataset:
         ordered, back = np.unique(wanted, return_inverse=True)
         if not ordered.size:
             ordered = np.zeros(1, np.int64)  # one row is read, and none is kept
-        chunk = np.searchsorted(self.chunk_starts, ordered, side="right") - 1
-        parts = [self.layout.take(ordered[chunk == index]) for index in np.unique(chunk).tolist()]
         columns = {name: self._take_vector(name, ordered)[back] for name in self.vectors}
-        return Rows(-1, take_rows(stack_rows(parts), back), **columns)
+        return Rows(-1, take_rows(self.layout.take(ordered), back), **columns)
 
     def check_parts(self) -> None:
         """Compare the checksums of parts with all rows, which were compared with those of chunks; IntegrityError."""

@@ -17,7 +17,7 @@ from streamsvm.data.chunk_file import ChunkFile
 from streamsvm.data.store import Array, StoredArray
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.canonical import make_canonical_rows
-from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix, take_rows
+from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix
 
 TILE_BYTES = 1 << 19
 TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
@@ -38,7 +38,7 @@ class Layout(Protocol):
         """Stream the rows of chunk `index`, verified; a tile's memory is used again for the next."""
 
     def take(self, rows: I64) -> Matrix:
-        """Rows of one chunk that ascend, none twice, in memory of their own."""
+        """Rows by numbers that ascend, none twice, in memory of their own."""
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:
         """Most bytes that chunk `index`, of so many rows, takes in memory."""
@@ -81,9 +81,6 @@ class DenseLayout:
 
     def take(self, rows: I64) -> Matrix:
         """See Layout."""
-        if not self.streams:
-            first = int(rows.min())
-            return np.asarray(self.read(first, int(rows.max()) + 1))[rows - first]
         return _as_float32(self.X, self.X.take(rows, rows + 1))
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:  # noqa: ARG002
@@ -162,9 +159,6 @@ class CsrLayout:
 
     def take(self, rows: I64) -> Matrix:
         """See Layout."""
-        if not self.streams:
-            first = int(rows[0])
-            return take_rows(self.read(first, int(rows[-1]) + 1), rows - first)
         needed = np.union1d(rows, rows + 1)
         limits = self.indptr.take(needed, needed + 1).astype(np.int64, copy=False)
         at = np.searchsorted(needed, rows)
@@ -173,7 +167,8 @@ class CsrLayout:
         indptr = np.concatenate(([0], np.cumsum(stops - starts))).astype(np.int64)
         data, indices = (part.take(starts, stops) for part in (self.data, self.indices))
         self._check_indices(indices, starts, indptr)
-        return make_canonical_rows(CsrRows(_as_float32(self.data, data), indices, indptr, self.n_features))
+        columns = np.ascontiguousarray(indices, dtype=np.int32)
+        return make_canonical_rows(CsrRows(_as_float32(self.data, data), columns, indptr, self.n_features))
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:
         """See Layout."""

@@ -10,7 +10,7 @@ Chunks without compression on a local disk are read past Zarr, straight into buf
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from streamsvm.errors import IntegrityError
 
 Array = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
+Checksums = npt.NDArray[np.uint32]
+DECODED_BYTES = 4 << 20  # of small chunks that Zarr is asked for at a time
 
 
 class StoredArray:
@@ -36,7 +38,7 @@ class StoredArray:
     """
 
     def __init__(
-        self, array: zarr.Array[Any], name: str, checksums: npt.NDArray[np.uint32] | None,
+        self, array: zarr.Array[Any], name: str, checksums: Checksums | None,
         parts: StoredArray | None = None, part_rows: int = 0,
     ) -> None:  # fmt: skip
         self.array, self.name, self.checksums = array, name, checksums
@@ -76,37 +78,37 @@ class StoredArray:
         The ranges ascend and do not overlap. Of raw chunks only those parts are read that the rows lie in.
         """
         starts, stops = _join_neighbours(starts, stops)
-        n_rows, tail = int(np.sum(stops - starts)), self.array.shape[1:]
-        if not n_rows:
-            return np.empty((0, *tail), self.array.dtype)
-        if not self.is_raw:
-            first = int(starts[0])
-            whole = self._decode(first, int(stops[-1]))
-            ranges = _pair(starts, stops, first)
-            return whole if len(whole) == n_rows else np.concatenate([whole[a:b] for a, b in ranges])
-        self.file(int(starts[0]) // self.chunk_rows).close()  # memory is asked for only if the file has its size
-        out = np.empty((n_rows, *tail), self.array.dtype)
-        self.take_into(starts, stops, out.reshape(-1).view(np.uint8))
+        try:
+            out = np.empty((int(np.sum(stops - starts)), *self.array.shape[1:]), self.array.dtype)
+        except MemoryError:  # a damaged shape: the file is not of that size
+            self.file(int(starts[0]) // self.chunk_rows).close()
+            raise
+        if self.is_raw:
+            self.take_into(starts, stops, out.reshape(-1).view(np.uint8))
+        else:
+            self._decode_into(starts, stops, out)
         return out
 
     def take_into(self, starts: I64, stops: I64, out: Bytes) -> None:
         """Do what `take` does with raw chunks, into memory that is there."""
-        at = 0
-        for index in range(int(starts[0]) // self.chunk_rows, -(-int(stops[-1]) // self.chunk_rows)):
-            first, end = index * self.chunk_rows, (index + 1) * self.chunk_rows
-            here = (stops > first) & (starts < end)
-            low, high = (self.row_bytes * (np.clip(limits[here], first, end) - first) for limits in (starts, stops))
-            n_bytes = int(np.sum(high - low))
-            if n_bytes:
-                self._copy(index, low, high, out[at : at + n_bytes])
-            at += n_bytes
+        begin, pieces = 0, list(_cut(starts, stops, self.chunk_rows))
+        parts = self._read_parts([index for index, _, _ in pieces])
+        for (index, low, high), checksums in zip(pieces, parts, strict=True):
+            first = index * self.chunk_rows
+            end = begin + self.row_bytes * int(np.sum(high - low))
+            self._copy(
+                index, checksums, self.row_bytes * (low - first), self.row_bytes * (high - first), out[begin:end]
+            )
+            begin = end
 
     def check_parts(self) -> None:
         """Compare every part of every chunk with its checksum; IntegrityError names the first that differs."""
         for index in range(self.n_chunks if self.parts is not None else 0):
             with self.file(index) as file:
-                reader = _PartReader(file, self._read_parts(index), self.part_rows * self.row_bytes)
-                for part in range(len(reader.checksums)):
+                (checksums,) = self._read_parts([index])
+                assert checksums is not None
+                reader = _PartReader(file, checksums, self.part_rows * self.row_bytes)
+                for part in range(len(checksums)):
                     reader.load(part)
 
     def advise(self, index: int) -> None:
@@ -123,20 +125,33 @@ class StoredArray:
         assert self.folder is not None
         return self.folder / self._key(index)
 
-    def _copy(self, index: int, low: I64, high: I64, out: Bytes) -> None:
+    def _copy(self, index: int, parts: Checksums | None, low: I64, high: I64, out: Bytes) -> None:
         """Copy bytes low[0]..high[0], low[1]..high[1], ... of raw chunk `index`, one after another."""
         used_rows = min(self.chunk_rows, self.length - index * self.chunk_rows)
         with self.file(index) as file:
-            if self.parts is None or len(out) == used_rows * self.row_bytes:
+            if parts is None or len(out) == used_rows * self.row_bytes:
                 _copy_of_whole(file, low, high, out)
-                return
-            file.check_stored()
-            _PartReader(file, self._read_parts(index), self.part_rows * self.row_bytes).copy(low, high, out)
+            else:
+                file.check_stored()
+                _PartReader(file, parts, self.part_rows * self.row_bytes).copy(low, high, out)
 
-    def _read_parts(self, index: int) -> npt.NDArray[np.uint32]:
-        assert self.parts is not None
-        checksums: npt.NDArray[np.uint32] = self.parts.read(index, index + 1)[0]
-        return checksums
+    def _read_parts(self, chunks: list[int]) -> Sequence[Checksums | None]:
+        """Return the checksums of the parts of each of these chunks."""
+        if self.parts is None or not chunks:
+            return [None] * len(chunks)
+        wanted = np.array(chunks)
+        return list(self.parts.take(wanted, wanted + 1))
+
+    def _decode_into(self, starts: I64, stops: I64, out: Array) -> None:
+        """Copy rows out of chunks that Zarr decodes, a few at a time where they are small."""
+        together = max(1, DECODED_BYTES // (self.chunk_rows * self.row_bytes))
+        at = 0
+        for _, low, high in _cut(starts, stops, together * self.chunk_rows):
+            first = int(low[0])
+            decoded = self._decode(first, int(high[-1]))
+            for start, stop in _pair(low - first, high - first):
+                out[at : at + stop - start] = decoded[start:stop]
+                at += stop - start
 
     def _decode(self, start: int, stop: int) -> Array:
         """Read rows through Zarr, which decodes whole chunks."""
@@ -164,7 +179,7 @@ class StoredArray:
 class _PartReader:
     """Parts of a raw chunk, one in memory, each compared with its checksum as it is read."""
 
-    def __init__(self, file: ChunkFile, checksums: npt.NDArray[np.uint32], part_bytes: int) -> None:
+    def __init__(self, file: ChunkFile, checksums: Checksums, part_bytes: int) -> None:
         self.file, self.checksums, self.part_bytes = file, checksums, part_bytes
         self._buffer, self._loaded = np.empty(min(part_bytes, file.payload_bytes), np.uint8), -1
 
@@ -181,7 +196,7 @@ class _PartReader:
         """Copy ranges of bytes that ascend, one after another."""
         at = 0
         for start, stop in _pair(low, high):
-            for part in range(start // self.part_bytes, -(-stop // self.part_bytes)):
+            for part in range(start // self.part_bytes, (stop - 1) // self.part_bytes + 1):
                 begin = part * self.part_bytes
                 found = self.load(part)[max(start - begin, 0) : stop - begin]
                 out[at : at + len(found)] = found
@@ -206,9 +221,20 @@ def _join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
     return starts[np.append(True, apart)[: len(starts)]], stops[np.append(apart, True)[: len(stops)]]
 
 
-def _pair(starts: I64, stops: I64, origin: int = 0) -> Iterator[tuple[int, int]]:
-    """Return ranges as integers of Python, counted from `origin`."""
-    return zip((starts - origin).tolist(), (stops - origin).tolist(), strict=True)
+def _cut(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
+    """Cut ascending ranges at the multiples of `step`: (k, starts, stops) for each k between whose limits some lie."""
+    if not len(starts):
+        return
+    for k in range(int(starts[0]) // step, -(-int(stops[-1]) // step)):
+        here = slice(np.searchsorted(stops, k * step, side="right"), np.searchsorted(starts, (k + 1) * step))
+        if here.start < here.stop:
+            low, high = (np.clip(limits[here], k * step, (k + 1) * step) for limits in (starts, stops))
+            yield k, low, high
+
+
+def _pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
+    """Return ranges as integers of Python."""
+    return zip(starts.tolist(), stops.tolist(), strict=True)
 
 
 def _local_folder(array: zarr.Array[Any]) -> Path | None:
