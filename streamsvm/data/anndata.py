@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from streamsvm.data.codecs import open_array, open_node
+from streamsvm.data.codecs import exists, is_name, list_names, open_array, open_node
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout
 from streamsvm.data.store import StoredArray
@@ -24,7 +24,7 @@ CHUNK_BYTES = 64 << 20
 
 def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
     """Open an AnnData group as a dataset; InputError when it is none, or label names no column of obs."""
-    if "X" not in group or "obs" not in group:
+    if not exists(group, "X") or not exists(group, "obs"):
         raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
     X = open_node(group, "X", path)
     layout: Layout
@@ -122,9 +122,11 @@ def _dense_starts(X: zarr.Array[Any]) -> I64:
 def _read_labels(path: str, group: zarr.Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
     """Codes (in memory: 4 bytes a row) and classes of a column of obs: those that occur, sorted."""
     name, columns = f"{path}/obs/{label}", open_node(group, "obs", path)
-    if not isinstance(columns, zarr.Group) or label not in columns:
-        there = ", ".join(sorted(columns)) if isinstance(columns, zarr.Group) else ""
-        raise InputError(f"{path}: no column {label!r} in obs; there are {there or 'none'}")
+    if isinstance(columns, zarr.Array):
+        raise InputError(f"{path}/obs: an array; a group of columns is expected")
+    if not is_name(label) or not exists(columns, label):
+        there = ", ".join(list_names(columns)) or "none"
+        raise InputError(f"{path}: no column {label!r} in obs; there are {there}")
     values, codes = _decode(open_node(columns, label, f"{path}/obs"), name)
     if codes.shape != (n_rows,):
         raise InputError(f"{name}: {len(codes)} rows, but X has {n_rows}")
@@ -149,12 +151,12 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
         values, codes = np.unique(_read_values(column, name), return_inverse=True)
         missing = np.isnan(values)[codes] if values.dtype.kind == "f" else False
         return values, np.where(missing, -1, codes)
-    if "codes" in column:
+    if exists(column, "codes"):
         codes = _read_values(open_array(column, "codes", name), f"{name}/codes")
         if codes.dtype.kind not in "iu":
             raise InputError(f"{name}/codes: {codes.dtype} is not a whole number")
         return _read_values(open_array(column, "categories", name), f"{name}/categories"), codes
-    if "mask" in column:
+    if exists(column, "mask"):
         mask = _read_values(open_array(column, "mask", name), f"{name}/mask")
         values, codes = np.unique(
             _read_values(open_array(column, "values", name), f"{name}/values"), return_inverse=True

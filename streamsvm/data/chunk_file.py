@@ -76,7 +76,8 @@ class ChunkFile:
 
     def read_part(self, begin: int, buffer: Bytes, checksum: int) -> None:
         """Fill the buffer with the part that begins at that byte; IntegrityError if its checksum is another."""
-        self._fill(buffer, begin)
+        if os.preadv(self._file, [buffer.data], begin) < len(buffer):  # as a rule one call is enough
+            self._fill(buffer, begin)
         if google_crc32c.value(buffer) != checksum:
             where = f"bytes {begin} to {begin + len(buffer)}"
             raise IntegrityError(f"{self.path}: chunk is damaged (the checksum of {where} is not the one listed)")

@@ -30,16 +30,19 @@ def open_array(group: zarr.Group, name: str, place: str) -> zarr.Array[Any]:
     InputError where there is no array, or where a codec of it is none of ALLOWED: then nothing of it is decoded.
     """
     found = open_node(group, name, place)
-    if not isinstance(found, zarr.Array):
+    if isinstance(found, zarr.Group):
         raise InputError(f"{place}/{name}: a group; an array is expected")
     return found
 
 
 def open_node(group: zarr.Group, name: str, place: str) -> zarr.Array[Any] | zarr.Group:
     """Open what a group holds under a name: an array whose codecs are all allowed, or a group. InputError."""
-    if any(part in ("", ".", "..") for part in name.split("/")):
+    if not is_name(name):
         raise InputError(f"{place}: {name!r} is not the name of an array or group")
-    file, metadata = _read_metadata(group, name, place)
+    found = _read_metadata(group, name, place)
+    if found is None:
+        raise InputError(f"{place}/{name}/{_metadata_files(group)[0]}: missing")
+    file, metadata = found
     for codec in _find_codecs(metadata):
         if codec.removeprefix("numcodecs.") not in ALLOWED:
             raise InputError(
@@ -47,16 +50,37 @@ def open_node(group: zarr.Group, name: str, place: str) -> zarr.Array[Any] | zar
                 f"write the array with one of {', '.join(sorted(ALLOWED))}"
             )
     try:
-        found: zarr.Array[Any] | zarr.Group = group[name]
+        return group[name]
     except Exception as error:  # whatever damaged metadata make Zarr and numcodecs raise
         raise InputError(f"{file}: damaged ({error})") from error
-    return found
 
 
-def _read_metadata(group: zarr.Group, name: str, place: str) -> tuple[str, Metadata]:
-    """Return the file that describes an array or group, and what is stored in it."""
-    files = ("zarr.json",) if group.metadata.zarr_format == 3 else (".zarray", ".zgroup")
-    for file in (f"{name}/{last}" for last in files):
+def is_name(name: str) -> bool:
+    """Whether a name leads to something within a group, and not out of it."""
+    return not any(part in ("", ".", "..") for part in name.split("/"))
+
+
+def exists(group: zarr.Group, name: str) -> bool:
+    """Whether a group holds an array or a group of that name; their metadata are not given to Zarr."""
+    return _read_metadata(group, name, "") is not None
+
+
+def list_names(group: zarr.Group) -> list[str]:
+    """Names of all that lies in a group, sorted."""
+
+    async def gather() -> list[str]:
+        return [name async for name in group.store.list_dir(group.path)]
+
+    return sorted(name for name in sync(gather()) if not name.startswith(".") and name != "zarr.json")
+
+
+def _metadata_files(group: zarr.Group) -> tuple[str, ...]:
+    return ("zarr.json",) if group.metadata.zarr_format == 3 else (".zarray", ".zgroup")
+
+
+def _read_metadata(group: zarr.Group, name: str, place: str) -> tuple[str, Metadata] | None:
+    """Return the file that describes an array or group, and what is stored in it; None if there is none."""
+    for file in (f"{name}/{last}" for last in _metadata_files(group)):
         stored = sync((group.store_path / file).get(default_buffer_prototype()))
         if stored is None:
             continue
@@ -67,7 +91,7 @@ def _read_metadata(group: zarr.Group, name: str, place: str) -> tuple[str, Metad
         if not isinstance(metadata, dict):
             raise InputError(f"{place}/{file}: damaged (no JSON object)")
         return f"{place}/{file}", metadata
-    raise InputError(f"{place}/{name}/{files[0]}: missing")
+    return None
 
 
 def _find_codecs(metadata: Metadata) -> Iterator[str]:

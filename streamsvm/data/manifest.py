@@ -88,7 +88,7 @@ def open_stored(path: str, group: zarr.Group, manifest: Meta, name: str) -> Stor
 def _check_facts(meta: Meta) -> None:
     _need_count(meta, "n_rows", 1, MOST_ROWS)
     _need_count(meta, "n_features", 1, MOST_FEATURES)
-    _need_count(meta, "n_items", 1, MOST_ROWS)
+    _need_count(meta, "n_items", 1, meta["n_rows"] * meta["n_features"])
     _need_count(meta, "longest_row", 1, meta["n_features"])
     _need(isinstance(meta["sparse"], bool), "'sparse' is neither true nor false")
     _need(meta["scaling"] in (None, *KINDS), f"'scaling' is {meta['scaling']!r}, not one of {', '.join(KINDS)}")

@@ -37,7 +37,7 @@ def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | N
     arrays = {name.removeprefix(FEATURES): (array := stored(name)).read(0, array.length) for name in names}
     try:
         features = unpack_features(about, arrays)
-        if _could_make(features, arrays, meta["n_features"]):
+        if about["map"] in ("kernel", "polynomial") and _could_make(features, arrays, meta["n_features"]):
             return features
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise IntegrityError(f"{path}/{FEATURES}: the feature map cannot be read ({error!r})") from error

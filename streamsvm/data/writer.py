@@ -34,7 +34,8 @@ CODECS: dict[str, tuple[Any, ...]] = {
 }
 LARGEST_CHUNK_BYTES = 64 << 20
 SMALLEST_CHUNK_BYTES = 4 << 20
-PART_BYTES = 64 << 10  # a random row costs a part; tests/benchmarks/random_rows.py
+PART_BYTES = 64 << 10  # a random row costs a part of each array; tests/benchmarks/random_rows.py
+VECTOR_PART_BYTES = 8 << 10  # of labels, weights and queries, of which a row needs 4 or 8 bytes
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,13 @@ class Shape:
 class _ArrayWriter:
     """Collects values until a chunk is full; one chunk in memory.
 
-    in_parts: chunks without compression get checksums of parts, in an array of their own (docs/storage.md).
+    part_bytes: chunks without compression get checksums of parts of that size, in an array of their own
+    (docs/storage.md); 0: they do not.
     """
 
     def __init__(
         self, folder: Path, name: str, shape: tuple[int, ...], chunk: int, dtype: str, codec: str,
-        in_parts: bool = False,
+        part_bytes: int = 0,
     ) -> None:  # fmt: skip
         group = zarr.open_group(str(folder), mode="a", zarr_format=3)
         chunks = (max(1, min(chunk, shape[0])), *shape[1:])
@@ -72,9 +74,9 @@ class _ArrayWriter:
         self.name, self.folder = name, folder / name
         self._buffer = np.empty(chunks, dtype)
         self._filled = self._written = 0
-        self.part_rows = max(1, PART_BYTES // self._buffer[:1].nbytes)
+        self.part_rows = max(1, part_bytes // self._buffer[:1].nbytes)
         self._parts: _ArrayWriter | None = None
-        if in_parts and codec == "crc32c" and self.part_rows < chunks[0]:
+        if part_bytes and codec == "crc32c" and self.part_rows < chunks[0]:
             parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
             together = max(1, PART_BYTES // (4 * parts[1]))
             self._parts = _ArrayWriter(folder, PARTS + name, parts, together, "uint32", codec)
@@ -184,7 +186,8 @@ class DatasetWriter:
         group.attrs[ATTRIBUTE] = {**whole, "sha256": fingerprint_of(whole)}
 
     def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
-        self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec, in_parts)
+        part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES
+        self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec, part_bytes * in_parts)
 
     def _note_chunk_starts(self, firsts: npt.NDArray[np.int64]) -> None:
         """Remember each row that is the first to begin in a new chunk of items."""

@@ -34,6 +34,7 @@ def kinds(write: Write, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
     number = np.arange(200.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "PART_BYTES", PART_BYTES)
+        patch.setattr(writer, "VECTOR_PART_BYTES", PART_BYTES)
         for layout in ARRAYS:
             for version in FORMATS:
                 path = made[layout, version] = folder / f"{layout}-{version}"
