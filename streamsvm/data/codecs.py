@@ -39,10 +39,11 @@ def open_node(group: zarr.Group, name: str, place: str) -> zarr.Array[Any] | zar
     """Open what a group holds under a name: an array whose codecs are all allowed, or a group. InputError."""
     if not is_name(name):
         raise InputError(f"{place}: {name!r} is not the name of an array or group")
-    found = _read_metadata(group, name, place)
-    if found is None:
+    stored = _find_metadata(group, name)
+    if stored is None:
         raise InputError(f"{place}/{name}/{_metadata_files(group)[0]}: missing")
-    file, metadata = found
+    file = f"{place}/{stored[0]}"
+    metadata = _parse_metadata(stored[1], file)
     for codec in _find_codecs(metadata):
         if codec.removeprefix("numcodecs.") not in ALLOWED:
             raise InputError(
@@ -62,7 +63,7 @@ def is_name(name: str) -> bool:
 
 def exists(group: zarr.Group, name: str) -> bool:
     """Whether a group holds an array or a group of that name; their metadata are not given to Zarr."""
-    return _read_metadata(group, name, "") is not None
+    return _find_metadata(group, name) is not None
 
 
 def list_names(group: zarr.Group) -> list[str]:
@@ -78,20 +79,23 @@ def _metadata_files(group: zarr.Group) -> tuple[str, ...]:
     return ("zarr.json",) if group.metadata.zarr_format == 3 else (".zarray", ".zgroup")
 
 
-def _read_metadata(group: zarr.Group, name: str, place: str) -> tuple[str, Metadata] | None:
-    """Return the file that describes an array or group, and what is stored in it; None if there is none."""
+def _find_metadata(group: zarr.Group, name: str) -> tuple[str, bytes] | None:
+    """Return the file that describes an array or group, and its content; None if there is none."""
     for file in (f"{name}/{last}" for last in _metadata_files(group)):
         stored = sync((group.store_path / file).get(default_buffer_prototype()))
-        if stored is None:
-            continue
-        try:
-            metadata = json.loads(stored.to_bytes())
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{place}/{file}: damaged ({error})") from error
-        if not isinstance(metadata, dict):
-            raise InputError(f"{place}/{file}: damaged (no JSON object)")
-        return f"{place}/{file}", metadata
+        if stored is not None:
+            return file, stored.to_bytes()
     return None
+
+
+def _parse_metadata(content: bytes, file: str) -> Metadata:
+    try:
+        metadata = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: damaged ({error})") from error
+    if not isinstance(metadata, dict):
+        raise InputError(f"{file}: damaged (no JSON object)")
+    return metadata
 
 
 def _find_codecs(metadata: Metadata) -> Iterator[str]:

@@ -196,7 +196,7 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
     try:
         group = zarr.open_group(text, mode="r", use_consolidated=False)
         meta = dict(cast(dict[str, Any], group.attrs.asdict().get(ATTRIBUTE, {})))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         if Path(text, "zarr.json").is_file():
             raise IntegrityError(f"{text}/zarr.json: damaged ({error})") from error
         raise InputError(f"{text}: not a dataset ({error})") from error
