@@ -204,7 +204,7 @@ class CsrLayout:
         begin, end = index * self.data.chunk_rows, (index + 1) * self.data.chunk_rows
         last = start + len(limits) == self.indptr.length
         whole = (start > 0 or limits[0] == 0) and (not last or limits[-1] == self.data.length)
-        if not (begin <= limits[0] and limits[-2] <= end and whole):
+        if not (begin <= limits[0] and (limits[-2] < end or last) and whole):
             place = self.indptr.describe(start // self.indptr.chunk_rows)
             raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk {index}")
 
