@@ -16,9 +16,18 @@ from streamsvm.cli import main
 
 
 def run(command: list[str]) -> dict[str, Any]:
-    """Return status, messages and a digest of the result; or that it ended with a traceback."""
+    """Return status, messages and a digest of the result; or that it ended with a traceback.
+
+    The commands crash, hang and raise do that, so that the campaign can be tested.
+    """
     written, complaints = io.StringIO(), io.StringIO()
+    if command[0] == "crash":
+        os.abort()
+    if command[0] == "hang":
+        os.read(os.pipe()[0], 1)
     try:
+        if command[0] == "raise":
+            raise RuntimeError("as asked for")
         with contextlib.redirect_stdout(written), contextlib.redirect_stderr(complaints):
             status: Any = main(command)
     except SystemExit as error:

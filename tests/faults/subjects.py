@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from streamsvm.cli import main
 from streamsvm.data import writer
 from streamsvm.data.sources import ingest
-from tests.data.forging import FORGERIES
+from tests.data.forging import FORGERIES, edit_manifest
 
 SUBJECTS = ("dense", "sparse", "features", "run", "model")
 Action = Callable[[Path, Path], list[str]]
@@ -128,3 +128,8 @@ FORGED_RUNS = {
         "checkpoint.npz", lambda a: a.update({n: v * np.nan for n, v in a.items() if v.ndim and v.dtype.kind == "f"})
     ),
 }
+
+
+def swap_labels(copy: Path) -> None:
+    """Call the classes otherwise: a dataset as good as any, of which another model is learnt."""
+    edit_manifest(copy, lambda meta: meta.update(classes=[7, 8, 9]))
