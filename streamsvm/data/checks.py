@@ -5,6 +5,8 @@ A manifest proves that a dataset is what somebody wrote, not that streamsvm wrot
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from streamsvm.data.store import Array
@@ -16,12 +18,10 @@ VECTORS = {"y": "int32", "sample_weight": "float64", "qid": "int64"}  # what a r
 def are_finite(values: Array) -> bool:
     """Whether no value is NaN or infinite.
 
-    A sum is not finite if one of its terms is not, and it is computed at twice the speed of looking at each term. It
-    may overflow, and only then each term is looked at.
+    A sum is not finite if one of its terms is not. It may overflow as well, and only then each term is looked at.
+    `einsum` adds faster than `isfinite` looks, in one thread and without warnings.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.einsum("i->", values.reshape(-1))
-    return bool(np.isfinite(total)) or bool(np.isfinite(values).all())
+    return math.isfinite(np.einsum("i->", values.reshape(-1))) or bool(np.isfinite(values).all())
 
 
 def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
