@@ -22,11 +22,11 @@ def _ascend(indices: I32, indptr: I64) -> bool:
     first, stop, descents = indptr[0], indptr[-1], 0
     before, after = indices[first : max(stop - 1, first)], indices[first + 1 : stop]
     for k in range(after.size):
-        descents += np.int64(after[k] <= before[k])
+        descents += int(after[k] <= before[k])
     for i in range(1, indptr.size - 1):
         e = indptr[i]
         if indptr[i - 1] < e < stop:
-            descents -= indices[e] <= indices[e - 1]
+            descents -= int(indices[e] <= indices[e - 1])
     return descents == 0
 
 

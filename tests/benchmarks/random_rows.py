@@ -60,7 +60,7 @@ class Taker:
 
 def write(folder: Path, gigabytes: float, n_features: int, part_bytes: int) -> Path:
     """Write rows with parts of that size."""
-    writer.PART_BYTES = part_bytes
+    writer.PART_BYTES, writer.VECTOR_PART_BYTES = part_bytes, part_bytes // 8
     generate(folder, gigabytes, n_features)
     return folder
 
