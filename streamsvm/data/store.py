@@ -78,6 +78,8 @@ class StoredArray:
         The ranges ascend and do not overlap. Of raw chunks only those parts are read that the rows lie in.
         """
         starts, stops = _join_neighbours(starts, stops)
+        if not self.is_raw and len(starts) == 1:
+            return self._decode(int(starts[0]), int(stops[0]))
         try:
             out = np.empty((int(np.sum(stops - starts)), *self.array.shape[1:]), self.array.dtype)
         except MemoryError:  # a damaged shape: the file is not of that size
