@@ -9,6 +9,7 @@ import numpy as np
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
+from streamsvm.errors import IntegrityError
 from streamsvm.machine import format_bytes, peak_bytes
 
 MOST_SHOWN = 16  # classes whose confusion is shown to people
@@ -44,11 +45,20 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def verify(dataset: Dataset) -> dict[str, Any]:
-    """Read every chunk; IntegrityError names the first that is damaged. Files without a manifest can only be read."""
-    n_rows = 0
+    """Read all rows as a training would; IntegrityError names what is damaged, or is not what the manifest says.
+
+    Files without a manifest can only be read.
+    """
+    n_rows, counts = 0, np.zeros(0 if dataset.classes is None else len(dataset.classes), np.int64)
     for index in range(dataset.n_chunks):
-        n_rows += sum(rows.n_rows for rows in dataset.tiles(index))
+        for rows in dataset.tiles(index):
+            n_rows += rows.n_rows
+            if rows.y is not None:
+                counts += np.bincount(rows.y, minlength=len(counts))
         interrupts.check()
+    dataset.check_parts()
+    if dataset.class_counts is not None and not np.array_equal(counts, dataset.class_counts):
+        raise IntegrityError(f"{dataset.path}/zarr.json: 'class_counts' are not how many rows y has of each class")
     return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
 
 

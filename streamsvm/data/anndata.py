@@ -1,7 +1,7 @@
 """AnnData `.zarr` files opened as they are: X dense or csr_matrix, labels from a column of obs.
 
 Such files carry no manifest, so a missing chunk cannot be told from one of zeros; `info` says so. `ingest` copies
-nothing of them: they are read through Zarr, with whatever codecs and chunks they have.
+nothing of them: they are read through Zarr, with whatever chunks they have, and any of the codecs that are allowed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from streamsvm.data.codecs import exists, is_name, list_names, open_array, open_node
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout
 from streamsvm.data.store import StoredArray
@@ -23,13 +24,14 @@ CHUNK_BYTES = 64 << 20
 
 def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
     """Open an AnnData group as a dataset; InputError when it is none, or label names no column of obs."""
-    if "X" not in group or "obs" not in group:
+    if not exists(group, "X") or not exists(group, "obs"):
         raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
-    X = group["X"]
+    X = open_node(group, "X", path)
     layout: Layout
     if isinstance(X, zarr.Array):
         if X.ndim != 2:
             raise InputError(f"{path}/X: {X.ndim} dimensions, rows and features are needed")
+        _check_kind(X, f"{path}/X", "biuf")
         layout = DenseLayout(StoredArray(X, "X", None))
         n_rows, starts = int(X.shape[0]), _dense_starts(X)
     else:
@@ -60,16 +62,54 @@ def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:
     encoding = X.attrs.get("encoding-type")
     if encoding != "csr_matrix":
         raise InputError(f"{path}/X: encoding {encoding!r}; csr_matrix or a dense array is needed")
-    parts = [StoredArray(X[name], f"X/{name}", None) for name in ("data", "indices", "indptr")]  # type: ignore[arg-type]
-    n_rows, n_features = (int(n) for n in X.attrs["shape"])  # type: ignore[union-attr,arg-type]
-    indptr = np.asarray(parts[2].array[:], np.int64)
-    if len(indptr) != n_rows + 1:
-        raise InputError(f"{path}/X: indptr is for {len(indptr) - 1} rows, the shape says {n_rows}")
+    arrays = [open_array(X, name, f"{path}/X") for name in ("data", "indices", "indptr")]
+    for array, kinds in zip(arrays, ("biuf", "iu", "iu"), strict=True):
+        if array.ndim != 1:
+            raise InputError(f"{path}/{array.path}: {array.ndim} dimensions, one is expected")
+        _check_kind(array, f"{path}/{array.path}", kinds)
+    n_rows, n_features = _read_shape(path, X)
+    indptr = _read_indptr(path, arrays[2], n_rows, arrays[0].shape[0], arrays[1].shape[0])
     items = max(1, CHUNK_BYTES // 8)
     inner = np.searchsorted(indptr[:-1], np.arange(items, max(indptr[-1], 1), items), side="left")
     starts = np.unique(np.concatenate(([0], inner, [n_rows]))).astype(np.int64)
-    layout = CsrLayout(parts[0], parts[1], parts[2], n_features, int(np.diff(indptr).max(initial=0)), items)
-    return layout, n_rows, starts
+    data, indices, limits = (StoredArray(array, array.path, None) for array in arrays)
+    return CsrLayout(data, indices, limits, n_features, int(np.diff(indptr).max(initial=0)), items), n_rows, starts
+
+
+def _read_shape(path: str, X: zarr.Group) -> tuple[int, int]:
+    """Return rows and features, as AnnData notes them."""
+    shape = X.attrs.get("shape")
+    right = isinstance(shape, list) and len(shape) == 2 and all(isinstance(n, int) and 0 <= n < 1 << 53 for n in shape)
+    if not right or shape[1] >= 1 << 31:  # type: ignore[index,operator]
+        raise InputError(f"{path}/X: its shape is {shape!r}; rows and features are expected")
+    return shape[0], shape[1]  # type: ignore[index,return-value]
+
+
+def _read_indptr(path: str, array: zarr.Array[Any], n_rows: int, n_data: int, n_indices: int) -> I64:
+    """Return the limits of rows; InputError unless they ascend from 0 to all items."""
+    if array.shape != (n_rows + 1,):
+        raise InputError(f"{path}/X: indptr is for {array.shape[0] - 1} rows, the shape says {n_rows}")
+    indptr = _read_whole(array, f"{path}/X/indptr").astype(np.int64)
+    if n_data != n_indices or indptr[0] != 0 or indptr[-1] != n_data or indptr.min() < 0 or np.any(np.diff(indptr) < 0):
+        raise InputError(
+            f"{path}/X: its row limits do not ascend from 0 to its items, of which there are {n_data} in data and "
+            f"{n_indices} in indices"
+        )
+    return indptr
+
+
+def _check_kind(array: zarr.Array[Any], name: str, kinds: str) -> None:
+    """InputError for values that are no numbers, or no whole numbers where these are needed."""
+    if array.dtype.kind not in kinds:
+        raise InputError(f"{name}: {array.dtype} is not {'a number' if 'f' in kinds else 'a whole number'}")
+
+
+def _read_whole(array: zarr.Array[Any], name: str) -> np.ndarray:
+    """Return all values of an array; InputError where they cannot be decoded."""
+    try:
+        return np.asarray(array[...])
+    except (ValueError, TypeError, OSError, RuntimeError, MemoryError, LookupError) as error:
+        raise InputError(f"{name}: cannot be decoded: {error}") from error
 
 
 def _dense_starts(X: zarr.Array[Any]) -> I64:
@@ -81,36 +121,59 @@ def _dense_starts(X: zarr.Array[Any]) -> I64:
 
 def _read_labels(path: str, group: zarr.Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
     """Codes (in memory: 4 bytes a row) and classes of a column of obs: those that occur, sorted."""
-    try:
-        column = group[f"obs/{label}"]
-    except KeyError:
-        there = ", ".join(sorted(group["obs"])) or "none"  # type: ignore[arg-type]
-        raise InputError(f"{path}: no column {label!r} in obs; there are {there}") from None
-    values, codes = _decode(column, f"{path}/obs/{label}")
-    if len(codes) != n_rows:
-        raise InputError(f"{path}/obs/{label}: {len(codes)} rows, but X has {n_rows}")
+    name, columns = f"{path}/obs/{label}", open_node(group, "obs", path)
+    if isinstance(columns, zarr.Array):
+        raise InputError(f"{path}/obs: an array; a group of columns is expected")
+    if not is_name(label) or not exists(columns, label):
+        there = ", ".join(list_names(columns)) or "none"
+        raise InputError(f"{path}: no column {label!r} in obs; there are {there}")
+    values, codes = _decode(open_node(columns, label, f"{path}/obs"), name)
+    if codes.shape != (n_rows,):
+        raise InputError(f"{name}: {len(codes)} rows, but X has {n_rows}")
     if codes.min() < 0:
-        raise InputError(f"{path}/obs/{label}: row {int(codes.argmin()) + 1} (counted from 1) has no label")
+        raise InputError(f"{name}: row {int(codes.argmin()) + 1} (counted from 1) has no label")
+    if codes.max() >= len(values):
+        row = int(codes.argmax())
+        raise InputError(
+            f"{name}: row {row + 1} (counted from 1) has the code {codes[row]}, but there are {len(values)} categories"
+        )
     used, codes = np.unique(codes, return_inverse=True)
     classes, rank = np.unique(values[used], return_inverse=True)
+    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
+        raise InputError(f"{name}: a label is NaN or infinite")
     stored = zarr.array(rank[codes].astype(np.int32), chunks=(min(n_rows, 1 << 20),))
     return StoredArray(stored, "y", None), classes
 
 
-def _decode(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Different values of a column, and which of them each row has: -1 for none."""
     if isinstance(column, zarr.Array):
-        values, codes = np.unique(_plain(column[:]), return_inverse=True)
+        values, codes = np.unique(_read_values(column, name), return_inverse=True)
         missing = np.isnan(values)[codes] if values.dtype.kind == "f" else False
         return values, np.where(missing, -1, codes)
-    if "codes" in column:
-        return _plain(column["categories"][:]), np.asarray(column["codes"][:])
-    if "mask" in column:
-        values, codes = np.unique(_plain(column["values"][:]), return_inverse=True)
-        return values, np.where(column["mask"][:], -1, codes)
+    if exists(column, "codes"):
+        codes = _read_values(open_array(column, "codes", name), f"{name}/codes")
+        if codes.dtype.kind not in "iu":
+            raise InputError(f"{name}/codes: {codes.dtype} is not a whole number")
+        return _read_values(open_array(column, "categories", name), f"{name}/categories"), codes
+    if exists(column, "mask"):
+        mask = _read_values(open_array(column, "mask", name), f"{name}/mask")
+        values, codes = np.unique(
+            _read_values(open_array(column, "values", name), f"{name}/values"), return_inverse=True
+        )
+        if mask.shape != codes.shape:
+            raise InputError(f"{name}: {len(mask)} rows of the mask, but {len(codes)} values")
+        return values, np.where(mask.astype(bool), -1, codes)
     raise InputError(f"{name}: encoding {column.attrs.get('encoding-type')!r} cannot be read as labels")
 
 
-def _plain(values: Any) -> np.ndarray:
-    """Texts as NumPy's own, whichever way Zarr decodes them."""
-    return np.array(values.tolist(), str) if values.dtype.kind in "OTSU" else np.asarray(values)
+def _read_values(array: zarr.Array[Any], name: str) -> np.ndarray:
+    """Return one dimension of numbers, or texts as NumPy's own, whichever way Zarr decodes them; InputError."""
+    if array.ndim != 1:
+        raise InputError(f"{name}: {array.ndim} dimensions, one is expected")
+    values = _read_whole(array, name)
+    if values.dtype.kind in "OTSU":
+        return np.array(values.tolist(), str)
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{name}: {values.dtype} cannot be read as labels")
+    return values

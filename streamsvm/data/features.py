@@ -23,9 +23,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import interrupts
-from streamsvm.data.dataset import FEATURES, Dataset, open_dataset
+from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import check_destination, new_folder
 from streamsvm.data.feature_memory import project_bytes
+from streamsvm.data.manifest import FEATURES
 from streamsvm.data.passes import Passes, name_passes
 from streamsvm.data.source import RowSource
 from streamsvm.data.writer import DatasetWriter, Shape

@@ -12,10 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
-from streamsvm.data.store import Array, ChunkFile, StoredArray
+from streamsvm.data.checks import are_finite
+from streamsvm.data.chunk_file import ChunkFile
+from streamsvm.data.store import Array, StoredArray
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.canonical import make_canonical_rows
-from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix, take_rows
+from streamsvm.numeric.rows import F32, I32, I64, CsrRows, Matrix
 
 TILE_BYTES = 1 << 19
 TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
@@ -27,6 +29,7 @@ class Layout(Protocol):
     n_features: int
     nbytes: int
     streams: bool
+    arrays: tuple[StoredArray, ...]
 
     def read(self, start: int, stop: int) -> Matrix:
         """Rows in memory of their own, verified."""
@@ -34,8 +37,8 @@ class Layout(Protocol):
     def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
         """Stream the rows of chunk `index`, verified; a tile's memory is used again for the next."""
 
-    def take(self, index: int, rows: I64) -> Matrix:
-        """Rows of chunk `index` in the order given, in memory of their own."""
+    def take(self, rows: I64) -> Matrix:
+        """Rows by numbers that ascend, none twice, in memory of their own."""
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:
         """Most bytes that chunk `index`, of so many rows, takes in memory."""
@@ -52,6 +55,7 @@ class DenseLayout:
 
     def __init__(self, X: StoredArray) -> None:
         self.X = X
+        self.arrays: tuple[StoredArray, ...] = (X,)
         self.n_features = X.row_items
         self.nbytes = X.length * X.row_items * 4
         self.streams = X.is_raw and X.array.dtype == np.float32
@@ -71,15 +75,13 @@ class DenseLayout:
             for at in range(start, stop, tile_rows):
                 tile = buffer[: min(tile_rows, stop - at)]
                 file.read(tile.reshape(-1).view(np.uint8))
+                _check_finite(self.X, tile, at)
                 yield tile
             file.finish()
 
-    def take(self, index: int, rows: I64) -> Matrix:
+    def take(self, rows: I64) -> Matrix:
         """See Layout."""
-        if not self.streams:
-            first = int(rows.min())
-            return np.asarray(self.read(first, int(rows.max()) + 1))[rows - first]
-        return self.X.read_rows(index, rows, np.ones_like(rows))
+        return _as_float32(self.X, self.X.take(rows, rows + 1))
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:  # noqa: ARG002
         """See Layout."""
@@ -99,7 +101,7 @@ class CsrLayout:
     """X in AnnData's csr_matrix encoding: data and indices cut into chunks of equally many items, and indptr.
 
     Chunk k holds the rows whose first item lies in the k-th chunk of `data`; the last row of a chunk may end in the
-    next one, whose first bytes are then read twice and verified by that chunk's own reader.
+    next one, whose first bytes are then read and verified twice.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class CsrLayout:
         chunk_items: int | None = None,
     ) -> None:  # fmt: skip
         self.data, self.indices, self.indptr = data, indices, indptr
+        self.arrays: tuple[StoredArray, ...] = (data, indices, indptr)
         self.chunk_items = chunk_items or data.chunk_rows
         self.n_features, self.longest_row = n_features, longest_row
         self.nbytes = 8 * data.length + 8 * indptr.length
@@ -120,7 +123,7 @@ class CsrLayout:
 
     def read(self, start: int, stop: int) -> Matrix:
         """See Layout."""
-        indptr = self._read_indptr(start, stop)
+        indptr = self._read_limits(start, stop)
         first, last = int(indptr[0]), int(indptr[-1])
         data = _as_float32(self.data, self.data.read(first, last))
         indices = self.indices.read(first, last)
@@ -133,13 +136,14 @@ class CsrLayout:
         if not self.streams:
             yield from split(self.read(start, stop))
             return
-        indptr = self._read_indptr(start, stop)
+        indptr = self._read_limits(start, stop)
         size = TILE_ITEMS + self.longest_row
         data, indices = np.empty(size, np.float32), np.empty(size, np.int32)
         with ExitStack() as files:
             data_file, indices_file = (files.enter_context(part.file(index)) for part in (self.data, self.indices))
             skipped = 4 * (int(indptr[0]) - index * self.data.chunk_rows)
             if stop > start:
+                self._check_place(index, start, indptr)
                 data_file.skip(skipped)
                 indices_file.skip(skipped)
             for a, b in _csr_tiles(indptr):
@@ -147,22 +151,24 @@ class CsrLayout:
                 self._fill(self.data, data_file, index, first, data[:n].view(np.uint8))
                 self._fill(self.indices, indices_file, index, first, indices[:n].view(np.uint8))
                 tile_indptr = indptr[a : b + 1] - first
+                _check_finite(self.data, data[:n], first)
                 self._check_indices(indices[:n], indptr[a:b], tile_indptr)
                 yield make_canonical_rows(CsrRows(data[:n], indices[:n], tile_indptr, self.n_features))
             data_file.finish()
             indices_file.finish()
 
-    def take(self, index: int, rows: I64) -> Matrix:
+    def take(self, rows: I64) -> Matrix:
         """See Layout."""
-        first_row = int(rows.min())
-        if not self.streams:
-            return take_rows(self.read(first_row, int(rows.max()) + 1), rows - first_row)
-        indptr = self._read_indptr(first_row, int(rows.max()) + 1)
-        starts, counts = indptr[rows - first_row], np.diff(indptr)[rows - first_row]
-        taken_indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-        data, indices = (part.read_rows(index, starts, counts) for part in (self.data, self.indices))
-        self._check_indices(indices, starts, taken_indptr)
-        return make_canonical_rows(CsrRows(data, indices, taken_indptr, self.n_features))
+        needed = np.union1d(rows, rows + 1)
+        limits = self.indptr.take(needed, needed + 1).astype(np.int64, copy=False)
+        at = np.searchsorted(needed, rows)
+        starts, stops = limits[at], limits[at + 1]
+        self._check_limits(limits, stops - starts, int(rows[0]))
+        indptr = np.concatenate(([0], np.cumsum(stops - starts))).astype(np.int64)
+        data, indices = (part.take(starts, stops) for part in (self.data, self.indices))
+        self._check_indices(indices, starts, indptr)
+        columns = np.ascontiguousarray(indices, dtype=np.int32)
+        return make_canonical_rows(CsrRows(_as_float32(self.data, data), columns, indptr, self.n_features))
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:
         """See Layout."""
@@ -179,13 +185,28 @@ class CsrLayout:
         self.data.advise(index)
         self.indices.advise(index)
 
-    def _read_indptr(self, start: int, stop: int) -> I64:
-        indptr: I64 = self.indptr.read(start, stop + 1).astype(np.int64, copy=False)
-        if indptr[0] < 0 or indptr[-1] > self.data.length or np.any(np.diff(indptr) < 0):
-            raise IntegrityError(
-                f"{self.indptr.describe(start // self.indptr.chunk_rows)}: row limits are out of order"
-            )
-        return indptr
+    def _read_limits(self, start: int, stop: int) -> I64:
+        limits: I64 = self.indptr.read(start, stop + 1).astype(np.int64, copy=False)
+        self._check_limits(limits, np.diff(limits), start)
+        return limits
+
+    def _check_limits(self, limits: I64, lengths: I64, row: int) -> None:
+        """IntegrityError for limits of rows, from that row on, that would lead compiled code out of its buffers."""
+        place = self.indptr.describe(row // self.indptr.chunk_rows)
+        if limits.min() < 0 or limits.max() > self.data.length or np.any(np.diff(limits) < 0):
+            raise IntegrityError(f"{place}: row limits are out of order")
+        if lengths.max(initial=0) > self.longest_row:
+            longest = f"{lengths.max()} items, but the longest row is said to have {self.longest_row}"
+            raise IntegrityError(f"{place}: row limits are wrong: a row has {longest}")
+
+    def _check_place(self, index: int, start: int, limits: I64) -> None:
+        """IntegrityError unless the rows of a chunk begin in its chunk of items, the first row at the first item."""
+        begin, end = index * self.data.chunk_rows, (index + 1) * self.data.chunk_rows
+        last = start + len(limits) == self.indptr.length
+        whole = (start > 0 or limits[0] == 0) and (not last or limits[-1] == self.data.length)
+        if not (begin <= limits[0] and (limits[-2] < end or last) and whole):
+            place = self.indptr.describe(start // self.indptr.chunk_rows)
+            raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk {index}")
 
     def _check_indices(self, indices: I32, starts: I64, indptr: I64) -> None:
         """Refuse columns that do not exist before a kernel would write there.
@@ -205,7 +226,8 @@ class CsrLayout:
         inside = min(len(buffer), 4 * ((index + 1) * part.chunk_rows - first))
         file.read(buffer[:inside])
         if inside < len(buffer):
-            part.read_head(index + 1, buffer[inside:])
+            limits = np.array([first + inside // 4, first + len(buffer) // 4])
+            part.take_into(limits[:1], limits[1:], buffer[inside:])
 
 
 def split(X: Matrix) -> Iterator[Matrix]:
@@ -221,12 +243,20 @@ def split(X: Matrix) -> Iterator[Matrix]:
 
 
 def _as_float32(part: StoredArray, values: Array) -> F32:
-    """Values as float32; those that no ingest has seen must be finite."""
+    """Values as float32, all of them finite: an InputError says so where no ingest has seen them."""
     with np.errstate(over="ignore"):
         converted: F32 = np.ascontiguousarray(values, dtype=np.float32)
-    if part.checksums is None and not np.isfinite(converted).all():
-        raise InputError(f"{part.place}: contains NaN, infinity or a value too large for float32")
+    if not are_finite(converted):
+        kind = InputError if part.checksums is None else IntegrityError
+        raise kind(f"{part.place}: contains NaN, infinity or a value too large for float32")
     return converted
+
+
+def _check_finite(part: StoredArray, values: F32, first: int) -> None:
+    """IntegrityError for values, from row `first` of the array on, that compiled code cannot compute with."""
+    if not are_finite(values):
+        row = first + int(np.argmin(np.isfinite(values))) // part.row_items
+        raise IntegrityError(f"{part.describe(row // part.chunk_rows)}: contains NaN or infinity: the chunk is damaged")
 
 
 def _dense_tile_rows(n_features: int) -> int:

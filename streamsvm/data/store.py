@@ -2,38 +2,47 @@
 
 A chunk's file ends with the CRC-32C of what precedes it (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk
 as zeros and cannot tell two swapped chunks apart, so the dataset's manifest lists every chunk's checksum as well.
+Whatever is read is compared with the manifest each time: whole chunks with their checksums, a few rows with the
+checksums of the parts of chunks that they lie in (docs/storage.md).
 Chunks without compression on a local disk are read past Zarr, straight into buffers that are used again.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.abc.store import SuffixByteRequest
-from zarr.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
+from streamsvm.data.checked_store import check_chunks
+from streamsvm.data.chunk_file import Bytes, ChunkFile
 from streamsvm.errors import IntegrityError
 
-CRC_BYTES = 4
 Array = npt.NDArray[Any]
+I64 = npt.NDArray[np.int64]
+Checksums = npt.NDArray[np.uint32]
+DECODED_BYTES = 4 << 20  # of small chunks that Zarr is asked for at a time
 
 
 class StoredArray:
     """A Zarr array of shape (n,) or (n, d), read in ranges of its first axis.
 
     checksums: (chunks,) uint32, or None where no manifest exists (an AnnData file): then nothing is verified.
+    part_rows: rows of a part of a raw chunk, the checksums of which are row k of `parts` for chunk k. Without `parts`
+    a chunk is one part.
     """
 
-    def __init__(self, array: zarr.Array[Any], name: str, checksums: npt.NDArray[np.uint32] | None) -> None:
+    def __init__(
+        self, array: zarr.Array[Any], name: str, checksums: Checksums | None,
+        parts: StoredArray | None = None, part_rows: int = 0,
+    ) -> None:  # fmt: skip
         self.array, self.name, self.checksums = array, name, checksums
+        self.parts, self.part_rows = parts, part_rows
         self.length = int(array.shape[0])
         self.chunk_rows = int(array.chunks[0])
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
@@ -42,7 +51,8 @@ class StoredArray:
         one_chunk_wide = array.ndim == 1 or array.chunks[1] == array.shape[1]
         self.is_raw = self.folder is not None and one_chunk_wide and _has_raw_codecs(array)
         self.place = f"{array.store}/{array.path}".removeprefix("file://")
-        self._verified: set[int] = set()
+        if checksums is not None and len(checksums) and not self.is_raw:
+            self.array = check_chunks(array, checksums)
 
     @property
     def n_chunks(self) -> int:
@@ -59,41 +69,49 @@ class StoredArray:
         return ChunkFile(self.path_of(index), self.chunk_rows * self.row_bytes, int(self.checksums[index]))
 
     def read(self, start: int, stop: int) -> Array:
-        """Rows start..stop in memory of their own, every chunk they touch verified whole."""
-        if self.is_raw:
-            return self._read_raw(start, stop)
-        touched = range(start // self.chunk_rows, -(-stop // self.chunk_rows))
-        for index in touched:
-            self._check_manifest(index)
-        try:
-            return np.asarray(self.array[start:stop])
-        except (ValueError, OSError, RuntimeError) as error:
-            raise IntegrityError(f"{self._find_damaged(touched)}: cannot be decoded: {error}") from error
+        """Rows start..stop in memory of their own, verified."""
+        return self.take(np.array([start]), np.array([stop]))
 
-    def read_rows(self, index: int, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> Array:
-        """Short ranges that begin in raw chunk `index`, one after another; the chunk is verified the first time."""
-        out = np.empty((int(counts.sum()), *self.array.shape[1:]), self.array.dtype)
-        view, at = out.reshape(-1).view(np.uint8), 0
-        first = index * self.chunk_rows
-        self._verify_once(index)
-        with self.file(index) as file:
-            for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
-                inside = min(count, first + self.chunk_rows - start)
-                end = at + inside * self.row_bytes
-                file.position = (start - first) * self.row_bytes
-                file.read(view[at:end])
-                at = end
-                if inside < count:
-                    self._verify_once(index + 1)
-                    rest = view[at : at + (count - inside) * self.row_bytes]
-                    self.read_head(index + 1, rest)
-                    at += len(rest)
+    def take(self, starts: I64, stops: I64) -> Array:
+        """Rows starts[0]..stops[0], starts[1]..stops[1], ... one after another, verified.
+
+        The ranges ascend and do not overlap. Of raw chunks only those parts are read that the rows lie in.
+        """
+        starts, stops = _join_neighbours(starts, stops)
+        if not self.is_raw and len(starts) == 1:
+            return self._decode(int(starts[0]), int(stops[0]))
+        try:
+            out = np.empty((int(np.sum(stops - starts)), *self.array.shape[1:]), self.array.dtype)
+        except MemoryError:  # a damaged shape: the file is not of that size
+            self.file(int(starts[0]) // self.chunk_rows).close()
+            raise
+        if self.is_raw:
+            self.take_into(starts, stops, out.reshape(-1).view(np.uint8))
+        else:
+            self._decode_into(starts, stops, out)
         return out
 
-    def read_head(self, index: int, buffer: npt.NDArray[np.uint8]) -> None:
-        """Read the first bytes of raw chunk `index`, which whoever reads that chunk verifies."""
-        with self.file(index) as file:
-            file.read(buffer)
+    def take_into(self, starts: I64, stops: I64, out: Bytes) -> None:
+        """Do what `take` does with raw chunks, into memory that is there."""
+        begin, pieces = 0, list(_cut(starts, stops, self.chunk_rows))
+        parts = self._read_parts([index for index, _, _ in pieces])
+        for (index, low, high), checksums in zip(pieces, parts, strict=True):
+            first = index * self.chunk_rows
+            end = begin + self.row_bytes * int(np.sum(high - low))
+            self._copy(
+                index, checksums, self.row_bytes * (low - first), self.row_bytes * (high - first), out[begin:end]
+            )
+            begin = end
+
+    def check_parts(self) -> None:
+        """Compare every part of every chunk with its checksum; IntegrityError names the first that differs."""
+        for index in range(self.n_chunks if self.parts is not None else 0):
+            with self.file(index) as file:
+                (checksums,) = self._read_parts([index])
+                assert checksums is not None
+                reader = _PartReader(file, checksums, self.part_rows * self.row_bytes)
+                for part in range(len(checksums)):
+                    reader.load(part)
 
     def advise(self, index: int) -> None:
         """Ask the kernel to read raw chunk `index` ahead, while others are computed on."""
@@ -109,50 +127,50 @@ class StoredArray:
         assert self.folder is not None
         return self.folder / self._key(index)
 
-    def _read_raw(self, start: int, stop: int) -> Array:
-        out = np.empty((stop - start, *self.array.shape[1:]), self.array.dtype)
-        view, at = out.reshape(-1).view(np.uint8), start
-        while at < stop:
-            index = at // self.chunk_rows
-            end = min(stop, (index + 1) * self.chunk_rows)
-            with self.file(index) as file:
-                file.skip((at - index * self.chunk_rows) * self.row_bytes)
-                file.read(view[(at - start) * self.row_bytes : (end - start) * self.row_bytes])
-                file.finish()
-            at = end
-        return out
+    def _copy(self, index: int, parts: Checksums | None, low: I64, high: I64, out: Bytes) -> None:
+        """Copy bytes low[0]..high[0], low[1]..high[1], ... of raw chunk `index`, one after another."""
+        used_rows = min(self.chunk_rows, self.length - index * self.chunk_rows)
+        with self.file(index) as file:
+            if parts is None or len(out) == used_rows * self.row_bytes:
+                _copy_of_whole(file, low, high, out)
+            else:
+                file.check_stored()
+                _PartReader(file, parts, self.part_rows * self.row_bytes).copy(low, high, out)
 
-    def _verify_once(self, index: int) -> None:
-        if index not in self._verified:
-            with self.file(index) as file:
-                file.finish()
-            self._verified.add(index)
+    def _read_parts(self, chunks: list[int]) -> Sequence[Checksums | None]:
+        """Return the checksums of the parts of each of these chunks."""
+        if self.parts is None or not chunks:
+            return [None] * len(chunks)
+        wanted = np.array(chunks)
+        return list(self.parts.take(wanted, wanted + 1))
 
-    def _check_manifest(self, index: int) -> None:
-        """Compare the stored checksum with the manifest's: finds a missing or a swapped chunk (Zarr finds the rest)."""
-        if self.checksums is not None and self._stored_checksum(index) != int(self.checksums[index]):
-            raise IntegrityError(f"{self.describe(index)}: not the chunk that was written here (checksum differs)")
+    def _decode_into(self, starts: I64, stops: I64, out: Array) -> None:
+        """Copy rows out of chunks that Zarr decodes, a few at a time where they are small."""
+        together = max(1, DECODED_BYTES // (self.chunk_rows * self.row_bytes))
+        at = 0
+        for _, low, high in _cut(starts, stops, together * self.chunk_rows):
+            first = int(low[0])
+            decoded = self._decode(first, int(high[-1]))
+            for start, stop in _pair(low - first, high - first):
+                out[at : at + stop - start] = decoded[start:stop]
+                at += stop - start
 
-    def _stored_checksum(self, index: int) -> int:
-        """Read the last bytes of a chunk as they are stored, wherever that is.
-
-        Zarr's public functions decode, or are coroutines; the connections of a remote store live in Zarr's own event
-        loop, and `sync`, which is not public (Zarr 3.1), is what runs a coroutine there.
-        """
-        if self.folder is not None:
-            return read_checksum(self.path_of(index))
-        chunk = self.array.store_path / self._key(index)
-        found = sync(chunk.get(default_buffer_prototype(), SuffixByteRequest(CRC_BYTES)))
-        if found is None:
-            raise IntegrityError(f"{self.describe(index)}: chunk is missing")
-        return int.from_bytes(found.to_bytes()[-CRC_BYTES:], "little")
+    def _decode(self, start: int, stop: int) -> Array:
+        """Read rows through Zarr, which decodes whole chunks."""
+        try:
+            return np.asarray(self.array[start:stop])
+        except IntegrityError:
+            raise
+        except (ValueError, TypeError, OSError, RuntimeError) as error:
+            touched = range(start // self.chunk_rows, -(-stop // self.chunk_rows))
+            raise IntegrityError(f"{self._find_damaged(touched)}: cannot be decoded: {error}") from error
 
     def _find_damaged(self, touched: range) -> str:
         """Name the first of these chunks that cannot be decoded alone."""
         for index in touched:
             try:
                 self.array[index * self.chunk_rows : (index + 1) * self.chunk_rows]
-            except (ValueError, OSError, RuntimeError):
+            except (ValueError, TypeError, OSError, RuntimeError):
                 return self.describe(index)
         return self.describe(touched.start)
 
@@ -160,65 +178,65 @@ class StoredArray:
         return f"c/{index}" + "/0" * (self.array.ndim - 1)
 
 
-class ChunkFile:
-    """A raw chunk's file, read once from its beginning; `finish` reads what is left and compares checksums."""
+class _PartReader:
+    """Parts of a raw chunk, one in memory, each compared with its checksum as it is read."""
 
-    def __init__(self, path: Path, payload_bytes: int, checksum: int) -> None:
-        self.path, self.payload_bytes, self.checksum = path, payload_bytes, checksum
-        self.position, self._crc = 0, 0
-        try:
-            self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        except FileNotFoundError:
-            raise IntegrityError(f"{path}: chunk is missing") from None
-        except OSError as error:
-            raise IntegrityError(f"{path}: chunk cannot be opened: {error.strerror}") from error
-        size = os.fstat(self._file).st_size
-        if size != payload_bytes + CRC_BYTES:
-            os.close(self._file)
-            raise IntegrityError(f"{path}: chunk has {size} bytes instead of {payload_bytes + CRC_BYTES}")
+    def __init__(self, file: ChunkFile, checksums: Checksums, part_bytes: int) -> None:
+        self.file, self.checksums, self.part_bytes = file, checksums, part_bytes
+        self._buffer, self._loaded = np.empty(min(part_bytes, file.payload_bytes), np.uint8), -1
 
-    def __enter__(self) -> ChunkFile:
-        return self
+    def load(self, part: int) -> Bytes:
+        """Return the bytes of a part, until another one is asked for."""
+        begin = part * self.part_bytes
+        found = self._buffer[: self.file.payload_bytes - begin]
+        if part != self._loaded:
+            self.file.read_part(begin, found, int(self.checksums[part]))
+            self._loaded = part
+        return found
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-
-    def read(self, buffer: npt.NDArray[np.uint8]) -> None:
-        """Fill the buffer with the next bytes."""
-        done = 0
-        while done < len(buffer):
-            n = os.preadv(self._file, [buffer.data[done:]], self.position)
-            if n == 0:
-                raise IntegrityError(f"{self.path}: chunk was cut short while it was read")
-            done, self.position = done + n, self.position + n
-        self._crc = google_crc32c.extend(self._crc, buffer)
-
-    def skip(self, n_bytes: int) -> None:
-        """Read and check bytes that nobody needs."""
-        buffer = np.empty(min(n_bytes, 1 << 19), np.uint8)
-        while n_bytes > 0:
-            part = buffer[: min(n_bytes, len(buffer))]
-            self.read(part)
-            n_bytes -= len(part)
-
-    def finish(self) -> None:
-        """Read to the end; raise IntegrityError unless bytes and checksum are those that the manifest lists."""
-        self.skip(self.payload_bytes - self.position)
-        stored = int.from_bytes(os.pread(self._file, CRC_BYTES, self.payload_bytes), "little")
-        if not self._crc == stored == self.checksum:
-            raise IntegrityError(f"{self.path}: chunk is damaged (its checksum is not the manifest's)")
+    def copy(self, low: I64, high: I64, out: Bytes) -> None:
+        """Copy ranges of bytes that ascend, one after another."""
+        at = 0
+        for start, stop in _pair(low, high):
+            for part in range(start // self.part_bytes, (stop - 1) // self.part_bytes + 1):
+                begin = part * self.part_bytes
+                found = self.load(part)[max(start - begin, 0) : stop - begin]
+                out[at : at + len(found)] = found
+                at += len(found)
 
 
-def read_checksum(path: Path) -> int:
-    """Return the CRC-32C that a chunk's file ends with."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-CRC_BYTES, os.SEEK_END)
-            return int.from_bytes(file.read(CRC_BYTES), "little")
-    except FileNotFoundError:
-        raise IntegrityError(f"{path}: chunk is missing") from None
-    except OSError as error:
-        raise IntegrityError(f"{path}: chunk is damaged: {error.strerror}") from error
+def _copy_of_whole(file: ChunkFile, low: I64, high: I64, out: Bytes) -> None:
+    """Copy ranges of bytes that ascend, one after another, out of a chunk that is read and verified whole."""
+    at = 0
+    for start, stop in _pair(low, high):
+        file.skip(start - file.position)
+        file.read(out[at : at + stop - start])
+        at += stop - start
+    file.finish()
+
+
+def _join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
+    """Return the ranges without empty ones, those that touch each other as one."""
+    some = stops > starts
+    starts, stops = starts[some], stops[some]
+    apart = starts[1:] != stops[:-1]
+    return starts[np.append(True, apart)[: len(starts)]], stops[np.append(apart, True)[: len(stops)]]
+
+
+def _cut(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
+    """Cut ascending ranges at the multiples of `step`: (k, starts, stops) for each k between whose limits some lie."""
+    if not len(starts):
+        return
+    for k in range(int(starts[0]) // step, -(-int(stops[-1]) // step)):
+        here = slice(np.searchsorted(stops, k * step, side="right"), np.searchsorted(starts, (k + 1) * step))
+        if here.start < here.stop:
+            low, high = (np.clip(limits[here], k * step, (k + 1) * step) for limits in (starts, stops))
+            yield k, low, high
+
+
+def _pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
+    """Return ranges as integers of Python."""
+    return zip(starts.tolist(), stops.tolist(), strict=True)
 
 
 def _local_folder(array: zarr.Array[Any]) -> Path | None:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from streamsvm.data.dataset import ATTRIBUTE, FORMAT, describe_array, fingerprint_of
-from streamsvm.data.store import StoredArray, read_checksum
+from streamsvm.data.chunk_file import checksum_parts, read_checksum
+from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, describe_array, fingerprint_of
+from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.scaling import Scaling
@@ -28,6 +29,8 @@ CODECS: dict[str, tuple[Any, ...]] = {
 }
 LARGEST_CHUNK_BYTES = 64 << 20
 SMALLEST_CHUNK_BYTES = 4 << 20
+PART_BYTES = 64 << 10  # a random row costs a part of each array; tests/benchmarks/random_rows.py
+VECTOR_PART_BYTES = 8 << 10  # of labels, weights and queries, of which a row needs 4 or 8 bytes
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,16 @@ class Shape:
 
 
 class _ArrayWriter:
-    """Collects values until a chunk is full; one chunk in memory."""
+    """Collects values until a chunk is full; one chunk in memory.
 
-    def __init__(self, folder: Path, name: str, shape: tuple[int, ...], chunk: int, dtype: str, codec: str) -> None:
+    part_bytes: chunks without compression get checksums of parts of that size, in an array of their own
+    (docs/storage.md); 0: they do not.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, shape: tuple[int, ...], chunk: int, dtype: str, codec: str,
+        part_bytes: int = 0,
+    ) -> None:  # fmt: skip
         group = zarr.open_group(str(folder), mode="a", zarr_format=3)
         chunks = (max(1, min(chunk, shape[0])), *shape[1:])
         self.array = group.create_array(
@@ -59,6 +69,12 @@ class _ArrayWriter:
         self.name, self.folder = name, folder / name
         self._buffer = np.empty(chunks, dtype)
         self._filled = self._written = 0
+        self.part_rows = max(1, part_bytes // self._buffer[:1].nbytes)
+        self._parts: _ArrayWriter | None = None
+        if part_bytes and codec == "crc32c" and self.part_rows < chunks[0]:
+            parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
+            together = max(1, PART_BYTES // (4 * parts[1]))
+            self._parts = _ArrayWriter(folder, PARTS + name, parts, together, "uint32", codec)
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Add values along the first axis."""
@@ -71,15 +87,22 @@ class _ArrayWriter:
                 self._flush()
 
     def finish(self) -> dict[str, Any]:
-        """Write the last chunk; return the array's entry in the manifest."""
+        """Write the last chunk; return what the manifest lists: the array, and the checksums of its parts."""
         if self._filled:
             self._flush()
         assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
         stored = StoredArray(self.array, self.name, np.empty(0, np.uint32))
         checksums = [read_checksum(stored.path_of(index)) for index in range(stored.n_chunks)]
-        return {**describe_array(self.array), "checksums": np.asarray(checksums, "<u4").tobytes().hex()}
+        entry = {**describe_array(self.array), "checksums": np.asarray(checksums, "<u4").tobytes().hex()}
+        if self._parts is None:
+            return {self.name: entry}
+        return {self.name: {**entry, "part_rows": self.part_rows}, **self._parts.finish()}
 
     def _flush(self) -> None:
+        if self._parts is not None:
+            self._buffer[self._filled :] = 0  # as Zarr fills up the last chunk
+            part_bytes = self.part_rows * self._buffer[:1].nbytes
+            self._parts.append(checksum_parts(self._buffer.reshape(-1).view(np.uint8), part_bytes)[None, :])
         self.array[self._written : self._written + self._filled] = self._buffer[: self._filled]
         self._written, self._filled = self._written + self._filled, 0
 
@@ -138,9 +161,9 @@ class DatasetWriter:
         if scaling is not None:
             small |= {"scaling/offset": scaling.offset, "scaling/factor": scaling.factor}
         for name, values in small.items():
-            self._create(name, values.shape, len(values), str(values.dtype))
+            self._create(name, values.shape, len(values), str(values.dtype), in_parts=False)
             self._arrays[name].append(values)
-        arrays = {name: array.finish() for name, array in self._arrays.items()}
+        arrays = {name: entry for array in self._arrays.values() for name, entry in array.finish().items()}
         whole = {
             "format": FORMAT,
             "n_rows": self.shape.n_rows,
@@ -157,8 +180,9 @@ class DatasetWriter:
         group = zarr.open_group(str(self.folder), mode="a", zarr_format=3)
         group.attrs[ATTRIBUTE] = {**whole, "sha256": fingerprint_of(whole)}
 
-    def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str) -> None:
-        self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec)
+    def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
+        part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES
+        self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec, part_bytes * in_parts)
 
     def _note_chunk_starts(self, firsts: npt.NDArray[np.int64]) -> None:
         """Remember each row that is the first to begin in a new chunk of items."""

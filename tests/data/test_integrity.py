@@ -13,8 +13,9 @@ import pytest
 import zarr
 
 from streamsvm import cli
-from streamsvm.data.dataset import ATTRIBUTE, Dataset, fingerprint_of, open_dataset
-from streamsvm.data.store import read_checksum
+from streamsvm.data.chunk_file import read_checksum
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.manifest import ATTRIBUTE, fingerprint_of
 from streamsvm.errors import IntegrityError
 from streamsvm.info import verify
 from streamsvm.numeric.rows import CsrRows

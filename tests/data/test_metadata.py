@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.data.dataset import ATTRIBUTE, open_dataset
+from streamsvm.data.dataset import open_dataset
+from streamsvm.data.manifest import ATTRIBUTE
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.info import verify
 from tests.data.conftest import Collect, flip, replaced

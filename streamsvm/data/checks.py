@@ -1,0 +1,36 @@
+"""What values must be before compiled code is given them, even where their checksums are right.
+
+A manifest proves that a dataset is what somebody wrote, not that streamsvm wrote it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm.data.store import Array
+from streamsvm.errors import IntegrityError
+
+VECTORS = {"y": "int32", "sample_weight": "float64", "qid": "int64"}  # what a row has besides its features
+
+
+def are_finite(values: Array) -> bool:
+    """Whether no value is NaN or infinite.
+
+    A sum is not finite if one of its terms is not. It may overflow as well, and only then each term is looked at.
+    `einsum` adds faster than `isfinite` looks, in one thread and without warnings.
+    """
+    return math.isfinite(np.einsum("i->", values.reshape(-1))) or bool(np.isfinite(values).all())
+
+
+def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
+    """IntegrityError for codes that no class has, and for weights that are no weights. place: what a message names."""
+    if not len(values):
+        return
+    low, high = values.min(), values.max()
+    if name == "y" and not 0 <= low <= high < n_classes:
+        wrong = low if low < 0 else high
+        raise IntegrityError(f"{place}: the class code {wrong} is not one of 0..{n_classes - 1}: the chunk is damaged")
+    if name == "sample_weight" and not 0 <= low <= high < np.inf:
+        raise IntegrityError(f"{place}: a weight is negative, infinite or no number: the chunk is damaged")

@@ -1,0 +1,113 @@
+"""Codecs that may decode what is read: a list of allowed ones, since some others run code that the data hold.
+
+`pickle` of numcodecs is such a codec, for Zarr 2 and, under other names, for Zarr 3. The list is applied to the
+metadata as they are stored, before Zarr makes codecs of them, so that it holds for any version of numcodecs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import zarr
+from zarr.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from streamsvm.errors import InputError
+
+COMPRESSORS = {"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"}
+FILTERS = {"bitround", "crc32c", "delta", "fixedscaleoffset", "shuffle", "vlen-bytes", "vlen-utf8"}
+ZARR_3 = {"bytes", "sharding_indexed", "transpose"}
+ALLOWED = COMPRESSORS | FILTERS | ZARR_3
+
+Metadata = dict[str, Any]
+
+
+def open_array(group: zarr.Group, name: str, place: str) -> zarr.Array[Any]:
+    """Open an array of a group; place: what messages call the group.
+
+    InputError where there is no array, or where a codec of it is none of ALLOWED: then nothing of it is decoded.
+    """
+    found = open_node(group, name, place)
+    if isinstance(found, zarr.Group):
+        raise InputError(f"{place}/{name}: a group; an array is expected")
+    return found
+
+
+def open_node(group: zarr.Group, name: str, place: str) -> zarr.Array[Any] | zarr.Group:
+    """Open what a group holds under a name: an array whose codecs are all allowed, or a group. InputError."""
+    if not is_name(name):
+        raise InputError(f"{place}: {name!r} is not the name of an array or group")
+    stored = _find_metadata(group, name)
+    if stored is None:
+        raise InputError(f"{place}/{name}/{_metadata_files(group)[0]}: missing")
+    file = f"{place}/{stored[0]}"
+    metadata = _parse_metadata(stored[1], file)
+    for codec in _find_codecs(metadata):
+        if codec.removeprefix("numcodecs.") not in ALLOWED:
+            raise InputError(
+                f"{place}/{name}: the codec {codec!r} is not allowed, since codecs may run code that the data hold; "
+                f"write the array with one of {', '.join(sorted(ALLOWED))}"
+            )
+    try:
+        return group[name]
+    except Exception as error:  # whatever damaged metadata make Zarr and numcodecs raise
+        raise InputError(f"{file}: damaged ({error})") from error
+
+
+def is_name(name: str) -> bool:
+    """Whether a name leads to something within a group, and not out of it."""
+    return not any(part in ("", ".", "..") for part in name.split("/"))
+
+
+def exists(group: zarr.Group, name: str) -> bool:
+    """Whether a group holds an array or a group of that name; their metadata are not given to Zarr."""
+    return _find_metadata(group, name) is not None
+
+
+def list_names(group: zarr.Group) -> list[str]:
+    """Names of all that lies in a group, sorted."""
+
+    async def gather() -> list[str]:
+        return [name async for name in group.store.list_dir(group.path)]
+
+    return sorted(name for name in sync(gather()) if not name.startswith(".") and name != "zarr.json")
+
+
+def _metadata_files(group: zarr.Group) -> tuple[str, ...]:
+    return ("zarr.json",) if group.metadata.zarr_format == 3 else (".zarray", ".zgroup")
+
+
+def _find_metadata(group: zarr.Group, name: str) -> tuple[str, bytes] | None:
+    """Return the file that describes an array or group, and its content; None if there is none."""
+    for file in (f"{name}/{last}" for last in _metadata_files(group)):
+        stored = sync((group.store_path / file).get(default_buffer_prototype()))
+        if stored is not None:
+            return file, stored.to_bytes()
+    return None
+
+
+def _parse_metadata(content: bytes, file: str) -> Metadata:
+    try:
+        metadata = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: damaged ({error})") from error
+    if not isinstance(metadata, dict):
+        raise InputError(f"{file}: damaged (no JSON object)")
+    return metadata
+
+
+def _find_codecs(metadata: Metadata) -> Iterator[str]:
+    """Names of all codecs that metadata of Zarr 2 or 3 mention, at any depth: shards have codecs of their own."""
+    for key in ("codecs", "index_codecs", "filters", "compressor"):
+        listed = metadata.get(key)
+        for codec in listed if isinstance(listed, list) else [listed]:
+            if codec is None:
+                continue
+            if not isinstance(codec, dict):
+                yield str(codec)
+                continue
+            yield str(codec.get("name", codec.get("id")))
+            if isinstance(configuration := codec.get("configuration"), dict):
+                yield from _find_codecs(configuration)

@@ -1,0 +1,180 @@
+"""The manifest of a dataset: what its arrays are and the checksums of their chunks (docs/storage.md).
+
+Its own SHA-256 finds damage. Whatever else can be wrong with it, written by somebody else, is found here as well:
+solvers trust what a manifest says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import zarr
+
+from streamsvm.data.checks import VECTORS
+from streamsvm.data.codecs import open_array
+from streamsvm.data.store import StoredArray
+from streamsvm.errors import InputError, IntegrityError
+from streamsvm.numeric.scaling import KINDS
+
+FORMAT = 2
+FORMATS = (1, 2)  # that can be read; chunks of format 1 have no parts
+ATTRIBUTE = "streamsvm"
+FEATURES = "features/"  # folder of the arrays of a feature map
+PARTS = "parts/"  # folder of the checksums of parts
+FEATURE_ARRAYS = {"offset", "factor", "matrix", "rows", "data", "indices", "indptr"}
+MOST_ROWS, MOST_FEATURES = 1 << 53, (1 << 31) - 1
+
+Meta = dict[str, Any]
+
+
+def fingerprint_of(meta: Meta) -> str:
+    """SHA-256 of the metadata, the checksum of every chunk included."""
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
+
+
+def describe_array(array: zarr.Array[Any]) -> Meta:
+    """Return what the manifest says of an array, so that damaged Zarr metadata are found."""
+    codecs = [codec.to_dict() for codec in array.metadata.codecs]  # type: ignore[union-attr]
+    layout = {"shape": list(array.shape), "chunks": list(array.chunks), "dtype": str(array.dtype), "codecs": codecs}
+    return json.loads(json.dumps(layout))  # type: ignore[no-any-return]
+
+
+def check_manifest(path: str, meta: Meta) -> str:
+    """Return the fingerprint of a manifest that can be believed; take it out of the manifest.
+
+    InputError for a format of another version, IntegrityError for a manifest that is damaged or contradicts itself.
+    """
+    file, version = f"{path}/zarr.json", meta.get("format")
+    if version not in FORMATS or isinstance(version, bool):
+        known = " and ".join(map(str, FORMATS))
+        raise InputError(
+            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats {known}; "
+            "read it with the version that wrote it, or write it again with `streamsvm ingest`"
+        )
+    fingerprint = meta.pop("sha256", None)
+    if not isinstance(fingerprint, str) or fingerprint != fingerprint_of(meta):
+        raise IntegrityError(f"{file}: the manifest is damaged")
+    try:
+        _check_facts(meta)
+        _check_labels(meta)
+        _check_arrays(meta)
+        _check_chunk_starts(meta)
+    except KeyError as error:
+        raise IntegrityError(f"{file}: the manifest lacks {error}") from error
+    except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise IntegrityError(f"{file}: the manifest contradicts itself: {error}") from error
+    return fingerprint
+
+
+def open_stored(path: str, group: zarr.Group, manifest: Meta, name: str) -> StoredArray:
+    """Open an array that the manifest lists, with the checksums of its parts; IntegrityError if it is another one."""
+    entry = manifest[name]
+    try:
+        array = open_array(group, name, path)
+    except InputError as error:
+        raise IntegrityError(str(error)) from error
+    if describe_array(array) != {key: entry[key] for key in ("shape", "chunks", "dtype", "codecs")}:
+        raise IntegrityError(f"{path}/{name}/zarr.json: damaged (not what the manifest says)")
+    part_rows = entry.get("part_rows", 0)
+    parts = open_stored(path, group, manifest, PARTS + name) if part_rows else None
+    return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"), parts, part_rows)
+
+
+def _check_facts(meta: Meta) -> None:
+    _need_count(meta, "n_rows", 1, MOST_ROWS)
+    _need_count(meta, "n_features", 1, MOST_FEATURES)
+    _need_count(meta, "n_items", 1, meta["n_rows"] * meta["n_features"])
+    _need_count(meta, "longest_row", 1, meta["n_features"])
+    _need(isinstance(meta["sparse"], bool), "'sparse' is neither true nor false")
+    _need(meta["scaling"] in (None, *KINDS), f"'scaling' is {meta['scaling']!r}, not one of {', '.join(KINDS)}")
+    names = meta["feature_names"]
+    if names is not None:
+        right = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        _need(right and len(names) == meta["n_features"], "'feature_names' is no list of a name for each feature")
+
+
+def _check_labels(meta: Meta) -> None:
+    classes = meta["classes"]
+    _need((classes is None) == ("y" not in meta["arrays"]), "'classes' and the array y need each other")
+    if classes is None:
+        return
+    _need(isinstance(classes, list) and len(classes) > 0, "'classes' is no list of labels")
+    texts = all(isinstance(label, str) for label in classes)
+    numbers = all(isinstance(label, int | float) and math.isfinite(label) for label in classes)
+    _need(texts or numbers, "'classes' are neither all texts nor all finite numbers")
+    _need(all(one < other for one, other in pairwise(classes)), "'classes' do not ascend")
+    counts = meta["class_counts"]
+    right = isinstance(counts, list) and len(counts) == len(classes) and all(_is_count(count, 1) for count in counts)
+    _need(right and sum(counts) == meta["n_rows"], "'class_counts' are not how the rows divide into classes")
+
+
+def _check_arrays(meta: Meta) -> None:
+    """Every array that there must be, of the shape and type that it must have, and no array of another name."""
+    n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
+    wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], "float32")}
+    if meta["sparse"]:
+        items = [meta["n_items"]]
+        wanted = {"X/data": (items, "float32"), "X/indices": (items, "int32"), "X/indptr": ([n + 1], "int64")}
+    wanted |= {name: ([n], dtype) for name, dtype in VECTORS.items() if name in arrays}
+    if meta["scaling"]:
+        wanted |= {f"scaling/{name}": ([d], "float64") for name in ("offset", "factor")}
+    for name, entry in arrays.items():
+        _check_chunks(name, entry)
+        if entry.get("part_rows", 0):
+            wanted |= {PARTS + name: _shape_of_parts(entry)}
+    for name, (shape, dtype) in wanted.items():
+        found = arrays[name]
+        _need(found["shape"] == shape and found["dtype"] == dtype, f"{name} is not {dtype} of shape {shape}")
+    others = {name for name in arrays if name not in wanted}
+    known = {FEATURES + name for name in FEATURE_ARRAYS} if meta.get("features") else set()
+    _need(others <= known, f"it lists arrays that no dataset has: {', '.join(sorted(others - known))}")
+
+
+def _check_chunks(name: str, entry: Meta) -> None:
+    """Whole rows in a chunk, a checksum for each, and codecs that end with a checksum."""
+    shape, chunks = entry["shape"], entry["chunks"]
+    right = all(_is_count(size, 1) for size in (*shape, *chunks)) and 1 <= len(shape) == len(chunks) <= 2
+    _need(right and chunks[1:] == shape[1:] and chunks[0] <= shape[0], f"the chunks of {name} are not whole rows")
+    n_chunks = -(-shape[0] // chunks[0])
+    _need(len(bytes.fromhex(entry["checksums"])) == 4 * n_chunks, f"{name} has not one checksum for each chunk")
+    _need(entry["codecs"][-1]["name"] == "crc32c", f"the chunks of {name} do not end with a checksum")
+    _need(_is_count(entry.get("part_rows", 0), 0), f"the parts of {name} have no size")
+
+
+def _shape_of_parts(entry: Meta) -> tuple[list[int], str]:
+    chunk_rows = entry["chunks"][0]
+    return [-(-entry["shape"][0] // chunk_rows), -(-chunk_rows // entry["part_rows"])], "uint32"
+
+
+def _check_chunk_starts(meta: Meta) -> None:
+    """Compare the rows of chunks with the chunks of X; limits of sparse rows are compared when they are read."""
+    starts, n = meta["chunk_starts"], meta["n_rows"]
+    first = meta["arrays"]["X/data" if meta["sparse"] else "X"]
+    step = first["chunks"][0]
+    right = isinstance(starts, list) and all(_is_count(start, 0) for start in starts)
+    _need(right and len(starts) == -(-first["shape"][0] // step) + 1, "'chunk_starts' is no list of a row a chunk")
+    _need(starts[0] == 0 and starts[-1] == n and starts == sorted(starts), "'chunk_starts' do not ascend from 0 to all")
+    if meta["sparse"]:
+        _need(meta["arrays"]["X/indices"]["chunks"] == [step], "X/data and X/indices have other chunks")
+    else:
+        _need(starts[:-1] == list(range(0, n, step)), "'chunk_starts' are not those of the chunks of X")
+
+
+def _need_count(meta: Meta, name: str, least: int, most: int) -> None:
+    value = meta[name]
+    right = _is_count(value, least) and value <= most
+    _need(right, f"{name!r} is {value!r}, not a whole number from {least} to {most}")
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _need(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)
