@@ -109,7 +109,7 @@ class Decompositions:
         return KernelModel(
             kernel=self.settings.kernel,
             support_vectors=take(chosen).X,
-            dual_coef=state.alpha[chosen] * state.y[chosen],
+            dual_coef=state.stretch * state.alpha[chosen] * state.y[chosen],
             intercept=state.bias,
             classes=np.asarray(source.classes),
             scaling=source.scaling,
@@ -118,7 +118,8 @@ class Decompositions:
 
     def report(self, state: decomposition.State) -> Report:
         """See Algorithm."""
-        return Report(state.objective, state.lower_bound, state.passes)
+        progress = state.progress
+        return Report(progress.objective, progress.lower_bound, progress.passes, progress.rounding_bound)
 
 
 def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositions:

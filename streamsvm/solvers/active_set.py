@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from streamsvm.numeric.certificates import certify
-from streamsvm.numeric.kernel_values import Values
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
 from streamsvm.numeric.pair_updates import solve_by_pairs
 from streamsvm.numeric.platt import solve_by_platt
 from streamsvm.numeric.reweighting import solve_by_reweighting
-from streamsvm.numeric.rows import F32, F64, I64, Matrix, take_rows
+from streamsvm.numeric.rows import F64, I64, Matrix, Values, take_rows
 from streamsvm.numeric.working_set import WorkingSet
 from streamsvm.numeric.working_set_qp import solve_by_qp
 from streamsvm.solvers.selection import choose_working_set, find_conditions
@@ -45,22 +45,23 @@ class ActiveSet:
     alpha: F64
     f: F64
     rows: I64
+    moved: float = 0.0  # the sum of all changes of multipliers since f was exact, each without its sign
 
 
 @dataclass
 class ColumnCache:
-    """Kernel columns of rows of the active set, (slots, m) float32; the oldest is given up first."""
+    """Kernel columns of rows of the active set, (slots, m), of their type; the oldest is given up first."""
 
-    columns: F32
+    columns: Values
     slot: I64
     owner: I64
     next: int = 0
 
     @classmethod
-    def of_size(cls, n_rows: int, limit_bytes: int) -> ColumnCache:
+    def of_size(cls, n_rows: int, limit_bytes: int, dtype: Any = np.float32) -> ColumnCache:
         """Make room for as many columns of n_rows as fit."""
-        n_slots = min(n_rows, limit_bytes // max(1, 4 * n_rows))
-        return cls(np.empty((n_slots, n_rows), np.float32), np.full(n_rows, -1), np.full(n_slots, -1))
+        n_slots = min(n_rows, limit_bytes // max(1, np.dtype(dtype).itemsize * n_rows))
+        return cls(np.empty((n_slots, n_rows), dtype), np.full(n_rows, -1), np.full(n_slots, -1))
 
     def assign(self, rows: I64) -> I64:
         """Give slots to rows that have none, no more rows than there are slots; return the slots."""
@@ -146,12 +147,14 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
     found = solve_by_platt(active.X, active.y, active.costs, rounds.kernel, active.alpha, tol, cache_bytes, seed)
     changed = np.flatnonzero(found.alpha != active.alpha)
     coef = (found.alpha - active.alpha)[changed] * active.y[changed]
-    active.alpha[:] = found.alpha
+    active.alpha[:] = np.clip(found.alpha, 0.0, active.costs)
+    active.moved += float(np.sum(np.abs(coef)))
     add_kernel_sums(rounds.kernel, active.X, take_rows(active.X, changed), coef, active.f, rounds.threads)
 
 
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:
     """f_i += sum_c coef_c k(x_i, x_c), from the cache where a column is there."""
+    active.moved += float(np.sum(np.abs(coef)))
     slots = cache.slot[changed]
     known = slots >= 0
     add_chosen_columns(cache.columns, slots[known], coef[known], active.f, rounds.threads)
