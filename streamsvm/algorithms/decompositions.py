@@ -43,6 +43,7 @@ WHOLE_BYTES = 2048  # rows so long are, too, where the columns of one row in ten
 WHOLE_SHARE = 10
 LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
 BUDGET_SHARE = 4  # one part in so many of what is spare for active rows, and one for their kernel columns
+PRECISE_BYTES = 4 << 20  # rows of so many bytes are all active, if need be, in float64: OTHER_BYTES has room for them
 OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
 
 
@@ -145,6 +146,7 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
         working_rows=read_count(given, "working_rows", 2)
         or int(np.clip(resident_rows // WORKING_SHARE, *WORKING_ROWS[inner])),
         resident_rows=resident_rows,
+        precise_rows=min(source.n_rows, max(resident_rows // 2, int(PRECISE_BYTES / _row_bytes(source)), 2)),
         cache_bytes=min(spare // BUDGET_SHARE, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
         threads=threads,
         pass_threads=1 if elsewhere else max(1, threads // len(plan_groups(source))),

@@ -29,10 +29,11 @@ from streamsvm.numeric.working_set import F32, WorkingSet
 Order = Literal["second-order", "first-order"]
 
 MOST_STEPS = 10_000_000  # LIBSVM's
-MOST_UPDATES = 1_000_000_000  # of errors: about half a second, so that a caller may look around
+MOST_UPDATES = 20_000_000  # of errors: about a hundredth of a second, so that a caller may look around
+MOST_STEPS_PER_ROW = 200  # or so many steps a row, if that is more
 OF_A_STEP = 100  # a step costs as much as the update of so many errors, besides those that it updates
 TINY_CURVATURE = 1e-12  # where pairs are ranked, K_ii being about 1
-FLAT, LEAST_CURVATURE = 1e-15, 1e-290  # curvature below this share of K_ii + K_jj is rounding
+LEAST_CURVATURE = 1e-290  # by which a step can still be divided
 ORDINARY_BITS = 40  # K whose diagonal is beyond 2^-40 to 2^40 is scaled: squares of float32 have a range
 EPS = float(np.finfo(np.float64).eps)
 REFRESH_STEPS_PER_ROW = 4  # recomputing the errors costs about as much as q steps
@@ -96,8 +97,7 @@ def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, ga
     kept to the rounding of the smaller one; if that is nothing, the smaller one moves alone, by less than the rounding
     of the larger one (which may be 10^30 times as large, where rows are of very different lengths).
     """
-    squares = np.float64(K[i, i]) + np.float64(K[j, j])
-    curvature = max(squares - 2.0 * np.float64(K[i, j]), FLAT * abs(squares), LEAST_CURVATURE)
+    curvature = max(np.float64(K[i, i]) + np.float64(K[j, j]) - 2.0 * np.float64(K[i, j]), LEAST_CURVATURE)
     room_i, room_j = greatest[i] - moved[i], moved[j] - least[j]
     t = float(min(gap / curvature, room_i, room_j))
     if t < room_i and t < room_j:
@@ -170,14 +170,14 @@ def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by steps of pairs.
 
     tol: absolute, in units of the errors (1e-3 is usual). It is raised to epsilon max |e_i| if smaller: errors are
-    not known better. max_steps: a bound of the pair steps (by default what takes about half a second, and 10 million at
-    most); whether it is met or not, alpha is feasible, y'alpha that of the start to rounding, and F never above the
+    not known better. max_steps: a bound of the pair steps (by default what takes hundredths of a second); whether it is met or not, alpha is feasible, y'alpha that of the start to rounding, and F never above the
     start's. Raises nothing; equal input gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005 (see the module).
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha
     if max_steps is None:
-        max_steps = min(MOST_STEPS, MOST_UPDATES // (len(moved) + OF_A_STEP))
+        most = max(MOST_UPDATES // (len(moved) + OF_A_STEP), MOST_STEPS_PER_ROW * len(moved))
+        max_steps = min(MOST_STEPS, most)
     bits = _find_scale(problem.K)
     K = problem.K if bits == 0 else np.ldexp(problem.K, -bits)
     moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))

@@ -29,6 +29,8 @@ def solve_by_qp(problem: WorkingSet, tol: float) -> F64:
     if problem.violation() <= tol:
         return problem.alpha.copy()
     best = problem.best_towards(problem.repair(_solve_with_piqp(problem, tol)))
+    if not problem.objective(best) < 0.0:  # rounding has the better of it
+        best = problem.alpha
     return solve_by_pairs(problem.moved_to(best), tol)
 
 

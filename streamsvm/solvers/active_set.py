@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.errors import InputError
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
 from streamsvm.numeric.pair_updates import solve_by_pairs
@@ -28,7 +29,10 @@ from streamsvm.numeric.working_set_qp import solve_by_qp
 from streamsvm.solvers.selection import choose_working_set, find_conditions
 
 MOST_ROUNDS = 1000  # of working sets, in a step
-IDLE_ROUNDS = 20  # in which D has not risen: rounding is the limit
+IDLE_ROUNDS = 20  # in which D has not risen by LEAST_RISE of its rise so far: rounding is the limit
+LEAST_RISE = 1e-12
+HARD_ROUNDS = 5  # whose working sets could not be solved, in a step: a pass, or more digits, may help
+UNSOLVED = 2.0  # times the violation that was asked for
 LONG_BYTES = 2048  # of a row: its product with another takes as long as a kernel value from the cache
 INNER_SHARE = 0.1  # a working set is solved to this share of the violation it was chosen at
 InnerSolver = Callable[[WorkingSet, float], F64]
@@ -93,31 +97,56 @@ class Rounds:
     before: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> None:
-    """Carry out rounds, `limit` at most, until the violation is at most tol; alpha and f change in place."""
+def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> bool:
+    """Carry out rounds, `limit` at most, until the violation is at most tol; alpha and f change in place.
+
+    Return whether it came to that, or to the gap that is good enough.
+    """
     if rounds.rule == "platt":
-        _improve_by_platt(active, rounds, cache, tol)
-        return
-    solve, rise, best, idle = INNER_SOLVERS[rounds.inner], 0.0, 0.0, 0
+        return _improve_by_platt(active, rounds, cache, tol)
+    rise, best, idle, hard = 0.0, 0.0, 0, 0
     for _ in range(limit):
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
-        if conditions.violation <= tol or idle == IDLE_ROUNDS or _has_gap(active, conditions.bias, rounds.gap):
-            return
+        if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):
+            return True
+        if idle == IDLE_ROUNDS or hard == HARD_ROUNDS:
+            break
         chosen = choose_working_set(
             rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol / 2, rounds.rng
         )
         rounds.before = chosen
-        problem = WorkingSet(
-            _scale(_form_kernel(active, rounds, cache, chosen), rounds.damping), active.y[chosen],
-            active.alpha[chosen], active.f[chosen], active.costs[chosen],
-        )  # fmt: skip
-        moved = solve(problem, max(tol / 2, INNER_SHARE * problem.violation()))
-        changed = np.flatnonzero(moved != problem.alpha)
-        coef = (moved - problem.alpha)[changed] * problem.y[changed]
-        active.alpha[chosen] = moved
-        _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
-        rise += float(np.sum(moved - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2  # of D
-        best, idle = max(best, rise), 0 if rise > best else idle + 1
+        gain, is_solved = _improve_working_set(active, rounds, cache, chosen, tol)
+        rise, hard = rise + gain, hard + (not is_solved)
+        best, idle = max(best, rise), 0 if rise > best * (1 + LEAST_RISE) else idle + 1
+    return False
+
+
+def _improve_working_set(
+    active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64, tol: float
+) -> tuple[float, bool]:
+    """Improve some rows' multipliers; return the rise of D, and whether the working set was solved.
+
+    Where D would fall, since kernel values are too coarse for such multipliers, everything stays as it was.
+    """
+    problem = WorkingSet(
+        _scale(_form_kernel(active, rounds, cache, chosen), rounds.damping), active.y[chosen],
+        active.alpha[chosen], active.f[chosen], active.costs[chosen],
+    )  # fmt: skip
+    if not np.isfinite(np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)):
+        raise InputError("kernel values beyond the range of floating-point numbers: scale the features to about 1")
+    asked = max(tol / 2, INNER_SHARE * problem.violation())
+    moved = INNER_SOLVERS[rounds.inner](problem, asked)
+    changed = np.flatnonzero(moved != problem.alpha)
+    coef = (moved - problem.alpha)[changed] * problem.y[changed]
+    before = active.f.copy()
+    active.alpha[chosen] = moved
+    _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
+    gain = float(np.sum(moved - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
+    if not gain >= 0.0:
+        active.alpha[chosen], active.f[:] = problem.alpha, before
+        return 0.0, False
+    after = WorkingSet(problem.K, problem.y, moved, active.f[chosen], problem.costs)
+    return gain, after.violation() <= UNSOLVED * asked
 
 
 def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
@@ -141,7 +170,7 @@ def _scale(K: Values, factor: float) -> Values:
     return np.multiply(K, K.dtype.type(factor), out=K)
 
 
-def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> None:
+def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
     """Platt's two loops over the whole active set, which holds all rows: no other multiplier has a share in f."""
     seed, cache_bytes = int(rounds.rng.integers(1 << 31)), cache.columns.nbytes
     found = solve_by_platt(active.X, active.y, active.costs, rounds.kernel, active.alpha, tol, cache_bytes, seed)
@@ -150,6 +179,7 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
     active.alpha[:] = np.clip(found.alpha, 0.0, active.costs)
     active.moved += float(np.sum(np.abs(coef)))
     add_kernel_sums(rounds.kernel, active.X, take_rows(active.X, changed), coef, active.f, rounds.threads)
+    return found.converged
 
 
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:

@@ -48,20 +48,20 @@ def solve_all(
     for _ in range(REFINEMENTS):
         before = active.alpha.copy()
         violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
-        improve(active, rounds, cache, share * violation, MOST_ROUNDS)
+        solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
         restore_balance(active.y, active.alpha, active.costs, np.empty(0))
         expected = active.f.copy()
         errors = form_exact_sums(active, rounds.kernel, rounds.threads)
         if not np.all(np.isfinite(active.f)):
-            break
+            return errors, True
         left = find_conditions(active.y, active.costs, active.alpha, active.f).violation
         noisy = bool(np.max(np.abs(active.f - expected)) > NOISE_SHARE * left)
         proof = prove(active.y, active.costs, active.alpha, active.f, errors, largest, gap)
         if proof.is_within(gap) or np.array_equal(active.alpha, before):
             return errors, noisy and not proof.is_within(gap)
-        if noisy and type_of(active.X) == np.float32:
+        if not solved or (noisy and type_of(active.X) == np.float32):
             break
-    return errors, True
+    return errors, noisy
 
 
 def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:

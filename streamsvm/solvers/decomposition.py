@@ -62,9 +62,12 @@ EXACT_SHARE = 1e-10
 GAP_SHARE = 0.5  # of the gap asked for: there is more in float64
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
 RISE = 1e-14
+ROUNDED_RISE = 0.1  # times the rounding bound: a rise of less is none
 GAP_FALL = 0.01
 STUCK_STEPS = 10  # neither D has risen nor the gap has fallen for so many steps
-ESCALATION_STEPS = 2  # after so many of them other rules and solvers take over
+ESCALATION_STEPS = 2  # after so many of them both inner solvers take turns, on so many rows at least
+ESCALATION_ROWS = 256
+SLOW_STEPS = 4
 COARSEST_REACH = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 tells nothing about |x - z|
 SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # of k_ii in float32
 OUT_OF_RANGE = "numbers beyond the range of float64 ({what}): scale the features to about 1 (ingest --scale), or lower C and the weights"
@@ -74,7 +77,7 @@ OUT_OF_RANGE = "numbers beyond the range of float64 ({what}): scale the features
 class Decomposition:
     """Settings. class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights; tol: relative gap.
 
-    resident_rows: rows of the active set; precise_rows: the same where they are held in float64 (None: as many);
+    resident_rows: rows of the active set; precise_rows: the same in float64 (None: as many);
     working_rows: of a working set; cache_bytes: for kernel columns.
     threads: of the driver; pass_threads: of a task of a pass (more than 1 where there are fewer tasks than cores).
     """
@@ -99,6 +102,7 @@ class State:
 
     errors: (n,), how far f can be off. The model is `stretch` times the multipliers, and the bias. lower_bound: NaN
     where the kernel has none; dual: D of the multipliers as it was computed; magnitude: of the terms of P.
+    tried_bound: rounding of the last point that was given up for the one before, or 0.
     longest: the largest |x|^2. is_precise: active sets are held in float64.
     """
 
@@ -112,6 +116,7 @@ class State:
     objective: float = float("inf")
     lower_bound: float = 0.0
     rounding_bound: float = 0.0
+    tried_bound: float = 0.0
     dual: float = 0.0
     magnitude: float = 0.0
     least_gap: float = float("inf")
@@ -124,7 +129,7 @@ class State:
     def progress(self) -> Progress:
         """P, its lower bound if there is one, and what rounding can have done."""
         bound = None if math.isnan(self.lower_bound) else self.lower_bound
-        return Progress(self.objective, bound, self.passes, self.rounding_bound)
+        return Progress(self.objective, bound, self.passes, max(self.rounding_bound, self.tried_bound))
 
 
 @dataclass
@@ -193,12 +198,17 @@ def _find_status(settings: Decomposition, state: State) -> str | None:
     return "stalled" if state.stuck >= STUCK_STEPS else None
 
 
+def _is_escalated(state: State) -> bool:
+    """Whether the rules that were asked for do not serve: nothing moves, or few rows take many steps."""
+    return state.stuck >= ESCALATION_STEPS or (state.passes >= SLOW_STEPS and len(state.alpha) <= ESCALATION_ROWS)
+
+
 def _choose_active_rows(settings: Decomposition, state: State) -> I64:
     """Draw rows, ascending: any at first, then violators and free ones."""
     n_rows, rng = len(state.alpha), np.random.default_rng((settings.seed, state.passes))
     size = settings.resident_rows
-    if state.is_precise and settings.precise_rows is not None:
-        size = min(size, settings.precise_rows)
+    if settings.precise_rows is not None and (state.is_precise or _is_escalated(state)):
+        size = settings.precise_rows
     if n_rows <= size:
         return np.arange(n_rows)
     if state.passes == 0:
@@ -245,8 +255,9 @@ def is_small(settings: Decomposition, n_rows: int) -> bool:
 def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: float | None) -> Rounds:
     size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
     damping, inner, rule = _choose_damping(settings, state), settings.inner, settings.selection
-    if state.stuck >= ESCALATION_STEPS:
-        inner, rule, damping = "smo", "second-order", 1.0
+    if _is_escalated(state):
+        inner, rule = "irwls" if state.passes % 2 and size <= ESCALATION_ROWS else "smo", "second-order"
+        damping, size = 1.0, min(max(size, ESCALATION_ROWS), len(active.rows))
     return Rounds(settings.kernel, inner, rule, size, settings.threads, rng, damping, gap)
 
 
@@ -294,21 +305,23 @@ def _add_up(settings: Decomposition, state: State, active: ActiveSet, before: F6
 
 
 def _update(settings: Decomposition, state: State, alpha: F64, f: F64, errors: F64, noisy: bool) -> State:
-    """Return the state with new multipliers and sums, and what they prove; with the old ones where D would fall."""
+    """Return the state with new multipliers and sums, and what they prove; with the old ones if that is no more."""
     largest = settings.kernel.bound_values(state.longest)
-    proof = _prove(settings, state, alpha, f, errors, largest)
-    if proof.dual + proof.rounding_bound < state.dual - state.rounding_bound:
-        alpha, f, errors, noisy = state.alpha, state.f, state.errors, True
-        proof = _prove(settings, state, alpha, f, errors, largest)
+    proof, tried_bound = _prove(settings, state, alpha, f, errors, largest), 0.0
+    falls = proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
+    if falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
+        alpha, f, errors, noisy, tried = state.alpha, state.f, state.errors, True, proof
+        proof, tried_bound = _prove(settings, state, alpha, f, errors, largest), tried.rounding_bound
     gap = proof.objective - proof.dual
-    moves = proof.dual > state.dual * (1 + RISE) or gap < (1 - GAP_FALL) * state.least_gap
+    rise = max(RISE * abs(state.dual), ROUNDED_RISE * proof.rounding_bound)
+    moves = proof.dual > state.dual + rise or gap < (1 - GAP_FALL) * state.least_gap
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.kernel.is_definite else math.nan
     if bound > proof.objective + proof.objective_error:
         raise RuntimeError(f"the lower bound {bound!r} is above the objective {proof.objective!r}: please report this")
     return replace(
         state, alpha=alpha, f=f, errors=errors, bias=proof.bias, stretch=proof.stretch, objective=proof.objective,
         lower_bound=bound, rounding_bound=proof.rounding_bound, dual=max(state.dual, proof.dual),
-        magnitude=proof.magnitude, least_gap=min(gap, state.least_gap), passes=state.passes + 1,
+        tried_bound=tried_bound, magnitude=proof.magnitude, least_gap=min(gap, state.least_gap), passes=state.passes + 1,
         stuck=0 if moves else state.stuck + 1, is_precise=state.is_precise or noisy or not moves,
     )  # fmt: skip
 
