@@ -27,6 +27,7 @@ from streamsvm.options import (
 from streamsvm.solvers import decomposition
 from streamsvm.solvers.active_set import INNER_SOLVERS
 from streamsvm.solvers.decomposition import Decomposition, is_small
+from streamsvm.solvers.kernel_state import State, start_state
 from streamsvm.solvers.protocol import Solver
 from streamsvm.solvers.selection import RULES
 
@@ -92,19 +93,19 @@ class Decompositions:
         """Return 2 where rows are held in float64."""
         return 2 if is_small(self.settings, source.n_rows) else 1
 
-    def start_state(self, source: RowSource) -> decomposition.State:
+    def start_state(self, source: RowSource) -> State:
         """See Algorithm."""
-        return decomposition.start_state(source.n_rows)
+        return start_state(source.n_rows)
 
-    def warm_state(self, source: RowSource, before: decomposition.State, factor: float) -> decomposition.State:  # noqa: ARG002
+    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
         """See Algorithm."""
         return self.start_state(source)
 
-    def solve(self, source: RowSource, state: decomposition.State) -> Solver:  # noqa: ARG002
+    def solve(self, source: RowSource, state: State) -> Solver:  # noqa: ARG002
         """See Algorithm."""
         return decomposition.solve(self.settings, state)
 
-    def make_model(self, source: RowSource, state: decomposition.State, take: TakeRows) -> KernelModel:
+    def make_model(self, source: RowSource, state: State, take: TakeRows) -> KernelModel:
         """See Algorithm."""
         chosen = np.flatnonzero(state.alpha)
         return KernelModel(
@@ -117,7 +118,7 @@ class Decompositions:
             feature_names=source.feature_names,
         )
 
-    def report(self, state: decomposition.State) -> Report:
+    def report(self, state: State) -> Report:
         """See Algorithm."""
         progress = state.progress
         return Report(progress.objective, progress.lower_bound, progress.passes, progress.rounding_bound)

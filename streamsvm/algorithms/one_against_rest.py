@@ -147,6 +147,7 @@ class OneAgainstRest:
             objective=sum(report.objective for report in reports),
             lower_bound=None if None in bounds else sum(cast("list[float]", bounds)),
             passes=passes,
+            rounding_bound=sum(report.rounding_bound for report in reports),
             finished=all(report.finished for report in reports),
         )
 

@@ -7,10 +7,10 @@ The linear combination w of rows, its length, both objectives and their differen
     D    = sum_i a_i - 1/2 |w|^2
     P(b) - D = sum_i [C_i max(0, s_i) - a_i s_i],   s_i = 1 - y_i (f_i + b)      no term is negative
 
-Each row has a share of the gap, which is zero where its KKT condition holds. `certify` evaluates this as it stands.
-
-`prove` also bounds what rounding has done, given bounds e_i of the errors of f_i. Rows whose slack is certainly negative
-have no share in it, and sums are exactly rounded (math.fsum). What rounding leaves of s = sum_i y_i a_i is charged:
+Each row has a share of the gap, which is zero where its KKT condition holds. `certify` evaluates this as it stands;
+`prove` also bounds what rounding has done, given bounds e_i of the errors of f_i. Rows whose slack is certainly
+negative have no share in it, and sums are exactly rounded (math.fsum). What rounding leaves of s = sum_i y_i a_i is
+charged:
 
     D - |s| |b*|  bounds the optimum,   |b*| <= 1 + |w*| max sqrt(k_ii),   |w*|^2 <= 2 P
 
@@ -94,7 +94,8 @@ def prove(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, t
     margins = y * (f + found.bias)
     inner = (alpha > 0) & (alpha < costs) & (margins > 1.0 / LONGEST_STRETCH)
     lacking = (1.0 + _bound_slacks(f, errors, found.bias)[inner]) / margins[inner]
-    stretch = min(float(np.max(lacking, initial=1.0)) + 4 * UNIT, float(np.min(costs[inner] / alpha[inner], initial=2.0)))
+    room = float(np.min(costs[inner] / alpha[inner], initial=2.0))
+    stretch = min(float(np.max(lacking, initial=1.0)) + 4 * UNIT, room)
     if not 1.0 < stretch < LONGEST_STRETCH:
         return found
     stretched = _prove_scaled(y, costs, alpha, f, errors, largest, stretch)
@@ -136,9 +137,7 @@ def _prove_scaled(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: 
     objective_error = 1.01 * (scale * square_error + loss_error) + 4 * UNIT * (abs(scale * square) + loss)
     of_bias = 1.0 + math.sqrt(max(0.0, 2 * (objective + objective_error) * largest)) if lacking else 0.0
     dual_error = square_error / 2 + 1.01 * lacking * of_bias + 2 * UNIT * (total + abs(square))
-    return Proof(
-        objective, objective_error, total - square / 2, dual_error, bias, stretch, abs(scale * square) + loss
-    )
+    return Proof(objective, objective_error, total - square / 2, dual_error, bias, stretch, abs(scale * square) + loss)
 
 
 def find_best_bias(y: F64, costs: F64, f: F64) -> float:

@@ -41,7 +41,7 @@ def add_slopes(
     code: int, gamma: float, coef0: float, degree: int, unit: float, products: Values, left: Values, right: Values,
     coef: F64, magnitudes: F64,
 ) -> None:  # fmt: skip
-    """magnitudes_i += sum_c |coef_c| slope (gamma |x| |z| + |coef0|), the slope of poly or sigmoid near the products."""
+    """magnitudes_i += sum_c |coef_c| slope (gamma |x| |z| + |coef0|): poly's or sigmoid's slope near the products."""
     n = right.size
     roots, bases, shares = np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):

@@ -150,8 +150,10 @@ def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values
 
 
 @njit(cache=True, nogil=True)
-def _measure_distance(z: int, i: int, columns: Unpacked, X: Unpacked, tile: Values, position: I32, mark: I32) -> float:
-    """|x_i - z|^2 by differences; mark: of the tile's lines, which hold z + 1 where row z of the columns has an item."""
+def _measure_distance(
+    z: int, i: int, columns: Unpacked, X: Unpacked, tile: Values, position: I32, mark: I32
+) -> float:  # fmt: skip
+    """|x_i - z|^2 by differences; mark: z + 1 for the tile's lines in which row z of the columns has an item."""
     total = 0.0
     if columns[3].size == 0:
         for j in range(tile.shape[1]):
@@ -214,7 +216,7 @@ def meet_rows(
                 _csr_products(z_data, z_indices, z_indptr[c : c + k + 1], position, tile, part)
             else:
                 np.dot(z_dense[c : c + k], tile.T, part)
-            if len(proof) > 0:
+            if len(proof) > 0:  # noqa: SIM102  numba drops the branch if this stands alone
                 if code > 1 and proof[0].size:
                     add_slopes(code, gamma, coef0, degree, proof[1], part, left[c:], right, coef[c:], proof[0][at:])
             apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], right)

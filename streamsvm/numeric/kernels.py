@@ -34,7 +34,6 @@ from streamsvm.numeric.kernel_values import (
 )
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import (
-    F32,
     F64,
     I64,
     CsrRows,
@@ -154,7 +153,7 @@ def add_kernel_sums(
     _meet_all(kernel, X, columns, coef, f, threads, keep or (NO_STORE, NO_SLOTS), magnitudes)
     items = min(count_items(X), count_items(columns))
     longest = float(np.max(compute_squares(columns, np.float64), initial=0.0))
-    reach = kernel.gamma * (compute_squares(X, np.float64) + longest)
+    reach: F64 = (kernel.gamma * (compute_squares(X, np.float64) + longest)).astype(np.float64, copy=False)
     if kernel.name == "rbf":
         errors += 3 * FAINT * float(np.sum(np.abs(coef)))  # of pairs that are left as they are
     errors += bound_sums(KERNELS.index(kernel.name), kernel.degree, items, len(coef), reach, magnitudes)

@@ -170,8 +170,9 @@ def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by steps of pairs.
 
     tol: absolute, in units of the errors (1e-3 is usual). It is raised to epsilon max |e_i| if smaller: errors are
-    not known better. max_steps: a bound of the pair steps (by default what takes hundredths of a second); whether it is met or not, alpha is feasible, y'alpha that of the start to rounding, and F never above the
-    start's. Raises nothing; equal input gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005 (see the module).
+    not known better. max_steps: a bound of the pair steps (by default what takes hundredths of a second);
+    whether it is met or not, alpha is feasible, y'alpha that of the start to rounding, and F never above the start's.
+    Raises nothing; equal input gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005 (see the module).
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha

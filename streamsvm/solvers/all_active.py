@@ -80,7 +80,7 @@ def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
 
 def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
     """Return how far f can be off that was brought up to date with kernel values of the working sets, (n,)."""
-    squares = compute_squares(active.X, np.float64)
+    squares: F64 = compute_squares(active.X, np.float64).astype(np.float64, copy=False)
     longest = float(np.max(squares, initial=0.0))
     items, unit = count_items(active.X), UNIT_32 if type_of(active.X) == np.float32 else UNIT
     if kernel.name == "linear":  # w is of float64

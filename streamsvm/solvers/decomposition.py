@@ -36,7 +36,6 @@ import numpy as np
 
 from streamsvm.errors import InputError
 from streamsvm.numeric.balance import restore_balance
-from streamsvm.numeric.certificates import Proof, prove
 from streamsvm.numeric.kernels import (
     Kernel,
     add_kernel_sums,
@@ -53,7 +52,8 @@ from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
 from streamsvm.solvers.all_active import NOISE_SHARE, solve_all
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take, find_status
+from streamsvm.solvers.kernel_state import OUT_OF_RANGE, State, update_state
+from streamsvm.solvers.protocol import Scan, Solver, Step, Take, find_status
 from streamsvm.solvers.selection import draw_active_rows, find_conditions
 
 ACTIVE_SHARE = 0.1  # an active set is solved to this share of the violation it was drawn with
@@ -61,16 +61,12 @@ WHOLE_SHARE = 1e-4  # the same where all rows are active, unless the gap is smal
 EXACT_SHARE = 1e-10
 GAP_SHARE = 0.5  # of the gap asked for: there is more in float64
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
-RISE = 1e-14
-ROUNDED_RISE = 0.1  # times the rounding bound: a rise of less is none
-GAP_FALL = 0.01
 STUCK_STEPS = 10  # neither D has risen nor the gap has fallen for so many steps
 ESCALATION_STEPS = 2  # after so many of them both inner solvers take turns, on so many rows at least
 ESCALATION_ROWS = 256
 SLOW_STEPS = 4
 COARSEST_REACH = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 tells nothing about |x - z|
 SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # of k_ii in float32
-OUT_OF_RANGE = "numbers beyond the range of float64 ({what}): scale the features to about 1 (ingest --scale), or lower C and the weights"
 
 
 @dataclass(frozen=True)
@@ -97,44 +93,8 @@ class Decomposition:
 
 
 @dataclass
-class State:
-    """All that changes. alpha, f (no bias), costs, y (-1 or +1): (n,) float64; y and costs are known after a pass.
-
-    errors: (n,), how far f can be off. The model is `stretch` times the multipliers, and the bias. lower_bound: NaN
-    where the kernel has none; dual: D of the multipliers as it was computed; magnitude: of the terms of P.
-    tried_bound: rounding of the last point that was given up for the one before, or 0.
-    longest: the largest |x|^2. is_precise: active sets are held in float64.
-    """
-
-    alpha: F64
-    f: F64
-    costs: F64
-    y: F64
-    errors: F64
-    bias: float = 0.0
-    stretch: float = 1.0
-    objective: float = float("inf")
-    lower_bound: float = 0.0
-    rounding_bound: float = 0.0
-    tried_bound: float = 0.0
-    dual: float = 0.0
-    magnitude: float = 0.0
-    least_gap: float = float("inf")
-    longest: float = 0.0
-    passes: int = 0
-    stuck: int = 0
-    is_precise: bool = False
-
-    @property
-    def progress(self) -> Progress:
-        """P, its lower bound if there is one, and what rounding can have done."""
-        bound = None if math.isnan(self.lower_bound) else self.lower_bound
-        return Progress(self.objective, bound, self.passes, max(self.rounding_bound, self.tried_bound))
-
-
-@dataclass
 class RowSums:
-    """What a pass brings back of each tile: number of its first row, sums and their errors, labels and weights, |x|^2."""
+    """What a pass brings back of each tile: its first row's number, sums, their errors, labels, weights, |x|^2."""
 
     tiles: list[tuple[int, F64, F64, Any, Any, float]] = field(default_factory=list)
 
@@ -145,8 +105,9 @@ class RowSums:
 
 
 def add_sums(
-    sums: RowSums, rows: Rows, kernel: Kernel, columns: Matrix, coef: F64, w: F64, share: float, first: bool, threads: int
-) -> None:
+    sums: RowSums, rows: Rows, kernel: Kernel, columns: Matrix, coef: F64, w: F64, share: float, first: bool,
+    threads: int,
+) -> None:  # fmt: skip
     """Add a tile: f_i = sum_c coef_c k(x_i, z_c) + x_i.w, of which one is empty.
 
     share: the error of x_i.w, as a share of |x_i|; first: labels, weights and lengths of rows are wanted, too.
@@ -166,11 +127,6 @@ def add_sums(
 def combine_sums(left: RowSums, right: RowSums) -> RowSums:
     """Return the tiles of both."""
     return RowSums(left.tiles + right.tiles)
-
-
-def start_state(n_rows: int) -> State:
-    """Return the state before any row is read: all multipliers 0."""
-    return State(*(np.zeros(n_rows) for _ in range(5)))
 
 
 def solve(settings: Decomposition, state: State) -> Solver:
@@ -269,11 +225,11 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     largest, share = settings.kernel.bound_values(longest), EXACT_SHARE if small else WHOLE_SHARE
     errors, noisy = solve_all(active, rounds, cache, share, settings.tol, largest)
     after = replace(state, y=active.y, costs=active.costs, longest=longest)
-    return _update(settings, after, active.alpha, active.f, errors, noisy)
+    return update_state(after, settings.kernel, settings.tol, active.alpha, active.f, errors, noisy)
 
 
 def _improve(settings: Decomposition, state: State, active: ActiveSet) -> tuple[Kernel, Matrix, F64, F64, float]:
-    """Improve the active set; return kernel, rows that changed, how much y_i a_i did, w, which these make, its error."""
+    """Improve the active set; return kernel, rows that changed, how much y_i a_i did, their w, and its error."""
     before = active.alpha.copy()
     violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
     rounds = _make_rounds(settings, state, active, None)
@@ -301,34 +257,4 @@ def _add_up(settings: Decomposition, state: State, active: ActiveSet, before: F6
     expected = before + (active.f - before) / _choose_damping(settings, state)
     left = find_conditions(state.y, state.costs, alpha, f).violation
     noisy = bool(np.max(np.abs(expected - f[active.rows])) > NOISE_SHARE * left)
-    return _update(settings, state, alpha, f, errors, noisy)
-
-
-def _update(settings: Decomposition, state: State, alpha: F64, f: F64, errors: F64, noisy: bool) -> State:
-    """Return the state with new multipliers and sums, and what they prove; with the old ones if that is no more."""
-    largest = settings.kernel.bound_values(state.longest)
-    proof, tried_bound = _prove(settings, state, alpha, f, errors, largest), 0.0
-    falls = proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
-    if falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
-        alpha, f, errors, noisy, tried = state.alpha, state.f, state.errors, True, proof
-        proof, tried_bound = _prove(settings, state, alpha, f, errors, largest), tried.rounding_bound
-    gap = proof.objective - proof.dual
-    rise = max(RISE * abs(state.dual), ROUNDED_RISE * proof.rounding_bound)
-    moves = proof.dual > state.dual + rise or gap < (1 - GAP_FALL) * state.least_gap
-    bound = max(state.lower_bound, proof.dual - proof.dual_error) if settings.kernel.is_definite else math.nan
-    if bound > proof.objective + proof.objective_error:
-        raise RuntimeError(f"the lower bound {bound!r} is above the objective {proof.objective!r}: please report this")
-    return replace(
-        state, alpha=alpha, f=f, errors=errors, bias=proof.bias, stretch=proof.stretch, objective=proof.objective,
-        lower_bound=bound, rounding_bound=proof.rounding_bound, dual=max(state.dual, proof.dual),
-        tried_bound=tried_bound, magnitude=proof.magnitude, least_gap=min(gap, state.least_gap), passes=state.passes + 1,
-        stuck=0 if moves else state.stuck + 1, is_precise=state.is_precise or noisy or not moves,
-    )  # fmt: skip
-
-
-def _prove(settings: Decomposition, state: State, alpha: F64, f: F64, errors: F64, largest: float) -> Proof:
-    sizes = {"the costs": state.costs, "the multipliers": alpha, "the sums f": f, "their errors": errors}
-    for what, values in sizes.items():
-        if not np.isfinite(np.sum(np.abs(values))):
-            raise InputError(OUT_OF_RANGE.format(what=what))
-    return prove(state.y, state.costs, alpha, f, errors, largest, settings.tol)
+    return update_state(state, settings.kernel, settings.tol, alpha, f, errors, noisy)
