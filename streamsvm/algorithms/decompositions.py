@@ -31,7 +31,7 @@ from streamsvm.solvers.kernel_state import State, start_state
 from streamsvm.solvers.protocol import Solver
 from streamsvm.solvers.selection import RULES
 
-ROW_VECTORS = 24  # of 8 bytes a row at once: the state, the next one, and what chooses the active set
+ROW_VECTORS = 32  # of 8 bytes a row at once: the state, the next one, and what chooses the active set
 ACTIVE_VECTORS = 16  # the same of an active row
 ACTIVE_COPIES = 3  # of the active rows, while they are taken
 LEAST_ACTIVE_ROWS = 2048
@@ -73,7 +73,7 @@ class Decompositions:
         """See Algorithm: kernel values of a working set, and of a tile."""
         settings, active = self.settings, min(source.n_rows, self.settings.resident_rows)
         working = active if settings.selection == "chunking" else min(active, settings.working_rows)
-        inner_bytes = INNER_BYTES[settings.inner] * self._precision(source) * working**2
+        inner_bytes = 2 * INNER_BYTES[settings.inner] * working**2  # of float64, where float32 is too coarse
         return inner_bytes + settings.threads * _tile_bytes(source)
 
     def totals_bytes(self, source: RowSource) -> int:

@@ -28,7 +28,7 @@ from streamsvm.numeric.working_set import F32, WorkingSet
 
 Order = Literal["second-order", "first-order"]
 
-MOST_STEPS = 10_000_000  # LIBSVM's
+DEFAULT_MAX_STEPS = 10_000_000  # LIBSVM's; about 5 s at 1,024 rows
 MOST_UPDATES = 20_000_000  # of errors: about a hundredth of a second, so that a caller may look around
 MOST_STEPS_PER_ROW = 200  # or so many steps a row, if that is more
 OF_A_STEP = 100  # a step costs as much as the update of so many errors, besides those that it updates
@@ -170,20 +170,28 @@ def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by steps of pairs.
 
     tol: absolute, in units of the errors (1e-3 is usual). It is raised to epsilon max |e_i| if smaller: errors are
-    not known better. max_steps: a bound of the pair steps (by default what takes hundredths of a second);
+    not known better. max_steps: a bound of the pair steps (default 10 million);
     whether it is met or not, alpha is feasible, y'alpha that of the start to rounding, and F never above the start's.
     Raises nothing; equal input gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005 (see the module).
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha
-    if max_steps is None:
-        most = max(MOST_UPDATES // (len(moved) + OF_A_STEP), MOST_STEPS_PER_ROW * len(moved))
-        max_steps = min(MOST_STEPS, most)
+    max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
     bits = _find_scale(problem.K)
     K = problem.K if bits == 0 else np.ldexp(problem.K, -bits)
     moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
     _run(K, problem.y - problem.f, moved, least, greatest, tol, max_steps, order == "second-order")
     return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs)
+
+
+def count_brief_steps(n_rows: int) -> int:
+    """Return so many steps as take hundredths of a second, or MOST_STEPS_PER_ROW for each of many rows."""
+    return max(MOST_UPDATES // (n_rows + OF_A_STEP), MOST_STEPS_PER_ROW * n_rows)
+
+
+def solve_by_few_pairs(problem: WorkingSet, tol: float) -> F64:
+    """Return what `solve_by_pairs` reaches in few steps; a caller looks around, and may go on from there."""
+    return solve_by_pairs(problem, tol, count_brief_steps(len(problem.y)))
 
 
 def _find_scale(K: F32 | F64) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from streamsvm.errors import InputError
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
-from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.pair_updates import solve_by_few_pairs
 from streamsvm.numeric.platt import solve_by_platt
 from streamsvm.numeric.reweighting import solve_by_reweighting
 from streamsvm.numeric.rows import F64, I64, Matrix, Values, take_rows
@@ -32,11 +32,12 @@ MOST_ROUNDS = 1000  # of working sets, in a step
 IDLE_ROUNDS = 20  # in which D has not risen by LEAST_RISE of its rise so far: rounding is the limit
 LEAST_RISE = 1e-12
 HARD_ROUNDS = 5  # whose working sets could not be solved, in a step: a pass, or more digits, may help
+PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000  # looked at by Platt's sweeps, in a step
 UNSOLVED = 2.0  # times the violation that was asked for
 LONG_BYTES = 2048  # of a row: its product with another takes as long as a kernel value from the cache
 INNER_SHARE = 0.1  # a working set is solved to this share of the violation it was chosen at
 InnerSolver = Callable[[WorkingSet, float], F64]
-INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
+INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
 
 
 @dataclass
@@ -173,7 +174,10 @@ def _scale(K: Values, factor: float) -> Values:
 def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
     """Platt's two loops over the whole active set, which holds all rows: no other multiplier has a share in f."""
     seed, cache_bytes = int(rounds.rng.integers(1 << 31)), cache.columns.nbytes
-    found = solve_by_platt(active.X, active.y, active.costs, rounds.kernel, active.alpha, tol, cache_bytes, seed)
+    most = PLATT_VALUES_PER_PAIR * len(active.y) ** 2 + LEAST_PLATT_VALUES
+    found = solve_by_platt(
+        active.X, active.y, active.costs, rounds.kernel, active.alpha, tol, cache_bytes, seed, max_values=most
+    )
     changed = np.flatnonzero(found.alpha != active.alpha)
     coef = (found.alpha - active.alpha)[changed] * active.y[changed]
     active.alpha[:] = np.clip(found.alpha, 0.0, active.costs)

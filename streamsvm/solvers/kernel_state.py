@@ -1,6 +1,7 @@
 """The state of a kernel SVM's decomposition, and what it proves after a step.
 
 A step is taken back where it proves no more than the state before: its bound of D is not higher, its P not lower. So
+A step is taken back where it proves no more than the state before: neither a higher bound of D nor a lower P. So
 multipliers that only rounding tells apart do not replace each other, and the best that is proved is what is kept.
 """
 
