@@ -16,6 +16,8 @@ from streamsvm.numeric.kernels import Kernel, compute_squares, to_float64
 from streamsvm.numeric.rows import F64, compute_scores
 
 LARGEST_COST = 1e100  # squares of such a sum times features of 1e38 are still numbers
+ROUNDING = 2.0**-47  # share of the mean square that is left of the variance of equal values
+
 ClassWeight = Mapping[Any, float] | str | None
 
 
@@ -167,7 +169,10 @@ def _measure_variance(source: RowSource) -> float:
             total += float(weight @ compute_scores(rows.X, ones)[:, 0])
             squares += float(weight @ compute_squares(to_float64(rows.X)))
             count += float(np.sum(weight)) * source.n_features
-    return squares / count - (total / count) ** 2 if count > 0 else 0.0
+    if count <= 0:
+        return 0.0
+    variance = squares / count - (total / count) ** 2
+    return variance if variance > ROUNDING * squares / count else 0.0
 
 
 def count_resident(wanted: int | str, all_rows: int) -> int:

@@ -13,7 +13,8 @@ from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows
-from streamsvm.solvers.decomposition import Decomposition, State, solve, start_state
+from streamsvm.solvers.decomposition import Decomposition, solve
+from streamsvm.solvers.kernel_state import State, start_state
 from streamsvm.solvers.protocol import Scan, Step, Take
 from tests.conftest import Problem
 

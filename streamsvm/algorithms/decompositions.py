@@ -27,10 +27,11 @@ from streamsvm.options import (
 from streamsvm.solvers import decomposition
 from streamsvm.solvers.active_set import INNER_SOLVERS
 from streamsvm.solvers.decomposition import Decomposition, is_small
+from streamsvm.solvers.kernel_state import State, start_state
 from streamsvm.solvers.protocol import Solver
 from streamsvm.solvers.selection import RULES
 
-ROW_VECTORS = 24  # of 8 bytes a row at once: the state, the next one, and what chooses the active set
+ROW_VECTORS = 32  # of 8 bytes a row at once: the state, the next one, and what chooses the active set
 ACTIVE_VECTORS = 16  # the same of an active row
 ACTIVE_COPIES = 3  # of the active rows, while they are taken
 LEAST_ACTIVE_ROWS = 2048
@@ -43,6 +44,7 @@ WHOLE_BYTES = 2048  # rows so long are, too, where the columns of one row in ten
 WHOLE_SHARE = 10
 LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
 BUDGET_SHARE = 4  # one part in so many of what is spare for active rows, and one for their kernel columns
+PRECISE_BYTES = 4 << 20  # rows of so many bytes are all active, if need be, in float64: OTHER_BYTES has room for them
 OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
 
 
@@ -71,7 +73,7 @@ class Decompositions:
         """See Algorithm: kernel values of a working set, and of a tile."""
         settings, active = self.settings, min(source.n_rows, self.settings.resident_rows)
         working = active if settings.selection == "chunking" else min(active, settings.working_rows)
-        inner_bytes = INNER_BYTES[settings.inner] * self._precision(source) * working**2
+        inner_bytes = 2 * INNER_BYTES[settings.inner] * working**2  # of float64, where float32 is too coarse
         return inner_bytes + settings.threads * _tile_bytes(source)
 
     def totals_bytes(self, source: RowSource) -> int:
@@ -91,34 +93,35 @@ class Decompositions:
         """Return 2 where rows are held in float64."""
         return 2 if is_small(self.settings, source.n_rows) else 1
 
-    def start_state(self, source: RowSource) -> decomposition.State:
+    def start_state(self, source: RowSource) -> State:
         """See Algorithm."""
-        return decomposition.start_state(source.n_rows)
+        return start_state(source.n_rows)
 
-    def warm_state(self, source: RowSource, before: decomposition.State, factor: float) -> decomposition.State:  # noqa: ARG002
+    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
         """See Algorithm."""
         return self.start_state(source)
 
-    def solve(self, source: RowSource, state: decomposition.State) -> Solver:  # noqa: ARG002
+    def solve(self, source: RowSource, state: State) -> Solver:  # noqa: ARG002
         """See Algorithm."""
         return decomposition.solve(self.settings, state)
 
-    def make_model(self, source: RowSource, state: decomposition.State, take: TakeRows) -> KernelModel:
+    def make_model(self, source: RowSource, state: State, take: TakeRows) -> KernelModel:
         """See Algorithm."""
         chosen = np.flatnonzero(state.alpha)
         return KernelModel(
             kernel=self.settings.kernel,
             support_vectors=take(chosen).X,
-            dual_coef=state.alpha[chosen] * state.y[chosen],
+            dual_coef=state.stretch * state.alpha[chosen] * state.y[chosen],
             intercept=state.bias,
             classes=np.asarray(source.classes),
             scaling=source.scaling,
             feature_names=source.feature_names,
         )
 
-    def report(self, state: decomposition.State) -> Report:
+    def report(self, state: State) -> Report:
         """See Algorithm."""
-        return Report(state.objective, state.lower_bound, state.passes)
+        progress = state.progress
+        return Report(progress.objective, progress.lower_bound, progress.passes, progress.rounding_bound)
 
 
 def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositions:
@@ -144,6 +147,7 @@ def make_decomposition(source: RowSource, options: TrainOptions) -> Decompositio
         working_rows=read_count(given, "working_rows", 2)
         or int(np.clip(resident_rows // WORKING_SHARE, *WORKING_ROWS[inner])),
         resident_rows=resident_rows,
+        precise_rows=min(source.n_rows, max(resident_rows // 2, int(PRECISE_BYTES / _row_bytes(source)), 2)),
         cache_bytes=min(spare // BUDGET_SHARE, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
         threads=threads,
         pass_threads=1 if elsewhere else max(1, threads // len(plan_groups(source))),

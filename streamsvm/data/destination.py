@@ -15,7 +15,7 @@ from pathlib import Path
 
 from zarr.core.sync import sync
 
-from streamsvm.data.dataset import ATTRIBUTE
+from streamsvm.data.manifest import ATTRIBUTE
 from streamsvm.errors import InputError, WriteError
 from streamsvm.files import name_partial, remove_partials, sync_folder, sync_tree
 from streamsvm.locks import Lock

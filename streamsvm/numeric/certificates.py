@@ -7,19 +7,30 @@ The linear combination w of rows, its length, both objectives and their differen
     D    = sum_i a_i - 1/2 |w|^2
     P(b) - D = sum_i [C_i max(0, s_i) - a_i s_i],   s_i = 1 - y_i (f_i + b)      no term is negative
 
-Each row has a share of the gap, which is zero where its KKT condition holds.
+Each row has a share of the gap, which is zero where its KKT condition holds. `certify` evaluates this as it stands;
+`prove` also bounds what rounding has done, given bounds e_i of the errors of f_i. Rows whose slack is certainly
+negative have no share in it, and sums are exactly rounded (math.fsum). What rounding leaves of s = sum_i y_i a_i is
+charged:
+
+    D - |s| |b*|  bounds the optimum,   |b*| <= 1 + |w*| max sqrt(k_ii),   |w*|^2 <= 2 P
+
+A model may be a multiple t of w and b, t slightly more than 1: rows on the margin are then beyond it for certain, and
+what is proved of P is not C times the rounding of their scores.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
 
+from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64
 
 BINS = 4096
+LONGEST_STRETCH = 1.001
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,88 @@ def certify(y: F64, costs: F64, alpha: F64, f: F64, bias: float | None = None) -
     half_square = float(alpha @ (y * f)) / 2
     objective, lower_bound = half_square + float(np.sum(losses)), float(np.sum(alpha)) - half_square
     return Certificate(objective, lower_bound, b, losses - alpha * slack)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """P and D of multipliers, and how far each can be off; the model's bias and the factor of its multipliers.
+
+    magnitude: of the terms of P, which is P where K is positive semidefinite.
+    """
+
+    objective: float
+    objective_error: float
+    dual: float
+    dual_error: float
+    bias: float
+    stretch: float
+    magnitude: float
+
+    @property
+    def rounding_bound(self) -> float:
+        """The most by which rounding can have moved P and D together."""
+        return self.objective_error + self.dual_error
+
+    def is_within(self, tol: float) -> bool:
+        """Whether P - D is at most tol P, whatever was rounded."""
+        return self.objective - self.dual + self.dual_error + self.rounding_bound <= tol * self.magnitude
+
+
+def prove(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, tol: float) -> Proof:
+    """Return what multipliers within 0 and their costs prove: a gap of tol, if they can be stretched to that.
+
+    errors: (n,), how far f can be off; largest: the greatest k_ii.
+    """
+    found = _prove_scaled(y, costs, alpha, f, errors, largest, 1.0)
+    if found.is_within(tol) or not found.dual > 0.0:
+        return found
+    margins = y * (f + found.bias)
+    inner = (alpha > 0) & (alpha < costs) & (margins > 1.0 / LONGEST_STRETCH)
+    lacking = (1.0 + _bound_slacks(f, errors, found.bias)[inner]) / margins[inner]
+    room = float(np.min(costs[inner] / alpha[inner], initial=2.0))
+    stretch = min(float(np.max(lacking, initial=1.0)) + 4 * UNIT, room)
+    if not 1.0 < stretch < LONGEST_STRETCH:
+        return found
+    stretched = _prove_scaled(y, costs, alpha, f, errors, largest, stretch)
+    best = min(found, stretched, key=lambda proof: proof.objective + proof.objective_error)
+    dual = max(found, stretched, key=lambda proof: proof.dual - proof.dual_error)
+    return replace(best, dual=dual.dual, dual_error=dual.dual_error)
+
+
+def _choose_bias(y: F64, costs: F64, f: F64) -> float:
+    """Return the best bias; where only one class costs anything, one that puts its rows well beyond the margin."""
+    bias, used = find_best_bias(y, costs, f), y[costs > 0]
+    if len(used) and np.all(used == used[0]):
+        corners = (y - f)[costs > 0]
+        bias = float(used[0] * (np.max(used[0] * corners) + 1.0 + np.max(np.abs(corners)) / 2))
+    return bias
+
+
+def _bound_slacks(f: F64, errors: F64, bias: float) -> F64:
+    """Return how far 1 - y (f + b) can be off, where f is, and a little more for a stretch."""
+    bound: F64 = 1.25 * errors + 4 * UNIT * (1.0 + np.abs(f) + abs(bias))
+    return bound
+
+
+def _prove_scaled(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, stretch: float) -> Proof:
+    """Prove what multipliers and `stretch` times their model are worth."""
+    f_model = stretch * f
+    bias = _choose_bias(y, costs, f_model)
+    slack, own = 1.0 - y * (f_model + bias), _bound_slacks(f_model, errors, bias)
+    losing, support = np.flatnonzero((slack + own > 0.0) & (costs > 0.0)), np.flatnonzero(alpha)
+    losses = costs[losing] * np.maximum(slack[losing], 0.0)
+    loss = math.fsum(losses.tolist())
+    loss_error = float(np.sum(costs[losing] * np.minimum(own, slack + own)[losing])) + 2 * UNIT * loss
+    a, sums = alpha[support], (y * f)[support]
+    square, total = math.fsum((a * sums).tolist()), math.fsum(a.tolist())
+    lacking = abs(math.fsum((a * y[support]).tolist()))
+    square_error = 1.01 * float(a @ (errors[support] + 2 * UNIT * np.abs(sums)))
+    scale = stretch * stretch / 2
+    objective = scale * square + loss
+    objective_error = 1.01 * (scale * square_error + loss_error) + 4 * UNIT * (abs(scale * square) + loss)
+    of_bias = 1.0 + math.sqrt(max(0.0, 2 * (objective + objective_error) * largest)) if lacking else 0.0
+    dual_error = square_error / 2 + 1.01 * lacking * of_bias + 2 * UNIT * (total + abs(square))
+    return Proof(objective, objective_error, total - square / 2, dual_error, bias, stretch, abs(scale * square) + loss)
 
 
 def find_best_bias(y: F64, costs: F64, f: F64) -> float:

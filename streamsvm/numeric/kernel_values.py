@@ -1,6 +1,7 @@
 """Kernel values of rows, compiled: products over tiles that stay in the cache, turned into the kernel, added up, kept.
 
-See numeric.kernels, which calls this for parts of the rows on several threads.
+See numeric.kernels, which calls this for parts of the rows on several threads, and numeric.kernel_rounding, which says
+how the magnitudes that are added up here bound the rounding of the sums.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import scipy.linalg.cython_blas  # noqa: F401  np.dot calls it in compiled code:
 from numba import njit
 
 from streamsvm.numeric.exponentials import exponentiate
-from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked
+from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, add_magnitudes, add_slopes
+from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked, Values
 
-Values = F32 | F64
+Proof = tuple[()] | tuple[F64, float]
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid")
 COLUMNS = 256  # kernel values are formed for so many columns at a time: half a MiB beside the tile
@@ -148,26 +150,63 @@ def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values
 
 
 @njit(cache=True, nogil=True)
+def _measure_distance(
+    z: int, i: int, columns: Unpacked, X: Unpacked, tile: Values, position: I32, mark: I32
+) -> float:  # fmt: skip
+    """|x_i - z|^2 by differences; mark: z + 1 for the tile's lines in which row z of the columns has an item."""
+    total = 0.0
+    if columns[3].size == 0:
+        for j in range(tile.shape[1]):
+            total += (np.float64(columns[0][z, j]) - tile[i, j]) ** 2
+        return total
+    for e in range(columns[3][z], columns[3][z + 1]):
+        total += (np.float64(columns[1][e]) - tile[position[columns[2][e]], i]) ** 2
+    for e in range(X[3][i], X[3][i + 1]):
+        if mark[position[X[2][e]]] != z + 1:
+            total += np.float64(X[1][e]) ** 2
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _mend_close(
+    first: int, columns: Unpacked, X: Unpacked, tile: Values, position: I32, gamma: float, unit: float,
+    left: Values, right: Values, values: Values,
+) -> None:  # fmt: skip
+    """Form e^(-gamma |x - z|^2) anew, by differences, where |x|^2 + |z|^2 - 2 x.z has lost what matters."""
+    mark = np.zeros(tile.shape[0] if X[3].size else 0, np.int32)
+    for c in range(values.shape[0]):
+        for e in range(columns[3][first + c] if mark.size else 0, columns[3][first + c + 1] if mark.size else 0):
+            mark[position[columns[2][e]]] = first + c + 1
+        for i in range(values.shape[1]):
+            reach = gamma * (left[first + c] + right[i])
+            if reach > CLOSE_REACH and (values[c, i] > FAINT or reach * unit > 1.0):
+                values[c, i] = np.exp(-gamma * _measure_distance(first + c, i, columns, X, tile, position, mark))
+
+
+@njit(cache=True, nogil=True)
 def meet_rows(
     X: Unpacked, n_features: int, tile_rows: int, first: int, last: int,
     columns: Unpacked, left: Values, coef: F64, code: int, gamma: float, coef0: float, degree: int,
-    f: F64, store: Values, slots: I64,
+    f: F64, store: Values, slots: I64, proof: Proof,
 ) -> None:  # fmt: skip
     """Let the rows first..last of X meet all columns, tile by tile: their kernel values go to f, and to the store.
 
     X, columns: as `unpack` gives them; left: squared lengths of the columns. Without slots nothing is stored.
+    proof: of float64 alone: magnitudes (n,) of f, or none, and the rounding of |x - z|^2 as a share of |x|^2 + |z|^2.
+    Compiled code without it does not look at distances again.
     """
     dense, data, indices, indptr = X
     z_dense, z_data, z_indices, z_indptr = columns
     values = np.empty((min(COLUMNS, coef.size), tile_rows), left.dtype)
     flat = values.ravel()
     every, position, squares = np.arange(COLUMNS), np.empty(n_features, np.int32), np.empty(tile_rows, left.dtype)
+    longest = left.max() if left.size else 0.0
     for at in range(first, last, tile_rows):
         n = min(tile_rows, last - at)
         right = squares[:n]
-        if code == 1 and indptr.size:
+        if indptr.size:
             measure_sparse(data, indptr[at : at + n + 1], right)
-        elif code == 1:
+        else:
             measure_dense(dense[at : at + n], right)
         tile = _write_out(data, indices, indptr[at : at + n + 1], position) if indptr.size else dense[at : at + n]
         for c in range(0, coef.size, COLUMNS):
@@ -177,7 +216,16 @@ def meet_rows(
                 _csr_products(z_data, z_indices, z_indptr[c : c + k + 1], position, tile, part)
             else:
                 np.dot(z_dense[c : c + k], tile.T, part)
+            if len(proof) > 0:  # noqa: SIM102  numba drops the branch if this stands alone
+                if code > 1 and proof[0].size:
+                    add_slopes(code, gamma, coef0, degree, proof[1], part, left[c:], right, coef[c:], proof[0][at:])
             apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], right)
+            if len(proof) > 0:
+                if code == 1 and gamma * (longest + right.max()) > CLOSE_REACH:
+                    near = (dense[at : at + n], data, indices, indptr[at : at + n + 1])
+                    _mend_close(c, columns, near, tile, position, gamma, proof[1], left, right, part)
+                if proof[0].size:
+                    add_magnitudes(part, coef[c:], proof[0][at:])
             add_columns(part, every, coef[c : c + k], 0, f[at : at + n])
             for slot in range(c, min(c + k, slots.size)):
                 store[slots[slot], at : at + n] = part[slot - c]

@@ -15,19 +15,26 @@ search for i, and the scores of all j. Scores only rank the pairs, so they are f
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
 from numba import njit
 from numba.extending import intrinsic
 
+from streamsvm.numeric.rounding import add_two
 from streamsvm.numeric.rows import F64
 from streamsvm.numeric.working_set import F32, WorkingSet
 
 Order = Literal["second-order", "first-order"]
 
 DEFAULT_MAX_STEPS = 10_000_000  # LIBSVM's; about 5 s at 1,024 rows
-TINY_CURVATURE = 1e-12
+MOST_UPDATES = 20_000_000  # of errors: about a hundredth of a second, so that a caller may look around
+MOST_STEPS_PER_ROW = 200  # or so many steps a row, if that is more
+OF_A_STEP = 100  # a step costs as much as the update of so many errors, besides those that it updates
+TINY_CURVATURE = 1e-12  # where pairs are ranked, K_ii being about 1
+LEAST_CURVATURE = 1e-290  # by which a step can still be divided
+ORDINARY_BITS = 40  # K whose diagonal is beyond 2^-40 to 2^40 is scaled: squares of float32 have a range
 EPS = float(np.finfo(np.float64).eps)
 REFRESH_STEPS_PER_ROW = 4  # recomputing the errors costs about as much as q steps
 VECTOR = {"nnan", "nsz", "contract"}  # infinities stand for rows that cannot move; "reassoc" would break _find
@@ -84,14 +91,23 @@ def _find_second(errors: F64, down: F64, Ki: F32, diagonal: F32, i: int, most: f
 
 @njit(cache=True, nogil=True)
 def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, gap: float) -> float:
-    """Move the pair as far as F falls and the box allows, and return t. A bound that is reached is met exactly."""
-    curvature = max(np.float64(K[i, i]) + np.float64(K[j, j]) - 2.0 * np.float64(K[i, j]), TINY_CURVATURE)
+    """Move the pair as far as F falls and the box allows, and return t; 0 if rounding leaves nothing of the step.
+
+    A bound that is reached is met exactly. Otherwise t is what the larger of both really moves by, so that their sum is
+    kept to the rounding of the smaller one; if that is nothing, the smaller one moves alone, by less than the rounding
+    of the larger one (which may be 10^30 times as large, where rows are of very different lengths).
+    """
+    curvature = max(np.float64(K[i, i]) + np.float64(K[j, j]) - 2.0 * np.float64(K[i, j]), LEAST_CURVATURE)
     room_i, room_j = greatest[i] - moved[i], moved[j] - least[j]
     t = float(min(gap / curvature, room_i, room_j))
-    rounding_i, rounding_j = EPS * (greatest[i] - least[i]), EPS * (greatest[j] - least[j])
-    moved[i] = greatest[i] if room_i - t <= rounding_i else moved[i] + t
-    moved[j] = least[j] if room_j - t <= rounding_j else moved[j] - t
-    return t
+    if t < room_i and t < room_j:
+        larger = moved[i] if abs(moved[i]) >= abs(moved[j]) else moved[j]
+        whole = (abs(larger) + t) - abs(larger)
+        t = whole if whole > 0.0 else t
+    before_i, before_j = moved[i], moved[j]
+    moved[i] = greatest[i] if t >= room_i else min(moved[i] + t, greatest[i])
+    moved[j] = least[j] if t >= room_j else max(moved[j] - t, least[j])
+    return t if moved[i] != before_i or moved[j] != before_j else 0.0
 
 
 @njit(cache=True, nogil=True)
@@ -99,7 +115,12 @@ def _refresh_errors(K: F32, start_errors: F64, start: F64, moved: F64, least: F6
     """Undo what many steps have rounded: the sum of `moved`, put right in the row with most room, and the errors."""
     room = np.minimum(greatest - moved, moved - least)
     freest = np.argmax(room)
-    drift = np.sum(start - moved)
+    drift, rest = 0.0, 0.0
+    for i in range(moved.size):
+        drift, lost = add_two(drift, start[i])
+        drift, again = add_two(drift, -moved[i])
+        rest += lost + again
+    drift += rest
     if np.abs(drift) < room[freest]:
         moved[freest] += drift
     errors[:] = start_errors
@@ -131,11 +152,15 @@ def _run(
         if high - low <= tol:
             return steps
         i = _find(errors, up, high)
+        if i < 0 or not high - low < np.inf:
+            return steps  # errors that are no numbers
         if second_order:
             j = _find_second(errors, down, K[i], diagonal, i, high, low, scores)
         else:
             j = _find(errors, down, low)
-        t = _step_pair(K, moved, least, greatest, i, j, high - errors[j])
+        t = _step_pair(K, moved, least, greatest, i, j, high - errors[j]) if j >= 0 else 0.0
+        if t == 0.0:
+            return steps
         up[i], down[i] = 0.0 if moved[i] < greatest[i] else -np.inf, 0.0
         up[j], down[j] = 0.0, 0.0 if moved[j] > least[j] else np.inf
     return max_steps
@@ -145,12 +170,32 @@ def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by steps of pairs.
 
     tol: absolute, in units of the errors (1e-3 is usual). It is raised to epsilon max |e_i| if smaller: errors are
-    not known better. max_steps: a bound of the pair steps (default 10 million); whether it is met or not, alpha is
-    feasible, y'alpha that of the start to rounding, and F never above the start's. Raises nothing; equal input
-    gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005 (see the module).
+    not known better. max_steps: a bound of the pair steps (default 10 million);
+    whether it is met or not, alpha is feasible, y'alpha that of the start to rounding, and F never above the start's.
+    Raises nothing; equal input gives equal bits. Sources: Platt 1998; Fan, Chen & Lin 2005 (see the module).
     """
     least, greatest = problem.bounds()
     moved = problem.y * problem.alpha
     max_steps = DEFAULT_MAX_STEPS if max_steps is None else max_steps
-    _run(problem.K, problem.y - problem.f, moved, least, greatest, tol, max_steps, order == "second-order")
-    return np.abs(moved)
+    bits = _find_scale(problem.K)
+    K = problem.K if bits == 0 else np.ldexp(problem.K, -bits)
+    moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
+    _run(K, problem.y - problem.f, moved, least, greatest, tol, max_steps, order == "second-order")
+    return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs)
+
+
+def count_brief_steps(n_rows: int) -> int:
+    """Return so many steps as take hundredths of a second, or MOST_STEPS_PER_ROW for each of many rows."""
+    return max(MOST_UPDATES // (n_rows + OF_A_STEP), MOST_STEPS_PER_ROW * n_rows)
+
+
+def solve_by_few_pairs(problem: WorkingSet, tol: float) -> F64:
+    """Return what `solve_by_pairs` reaches in few steps; a caller looks around, and may go on from there."""
+    return solve_by_pairs(problem, tol, count_brief_steps(len(problem.y)))
+
+
+def _find_scale(K: F32 | F64) -> int:
+    """Return the power of two by which K is divided, and multipliers are multiplied: f = K s stays."""
+    size = float(np.max(np.abs(np.diagonal(K)), initial=0.0))
+    bits = math.frexp(size)[1] if 0.0 < size < math.inf else 0
+    return bits if abs(bits) > ORDINARY_BITS else 0

@@ -40,6 +40,7 @@ from streamsvm.numeric.rows import F64, I64, Matrix
 FLAT = 1e-12  # curvature below this share of k11 + k22 is rounding
 ROUNDING = 1e-15  # multipliers this close to a bound, as a share of the pair's sum, are on it
 PART_ROWS = 256  # swept in one call: a step updates the errors of all free rows
+MOST_VALUES = 1 << 62
 ROUNDED = 1e-9  # share of tol by which rounding may exceed it
 
 
@@ -221,17 +222,20 @@ def _center(problem: Problem, state: State) -> float:
     return float(max(0.0, 0.5 * (most - least)))
 
 
-def _iterate(problem: Problem, state: State, max_sweeps: int) -> tuple[int, bool]:
+def _iterate(problem: Problem, state: State, max_sweeps: int, max_values: int) -> tuple[int, bool]:
     """Sweep until a sweep over all rows changes nothing; return sweeps made, and whether it came to that.
 
     Rows further inside their conditions than the worst row was outside are left out until nothing else changes.
     """
     everything = np.arange(len(problem.y))
-    active, whole = everything, True
+    active, whole, n_looks = everything, True, 0
     for n_sweeps in range(1, max_sweeps + 1):
+        if state.n_evaluations[0] + n_looks > max_values:
+            return n_sweeps - 1, False
         sort(state.support)
         sort(state.free)
         free = state.free.rows[: state.free.size[0]].copy()
+        n_looks += (len(active) if whole else len(free)) * (1 + state.support.size[0])
         changed = _sweep_in_parts(problem, state, active if whole else free) > 0
         if changed and whole:
             violation = state.violation[active]
@@ -259,7 +263,7 @@ def _start(problem: Problem, state: State) -> None:
 
 def solve_by_platt(
     X: Matrix, y: F64, costs: F64, kernel: Kernel, alpha: F64 | None = None, tol: float = 1e-3, cache_bytes: int = 0,
-    seed: int = 0, fold: bool = True, max_sweeps: int = 100_000,
+    seed: int = 0, fold: bool = True, max_sweeps: int = 100_000, max_values: int = MOST_VALUES,
 ) -> PlattResult:  # fmt: skip
     """Minimise 1/2 (y a)' K (y a) - sum a over 0 <= a_i <= C_i, y'a as given, until every row is within tol.
 
@@ -267,14 +271,14 @@ def solve_by_platt(
     tol bounds y_i (f(x_i) + b) - 1: at least -tol for a_i < C_i, at most tol for a_i > 0. cache_bytes: for rows of
     the kernel matrix in float64, least recently used first out; none if not one fits. fold: linear kernels by
     w = sum a_i y_i x_i, without kernel rows. Kernel evaluations are counted without those on the diagonal. The same
-    seed gives the same bits. Source: Platt 1998, section 2.
+    seed gives the same bits. No sweep is begun after max_values kernel values. Source: Platt 1998, section 2.
     """
     n = X.shape[0]
     problem = describe_problem(X, y, costs, kernel, tol, fold)
     n_slots = 0 if problem.folds else min(cache_bytes // (8 * n), n)
     state = make_state(np.zeros(n) if alpha is None else alpha, X.shape[1], n_slots, seed)
     _start(problem, state)
-    n_sweeps, settled = _iterate(problem, state, max_sweeps)
+    n_sweeps, settled = _iterate(problem, state, max_sweeps, max_values)
     converged = settled and _center(problem, state) <= tol * (1 + ROUNDED)
     counts = int(state.n_steps[0]), int(state.n_evaluations[0])
     return PlattResult(state.alpha, float(state.b[0]), *counts, n_sweeps, converged)

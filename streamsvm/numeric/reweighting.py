@@ -23,7 +23,7 @@ Calzón & Artés-Rodríguez (2005) prove convergent:
   (S3: r >= guard) and all the weights are at their limit, which is Newton's step on the rounded P.
 
 Where K is not positive definite enough for the factor (sigmoid kernel), or the steps run out, pair steps finish
-(`solve_by_pairs`), which converge always; otherwise they find nothing to do.
+(`solve_by_few_pairs`), which converge always; otherwise they find nothing to do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.pair_updates import solve_by_few_pairs
 from streamsvm.numeric.rows import F64
 from streamsvm.numeric.working_set import WorkingSet
 
@@ -86,7 +86,9 @@ def solve_by_reweighting(problem: WorkingSet, tol: float) -> F64:
     if problem.violation() <= tol:
         return problem.alpha.copy()
     best = problem.best_towards(problem.repair(_reweight(problem, tol)))
-    return solve_by_pairs(problem.moved_to(best), tol)
+    if not problem.objective(best) < 0.0:  # rounding has the better of it
+        best = problem.alpha
+    return solve_by_few_pairs(problem.moved_to(best), tol)
 
 
 def _reweight(problem: WorkingSet, tol: float) -> F64:

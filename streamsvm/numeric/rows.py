@@ -21,6 +21,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
+Values = F32 | F64
 
 SCORED_ROWS = 256  # at a time, of which many scores are computed: a multiple of four, see _dense_scores
 SUMS_MAY_BE_REORDERED = {"reassoc", "contract", "nsz"}  # lets LLVM use vector registers; the order is still fixed

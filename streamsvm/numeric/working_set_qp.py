@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 
 from streamsvm.errors import InputError
-from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.pair_updates import solve_by_few_pairs
 from streamsvm.numeric.rows import F64
 from streamsvm.numeric.working_set import WorkingSet
 
@@ -23,13 +23,15 @@ def solve_by_qp(problem: WorkingSet, tol: float) -> F64:
 
     tol: absolute, in units of the errors. The library's point lies a little inside the box and misses y'a = y'a0 a
     little: rows whose bound has the larger multiplier go to it, the others make up the sum, and pair steps
-    (`solve_by_pairs`) remove what violation is left; with an indefinite K these do the larger part of the work.
+    (`solve_by_few_pairs`) remove what violation is left; with an indefinite K these do the larger part of the work.
     F never rises above the start's; equal input gives equal bits. Raises InputError if PIQP is not installed.
     """
     if problem.violation() <= tol:
         return problem.alpha.copy()
     best = problem.best_towards(problem.repair(_solve_with_piqp(problem, tol)))
-    return solve_by_pairs(problem.moved_to(best), tol)
+    if not problem.objective(best) < 0.0:  # rounding has the better of it
+        best = problem.alpha
+    return solve_by_few_pairs(problem.moved_to(best), tol)
 
 
 def _solve_with_piqp(problem: WorkingSet, tol: float) -> F64:

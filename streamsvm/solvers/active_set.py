@@ -13,27 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from streamsvm import interrupts
+from streamsvm.errors import InputError
 from streamsvm.numeric.certificates import certify
-from streamsvm.numeric.kernel_values import Values
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
-from streamsvm.numeric.pair_updates import solve_by_pairs
+from streamsvm.numeric.pair_updates import solve_by_few_pairs
 from streamsvm.numeric.platt import solve_by_platt
 from streamsvm.numeric.reweighting import solve_by_reweighting
-from streamsvm.numeric.rows import F32, F64, I64, Matrix, take_rows
+from streamsvm.numeric.rows import F64, I64, Matrix, Values, take_rows
 from streamsvm.numeric.working_set import WorkingSet
 from streamsvm.numeric.working_set_qp import solve_by_qp
 from streamsvm.solvers.selection import choose_working_set, find_conditions
 
 MOST_ROUNDS = 1000  # of working sets, in a step
-IDLE_ROUNDS = 20  # in which D has not risen: rounding is the limit
+IDLE_ROUNDS = 20  # in which D has not risen by LEAST_RISE of its rise so far: rounding is the limit
+LEAST_RISE = 1e-12
+HARD_ROUNDS = 5  # whose working sets could not be solved, in a step: a pass, or more digits, may help
+PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000  # looked at by Platt's sweeps, in a step
+UNSOLVED = 2.0  # times the violation that was asked for
 LONG_BYTES = 2048  # of a row: its product with another takes as long as a kernel value from the cache
 INNER_SHARE = 0.1  # a working set is solved to this share of the violation it was chosen at
 InnerSolver = Callable[[WorkingSet, float], F64]
-INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
+INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
 
 
 @dataclass
@@ -46,22 +51,23 @@ class ActiveSet:
     alpha: F64
     f: F64
     rows: I64
+    moved: float = 0.0  # the sum of all changes of multipliers since f was exact, each without its sign
 
 
 @dataclass
 class ColumnCache:
-    """Kernel columns of rows of the active set, (slots, m) float32; the oldest is given up first."""
+    """Kernel columns of rows of the active set, (slots, m), of their type; the oldest is given up first."""
 
-    columns: F32
+    columns: Values
     slot: I64
     owner: I64
     next: int = 0
 
     @classmethod
-    def of_size(cls, n_rows: int, limit_bytes: int) -> ColumnCache:
+    def of_size(cls, n_rows: int, limit_bytes: int, dtype: Any = np.float32) -> ColumnCache:
         """Make room for as many columns of n_rows as fit."""
-        n_slots = min(n_rows, limit_bytes // max(1, 4 * n_rows))
-        return cls(np.empty((n_slots, n_rows), np.float32), np.full(n_rows, -1), np.full(n_slots, -1))
+        n_slots = min(n_rows, limit_bytes // max(1, np.dtype(dtype).itemsize * n_rows))
+        return cls(np.empty((n_slots, n_rows), dtype), np.full(n_rows, -1), np.full(n_slots, -1))
 
     def assign(self, rows: I64) -> I64:
         """Give slots to rows that have none, no more rows than there are slots; return the slots."""
@@ -93,32 +99,57 @@ class Rounds:
     before: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> None:
-    """Carry out rounds, `limit` at most, until the violation is at most tol; alpha and f change in place."""
+def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> bool:
+    """Carry out rounds, `limit` at most, until the violation is at most tol; alpha and f change in place.
+
+    Return whether it came to that, or to the gap that is good enough.
+    """
     if rounds.rule == "platt":
-        _improve_by_platt(active, rounds, cache, tol)
-        return
-    solve, rise, best, idle = INNER_SOLVERS[rounds.inner], 0.0, 0.0, 0
+        return _improve_by_platt(active, rounds, cache, tol)
+    rise, best, idle, hard = 0.0, 0.0, 0, 0
     for _ in range(limit):
         interrupts.check()
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
-        if conditions.violation <= tol or idle == IDLE_ROUNDS or _has_gap(active, conditions.bias, rounds.gap):
-            return
+        if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):
+            return True
+        if idle == IDLE_ROUNDS or hard == HARD_ROUNDS:
+            break
         chosen = choose_working_set(
             rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol / 2, rounds.rng
         )
         rounds.before = chosen
-        problem = WorkingSet(
-            _scale(_form_kernel(active, rounds, cache, chosen), rounds.damping), active.y[chosen],
-            active.alpha[chosen], active.f[chosen], active.costs[chosen],
-        )  # fmt: skip
-        moved = solve(problem, max(tol / 2, INNER_SHARE * problem.violation()))
-        changed = np.flatnonzero(moved != problem.alpha)
-        coef = (moved - problem.alpha)[changed] * problem.y[changed]
-        active.alpha[chosen] = moved
-        _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
-        rise += float(np.sum(moved - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2  # of D
-        best, idle = max(best, rise), 0 if rise > best else idle + 1
+        gain, is_solved = _improve_working_set(active, rounds, cache, chosen, tol)
+        rise, hard = rise + gain, hard + (not is_solved)
+        best, idle = max(best, rise), 0 if rise > best * (1 + LEAST_RISE) else idle + 1
+    return False
+
+
+def _improve_working_set(
+    active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64, tol: float
+) -> tuple[float, bool]:
+    """Improve some rows' multipliers; return the rise of D, and whether the working set was solved.
+
+    Where D would fall, since kernel values are too coarse for such multipliers, everything stays as it was.
+    """
+    problem = WorkingSet(
+        _scale(_form_kernel(active, rounds, cache, chosen), rounds.damping), active.y[chosen],
+        active.alpha[chosen], active.f[chosen], active.costs[chosen],
+    )  # fmt: skip
+    if not np.isfinite(np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)):
+        raise InputError("kernel values beyond the range of floating-point numbers: scale the features to about 1")
+    asked = max(tol / 2, INNER_SHARE * problem.violation())
+    moved = INNER_SOLVERS[rounds.inner](problem, asked)
+    changed = np.flatnonzero(moved != problem.alpha)
+    coef = (moved - problem.alpha)[changed] * problem.y[changed]
+    before = active.f.copy()
+    active.alpha[chosen] = moved
+    _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
+    gain = float(np.sum(moved - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
+    if not gain >= 0.0:
+        active.alpha[chosen], active.f[:] = problem.alpha, before
+        return 0.0, False
+    after = WorkingSet(problem.K, problem.y, moved, active.f[chosen], problem.costs)
+    return gain, after.violation() <= UNSOLVED * asked
 
 
 def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
@@ -142,18 +173,24 @@ def _scale(K: Values, factor: float) -> Values:
     return np.multiply(K, K.dtype.type(factor), out=K)
 
 
-def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> None:
+def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
     """Platt's two loops over the whole active set, which holds all rows: no other multiplier has a share in f."""
     seed, cache_bytes = int(rounds.rng.integers(1 << 31)), cache.columns.nbytes
-    found = solve_by_platt(active.X, active.y, active.costs, rounds.kernel, active.alpha, tol, cache_bytes, seed)
+    most = PLATT_VALUES_PER_PAIR * len(active.y) ** 2 + LEAST_PLATT_VALUES
+    found = solve_by_platt(
+        active.X, active.y, active.costs, rounds.kernel, active.alpha, tol, cache_bytes, seed, max_values=most
+    )
     changed = np.flatnonzero(found.alpha != active.alpha)
     coef = (found.alpha - active.alpha)[changed] * active.y[changed]
-    active.alpha[:] = found.alpha
+    active.alpha[:] = np.clip(found.alpha, 0.0, active.costs)
+    active.moved += float(np.sum(np.abs(coef)))
     add_kernel_sums(rounds.kernel, active.X, take_rows(active.X, changed), coef, active.f, rounds.threads)
+    return found.converged
 
 
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:
     """f_i += sum_c coef_c k(x_i, x_c), from the cache where a column is there."""
+    active.moved += float(np.sum(np.abs(coef)))
     slots = cache.slot[changed]
     known = slots >= 0
     add_chosen_columns(cache.columns, slots[known], coef[known], active.f, rounds.threads)

@@ -1,11 +1,11 @@
 """All rows are active: they are solved in memory to the gap asked for, and f is made exact on the way.
 
-    repeat: improve the active set with float32 kernel values, until its gap seems small enough
-            form f anew in float64, and so P and D
+    repeat: improve the active set, until its gap seems small enough
+            form f anew in float64, and so P and D, with bounds of what is rounded
     until they prove it
 
-f is exact where it has a share in P or D: in rows with a multiplier, and those that float32 does not put well beyond
-the margin (MNIST: one row in six). The kernel columns in the cache serve until the end.
+f is exact where it has a share in P or D: in rows with a multiplier, and those that float32 does not put beyond the
+margin for certain. The kernel columns in the cache serve until the end.
 """
 
 from __future__ import annotations
@@ -13,51 +13,101 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm import interrupts
-from streamsvm.numeric.certificates import certify, find_best_bias
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, add_linear_sums, fold, to_float64
-from streamsvm.numeric.rows import I64, take_rows
+from streamsvm.numeric.balance import restore_balance
+from streamsvm.numeric.certificates import find_best_bias, prove
+from streamsvm.numeric.kernels import (
+    Kernel,
+    add_kernel_sums,
+    add_linear_sums,
+    bound_linear_sums,
+    compute_squares,
+    count_items,
+    fold,
+    measure_fold,
+    to_float64,
+    type_of,
+)
+from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.rows import F64, I64, take_rows
 from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
 from streamsvm.solvers.selection import find_conditions
 
 REFINEMENTS = 10
-FAR = 0.1  # well beyond the margin, in units of the margin
-ROUNDING = 8  # times the largest error of float32 that was seen is less than FAR, or nothing is far
+FAR = 0.1  # beyond the margin, in units of the margin, besides what rounding explains
 PART_ROWS = 4096  # so many are held in float64 at once
+UNIT_32 = 2.0**-24
+NOISE_SHARE = 0.1  # of the violation: where kernel values round off more than that, more digits are needed
 
 
-def solve_all(active: ActiveSet, rounds: Rounds, cache: ColumnCache, share: float, gap: float) -> None:
-    """Improve alpha until the relative gap is proved, by a share of the violation at least; f becomes exact."""
+def solve_all(
+    active: ActiveSet, rounds: Rounds, cache: ColumnCache, share: float, gap: float, largest: float = np.inf
+) -> tuple[F64, bool]:
+    """Improve alpha until the relative gap is proved, by a share of the violation at least; f becomes exact.
+
+    largest: the greatest k_ii. Return how far f can be off, (n,), and whether kernel values of more digits would help.
+    """
     for _ in range(REFINEMENTS):
         before = active.alpha.copy()
         violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
-        improve(active, rounds, cache, share * violation, MOST_ROUNDS)
-        form_exact_sums(active, rounds.kernel, rounds.threads)
-        proved = certify(active.y, active.costs, active.alpha, active.f)
-        if proved.relative_gap <= gap or np.array_equal(active.alpha, before):
-            return
+        solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
+        restore_balance(active.y, active.alpha, active.costs, np.empty(0))
+        expected = active.f.copy()
+        errors = form_exact_sums(active, rounds.kernel, rounds.threads)
+        if not np.all(np.isfinite(active.f)):
+            return errors, True
+        left = find_conditions(active.y, active.costs, active.alpha, active.f).violation
+        noisy = bool(np.max(np.abs(active.f - expected)) > NOISE_SHARE * left)
+        proof = prove(active.y, active.costs, active.alpha, active.f, errors, largest, gap)
+        if proof.is_within(gap) or np.array_equal(active.alpha, before):
+            return errors, noisy and not proof.is_within(gap)
+        if not solved or (noisy and type_of(active.X) == np.float32):
+            break
+    return errors, noisy
 
 
-def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> None:
-    """f_i = sum_j a_j y_j k(x_i, x_j) in float64, of all rows but those that are far beyond the margin."""
+def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
+    """f_i = sum_j a_j y_j k(x_i, x_j) in float64, of all rows but those that are certainly beyond the margin.
+
+    Return how far f can be off, (n,).
+    """
     margins = active.y * (active.f + find_best_bias(active.y, active.costs, active.f))
-    far = (active.alpha == 0) & (margins > 1 + FAR)
-    before, near = active.f.copy(), np.flatnonzero(~far)
-    _form_sums(active, kernel, near, threads)
-    error = float(np.max(np.abs(active.f - before)))
-    if ROUNDING * error > FAR:
-        _form_sums(active, kernel, np.flatnonzero(far), threads)
+    errors = _bound_working_sums(active, kernel)
+    near = np.flatnonzero((active.alpha > 0) | ~(margins > 1 + FAR + 2 * errors))
+    _form_sums(active, kernel, near, threads, errors)
+    if len(near) == len(errors):
+        active.moved = 0.0
+    return errors
 
 
-def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, threads: int) -> None:
+def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
+    """Return how far f can be off that was brought up to date with kernel values of the working sets, (n,)."""
+    squares: F64 = compute_squares(active.X, np.float64).astype(np.float64, copy=False)
+    longest = float(np.max(squares, initial=0.0))
+    items, unit = count_items(active.X), UNIT_32 if type_of(active.X) == np.float32 else UNIT
+    if kernel.name == "linear":  # w is of float64
+        shares: F64 = UNIT / unit * np.sqrt(squares * longest) * (2 * items + len(squares))
+    elif kernel.name == "rbf":
+        shares = (2 * items + 8) * kernel.gamma * (squares + longest) + 12
+    else:
+        sizes = kernel.gamma * np.sqrt(squares * longest) + abs(kernel.coef0)
+        degree = kernel.degree if kernel.name == "poly" else 1
+        with np.errstate(over="ignore"):
+            shares = 2 * (items + degree + 12) * degree * np.maximum(sizes, 1.0) ** degree
+    errors: F64 = unit * shares * (active.moved + float(np.sum(active.alpha))) + UNIT * MOST_ROUNDS * np.abs(active.f)
+    return errors
+
+
+def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, threads: int, errors: F64) -> None:
     support = np.flatnonzero(active.alpha)
     columns, coef = to_float64(take_rows(active.X, support)), (active.alpha * active.y)[support]
     w = fold(columns, coef) if kernel.name == "linear" else np.empty(0)
     for at in range(0, len(rows), PART_ROWS):
         interrupts.check()
         part = rows[at : at + PART_ROWS]
-        X, f = take_rows(active.X, part), np.zeros(len(part))
+        X, f, own = take_rows(active.X, part), np.zeros(len(part)), np.zeros(len(part))
         if len(w):
             add_linear_sums(X, w, f, threads)
+            own = bound_linear_sums(X, measure_fold(columns, coef))
         else:
-            add_kernel_sums(kernel, X, columns, coef, f, threads)
-        active.f[part] = f
+            add_kernel_sums(kernel, X, columns, coef, f, threads, errors=own)
+        active.f[part], errors[part] = f, own

@@ -17,23 +17,43 @@ the same: 17 passes; 28 without both). A linear kernel is folded into w: the pas
 
 Active sets are improved with float32 kernel values; passes compute theirs in float64, so that what f proves is true:
 with float32 alone, a gap of 3e-6 was shown where it was 1e-3 (C = 1e4). Every step begins with exact f, and mends it.
+Beside f goes a bound of its errors, which every pass adds to (numeric.kernel_rounding), so that P and D are proved in
+floating point, too. Where float32 is too coarse to make progress, active sets are of float64 from then on.
 Where all rows are active, taking them is the pass, and the rest is done in memory (solvers.all_active).
+
+A kernel that is not positive semidefinite (Kernel.is_definite) has no lower bound. The sum of all rows' shares in P - D
+(numeric.certificates) still says how far their KKT conditions are from being met: no share is negative, and each is
+zero where its row's condition holds. Once the sum is at most tol P, the point is called stationary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from streamsvm.numeric.certificates import certify
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, add_linear_sums, fold, to_float64
+from streamsvm.errors import InputError
+from streamsvm.numeric.balance import restore_balance
+from streamsvm.numeric.kernels import (
+    Kernel,
+    add_kernel_sums,
+    add_linear_sums,
+    bound_linear_sums,
+    compute_squares,
+    fold,
+    measure_fold,
+    to_float64,
+    type_of,
+)
 from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
-from streamsvm.solvers.all_active import solve_all
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step, Take
+from streamsvm.solvers.all_active import NOISE_SHARE, solve_all
+from streamsvm.solvers.kernel_state import OUT_OF_RANGE, State, update_state
+from streamsvm.solvers.protocol import Scan, Solver, Step, Take, find_status
 from streamsvm.solvers.selection import draw_active_rows, find_conditions
 
 ACTIVE_SHARE = 0.1  # an active set is solved to this share of the violation it was drawn with
@@ -41,15 +61,20 @@ WHOLE_SHARE = 1e-4  # the same where all rows are active, unless the gap is smal
 EXACT_SHARE = 1e-10
 GAP_SHARE = 0.5  # of the gap asked for: there is more in float64
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
-RISE = 1e-14
-STUCK_STEPS = 10  # D has not risen for so many steps: rounding is the limit
+STUCK_STEPS = 10  # neither D has risen nor the gap has fallen for so many steps
+ESCALATION_STEPS = 2  # after so many of them both inner solvers take turns, on so many rows at least
+ESCALATION_ROWS = 256
+SLOW_STEPS = 4
+COARSEST_REACH = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 tells nothing about |x - z|
+SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # of k_ii in float32
 
 
 @dataclass(frozen=True)
 class Decomposition:
     """Settings. class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights; tol: relative gap.
 
-    resident_rows: rows of the active set; working_rows: of a working set; cache_bytes: for kernel columns.
+    resident_rows: rows of the active set; precise_rows: the same in float64 (None: as many);
+    working_rows: of a working set; cache_bytes: for kernel columns.
     threads: of the driver; pass_threads: of a task of a pass (more than 1 where there are fewer tasks than cores).
     """
 
@@ -64,28 +89,14 @@ class Decomposition:
     threads: int = 1
     pass_threads: int = 1
     seed: int = 0
-
-
-@dataclass
-class State:
-    """All that changes. alpha, f (no bias), costs, y (-1 or +1): (n,) float64; y and costs are known after a pass."""
-
-    alpha: F64
-    f: F64
-    costs: F64
-    y: F64
-    bias: float = 0.0
-    objective: float = float("inf")
-    lower_bound: float = 0.0
-    passes: int = 0
-    stuck: int = 0
+    precise_rows: int | None = None
 
 
 @dataclass
 class RowSums:
-    """What a pass brings back of each tile: number of its first row, sums, and labels and weights at first."""
+    """What a pass brings back of each tile: its first row's number, sums, their errors, labels, weights, |x|^2."""
 
-    tiles: list[tuple[int, F64, Any, Any]] = field(default_factory=list)
+    tiles: list[tuple[int, F64, F64, Any, Any, float]] = field(default_factory=list)
 
     def gather(self, column: int) -> Any:
         """Return one of the columns for all rows, in their order; None if there is none."""
@@ -94,26 +105,28 @@ class RowSums:
 
 
 def add_sums(
-    sums: RowSums, rows: Rows, kernel: Kernel, columns: Matrix, coef: F64, w: F64, labels: bool, threads: int
-) -> None:
-    """Add a tile: f_i = sum_c coef_c k(x_i, z_c) + x_i.w, of which one is empty."""
-    f = np.zeros(rows.n_rows)
+    sums: RowSums, rows: Rows, kernel: Kernel, columns: Matrix, coef: F64, w: F64, share: float, first: bool,
+    threads: int,
+) -> None:  # fmt: skip
+    """Add a tile: f_i = sum_c coef_c k(x_i, z_c) + x_i.w, of which one is empty.
+
+    share: the error of x_i.w, as a share of |x_i|; first: labels, weights and lengths of rows are wanted, too.
+    """
+    f, errors = np.zeros(rows.n_rows), np.zeros(rows.n_rows)
     if len(w):
         add_linear_sums(rows.X, w, f, threads)
+        errors = bound_linear_sums(rows.X, share)
     elif len(coef):
-        add_kernel_sums(kernel, rows.X, columns, coef, f, threads)
-    weight = None if rows.sample_weight is None or not labels else rows.sample_weight.copy()
-    sums.tiles.append((rows.start, f, rows.y.copy() if labels and rows.y is not None else None, weight))
+        add_kernel_sums(kernel, rows.X, columns, coef, f, threads, errors=errors)
+    weight = None if rows.sample_weight is None or not first else rows.sample_weight.copy()
+    y = rows.y.copy() if first and rows.y is not None else None
+    longest = float(np.max(compute_squares(rows.X, np.float64), initial=0.0)) if first else 0.0
+    sums.tiles.append((rows.start, f, errors, y, weight, longest))
 
 
 def combine_sums(left: RowSums, right: RowSums) -> RowSums:
     """Return the tiles of both."""
     return RowSums(left.tiles + right.tiles)
-
-
-def start_state(n_rows: int) -> State:
-    """Return the state before any row is read: all multipliers 0."""
-    return State(np.zeros(n_rows), np.zeros(n_rows), np.zeros(n_rows), np.zeros(n_rows))
 
 
 def solve(settings: Decomposition, state: State) -> Solver:
@@ -122,33 +135,43 @@ def solve(settings: Decomposition, state: State) -> Solver:
         chosen = _choose_active_rows(settings, state)
         active = _make_active(settings, state, chosen, (yield Take(chosen)))
         if len(chosen) == len(state.alpha):
-            _solve_all(settings, state, active)
-            state = _update(state, active.alpha, active.f, active.y, active.costs)
+            state = _solve_all(settings, state, active)
         else:
+            before = active.f.copy()
             shared, first = _improve(settings, state, active), state.passes == 0
             sums = yield Scan(RowSums, add_sums, combine_sums, (*shared, first, settings.pass_threads))
-            state = _add_up(settings, state, active, sums)
+            state = _add_up(settings, state, active, before, sums)
             del shared, sums
         del active  # lest it is held while the next rows are taken
-        yield Step(state, Progress(state.objective, state.lower_bound, state.passes), _status(settings, state))
+        yield Step(state, state.progress, _find_status(settings, state))
 
 
-def _status(settings: Decomposition, state: State) -> str | None:
-    if state.objective - state.lower_bound <= settings.tol * state.objective:
-        return "converged"
+def _find_status(settings: Decomposition, state: State) -> str | None:
+    if settings.kernel.is_definite:
+        return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
+    if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:
+        return "stationary"
     return "stalled" if state.stuck >= STUCK_STEPS else None
+
+
+def _is_escalated(state: State) -> bool:
+    """Whether the rules that were asked for do not serve: nothing moves, or few rows take many steps."""
+    return state.stuck >= ESCALATION_STEPS or (state.passes >= SLOW_STEPS and len(state.alpha) <= ESCALATION_ROWS)
 
 
 def _choose_active_rows(settings: Decomposition, state: State) -> I64:
     """Draw rows, ascending: any at first, then violators and free ones."""
     n_rows, rng = len(state.alpha), np.random.default_rng((settings.seed, state.passes))
-    if n_rows <= settings.resident_rows:
+    size = settings.resident_rows
+    if settings.precise_rows is not None and (state.is_precise or _is_escalated(state)):
+        size = settings.precise_rows
+    if n_rows <= size:
         return np.arange(n_rows)
     if state.passes == 0:
-        return np.sort(rng.choice(n_rows, settings.resident_rows, replace=False))
+        return np.sort(rng.choice(n_rows, size, replace=False))
     conditions = find_conditions(state.y, state.costs, state.alpha, state.f)
     tol = VIOLATION_SHARE * conditions.violation
-    return draw_active_rows(conditions, state.alpha, state.costs, settings.resident_rows, tol, rng)
+    return draw_active_rows(conditions, state.alpha, state.costs, size, tol, rng)
 
 
 def _choose_damping(settings: Decomposition, state: State) -> float:
@@ -163,8 +186,20 @@ def _choose_damping(settings: Decomposition, state: State) -> float:
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
     y, costs = read_labels(settings.class_costs, taken.y, taken.sample_weight)
-    X = to_float64(taken.X) if is_small(settings, len(state.alpha)) else taken.X
+    longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
+    precise = is_small(settings, len(state.alpha)) or state.is_precise or not _suits_float32(settings.kernel, longest)
+    X = to_float64(taken.X) if precise else taken.X
     return ActiveSet(X, y, costs, state.alpha[chosen], state.f[chosen], chosen)
+
+
+def _suits_float32(kernel: Kernel, longest: float) -> bool:
+    """Whether kernel values of such rows have a meaning in float32; InputError if they have none in float64."""
+    largest = kernel.bound_values(longest)
+    if not np.isfinite(largest):
+        raise InputError(OUT_OF_RANGE.format(what=f"kernel values of rows of length {math.sqrt(longest):.1e}"))
+    if kernel.name == "rbf":
+        return 2 * kernel.gamma * longest < COARSEST_REACH and longest < LARGEST_VALUE
+    return longest < LARGEST_VALUE and SMALLEST_VALUE < largest < LARGEST_VALUE
 
 
 def is_small(settings: Decomposition, n_rows: int) -> bool:
@@ -175,48 +210,51 @@ def is_small(settings: Decomposition, n_rows: int) -> bool:
 
 def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: float | None) -> Rounds:
     size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
-    damping = _choose_damping(settings, state)
-    return Rounds(settings.kernel, settings.inner, settings.selection, size, settings.threads, rng, damping, gap)
+    damping, inner, rule = _choose_damping(settings, state), settings.inner, settings.selection
+    if _is_escalated(state):
+        inner, rule = "irwls" if state.passes % 2 and size <= ESCALATION_ROWS else "smo", "second-order"
+        damping, size = 1.0, min(max(size, ESCALATION_ROWS), len(active.rows))
+    return Rounds(settings.kernel, inner, rule, size, settings.threads, rng, damping, gap)
 
 
-def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> None:
+def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> State:
     small = is_small(settings, len(state.alpha))
     rounds = _make_rounds(settings, state, active, None if small else GAP_SHARE * settings.tol)
-    cache = ColumnCache.of_size(len(active.rows), 0 if small else settings.cache_bytes)  # of float32
-    solve_all(active, rounds, cache, EXACT_SHARE if small else WHOLE_SHARE, settings.tol)
+    cache = ColumnCache.of_size(len(active.rows), 0 if small else settings.cache_bytes, type_of(active.X))
+    longest = float(np.max(compute_squares(active.X, np.float64), initial=0.0))
+    largest, share = settings.kernel.bound_values(longest), EXACT_SHARE if small else WHOLE_SHARE
+    errors, noisy = solve_all(active, rounds, cache, share, settings.tol, largest)
+    after = replace(state, y=active.y, costs=active.costs, longest=longest)
+    return update_state(after, settings.kernel, settings.tol, active.alpha, active.f, errors, noisy)
 
 
-def _improve(settings: Decomposition, state: State, active: ActiveSet) -> tuple[Kernel, Matrix, F64, F64]:
-    """Improve the active set; return kernel, rows that changed, how much y_i a_i did, and w, which these make."""
+def _improve(settings: Decomposition, state: State, active: ActiveSet) -> tuple[Kernel, Matrix, F64, F64, float]:
+    """Improve the active set; return kernel, rows that changed, how much y_i a_i did, their w, and its error."""
     before = active.alpha.copy()
     violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
     rounds = _make_rounds(settings, state, active, None)
-    cache = ColumnCache.of_size(len(before), settings.cache_bytes)
+    cache = ColumnCache.of_size(len(before), settings.cache_bytes, type_of(active.X))
     improve(active, rounds, cache, ACTIVE_SHARE * violation, MOST_ROUNDS)
+    others = np.delete(state.y * state.alpha, active.rows)
+    restore_balance(active.y, active.alpha, active.costs, others[others != 0.0])
     changed = np.flatnonzero(active.alpha != before)
     coef = (active.alpha - before)[changed] * active.y[changed]
     columns = to_float64(take_rows(active.X, changed))
     if settings.kernel.name == "linear":
-        return settings.kernel, take_rows(columns, changed[:0]), np.empty(0), fold(columns, coef)
-    return settings.kernel, columns, coef, np.empty(0)
+        share = measure_fold(columns, coef)
+        return settings.kernel, take_rows(columns, changed[:0]), np.empty(0), fold(columns, coef), share
+    return settings.kernel, columns, coef, np.empty(0), 0.0
 
 
-def _add_up(settings: Decomposition, state: State, active: ActiveSet, sums: RowSums) -> State:
-    """Return the state after a pass: new multipliers, and what changed in f."""
-    y, costs = state.y, state.costs
+def _add_up(settings: Decomposition, state: State, active: ActiveSet, before: F64, sums: RowSums) -> State:
+    """Return the state after a pass: new multipliers, and what changed in f. before: f of the active rows."""
     if state.passes == 0:
-        y, costs = read_labels(settings.class_costs, sums.gather(2), sums.gather(3))
-    alpha = state.alpha.copy()
+        y, costs = read_labels(settings.class_costs, sums.gather(3), sums.gather(4))
+        state = replace(state, y=y, costs=costs, longest=max(tile[5] for tile in sums.tiles))
+    alpha, f = state.alpha.copy(), state.f + sums.gather(1)
     alpha[active.rows] = active.alpha
-    return _update(state, alpha, state.f + sums.gather(1), y, costs)
-
-
-def _update(state: State, alpha: F64, f: F64, y: F64, costs: F64) -> State:
-    """Return the state with new multipliers and sums, and what they prove."""
-    proved = certify(y, costs, alpha, f)
-    rises = proved.lower_bound > state.lower_bound * (1 + RISE)
-    lower_bound = min(max(state.lower_bound, proved.lower_bound), proved.objective)  # above it by rounding at most
-    return State(
-        alpha, f, costs, y, proved.bias, proved.objective, lower_bound,
-        state.passes + 1, 0 if rises else state.stuck + 1,
-    )  # fmt: skip
+    errors = state.errors + sums.gather(2) + UNIT * np.abs(f)
+    expected = before + (active.f - before) / _choose_damping(settings, state)
+    left = find_conditions(state.y, state.costs, alpha, f).violation
+    noisy = bool(np.max(np.abs(expected - f[active.rows])) > NOISE_SHARE * left)
+    return update_state(state, settings.kernel, settings.tol, alpha, f, errors, noisy)

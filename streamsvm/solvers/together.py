@@ -18,14 +18,15 @@ import numpy.typing as npt
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.solvers.protocol import All, Progress, Question, Request, Solver, Step
 
-DONE = ("converged", "stalled")  # for good; a limit may be another one when the run is resumed
+DONE = ("converged", "paper_stop", "stationary", "stalled")  # for good, the best first; limits may change
 
 
 @dataclass
 class State:
     """All that changes. problems: their states; by problem: statuses, "" where not done, and the last progress.
 
-    lower_bounds: NaN where there is none; counts: passes as the problem counts them; passes: reads of the data.
+    lower_bounds: NaN where there is none; rounding_bounds: as in Progress; counts: passes as the problem counts them;
+    passes: reads of the data.
     """
 
     problems: list[Any]
@@ -39,18 +40,15 @@ class State:
     @property
     def progress(self) -> Progress:
         """Sums over the problems; passes: reads of the data in which any of them took part."""
-        bound = float(np.sum(self.lower_bounds))
-        rounding = float(np.sum(self.rounding_bounds))
+        bound, rounding = float(np.sum(self.lower_bounds)), float(np.sum(self.rounding_bounds))
         return Progress(float(np.sum(self.objectives)), None if np.isnan(bound) else bound, self.passes, rounding)
 
 
 def start_state(problems: Sequence[Any]) -> State:
     """Return the state in which every problem is at its start."""
     n = len(problems)
-    return State(
-        list(problems), np.full(n, "", "<U16"), np.full(n, np.inf), np.full(n, np.nan), np.zeros(n),
-        np.zeros(n, np.int64),
-    )  # fmt: skip
+    statuses, none = np.full(n, "", "<U16"), np.full(n, np.nan)
+    return State(list(problems), statuses, np.full(n, np.inf), none, np.zeros(n), np.zeros(n, np.int64))
 
 
 def solve(solvers: Sequence[Callable[[Any], Solver]], state: State) -> Solver:
@@ -92,8 +90,7 @@ def _update(state: State, steps: Mapping[int, Step]) -> State:
         bound = step.progress.lower_bound
         after.problems[k], after.statuses[k] = step.state, step.status or ""
         after.objectives[k], after.lower_bounds[k] = step.progress.objective, np.nan if bound is None else bound
-        after.rounding_bounds[k] = step.progress.rounding_bound
-        after.counts[k] = step.progress.passes
+        after.rounding_bounds[k], after.counts[k] = step.progress.rounding_bound, step.progress.passes
     after.passes += int(np.max(after.counts - state.counts))
     return after
 
@@ -108,6 +105,6 @@ def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
 
 
 def _find_status(state: State) -> str | None:
-    """Return the status of the whole, once all are done: the least good one."""
+    """Return the status of the whole, once all are done: the least good one; limits are worse than those of DONE."""
     statuses = state.statuses.tolist()
-    return None if "" in statuses else next((s for s in statuses if s != "converged"), "converged")
+    return None if "" in statuses else max(statuses, key=lambda one: DONE.index(one) if one in DONE else len(DONE))

@@ -60,11 +60,12 @@ def test_only_rows_well_beyond_the_margin_keep_the_sums_of_float32(name: str) ->
     solve_all(active, make_rounds(kernel, 1e-4), ColumnCache.of_size(N, 4 * N * N), 1e-6, 2e-4)
     truth = exact_sums(problem, kernel, active.alpha)
     bias = certify(active.y, active.costs, active.alpha, truth).bias
-    far = (active.alpha == 0) & (active.y * (truth + bias) > 1 + 1.01 * FAR)
+    far = (active.alpha == 0) & (active.y * (truth + bias) > 1.5 + FAR)
+    near = (active.alpha > 0) | (active.y * (truth + bias) < 1 + FAR)
     active.f[:] = truth + 1e-3
     form_exact_sums(active, kernel, 1)
     assert far.any()
-    np.testing.assert_allclose(active.f[~far], truth[~far], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(active.f[near], truth[near], rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(active.f[far], truth[far] + 1e-3)
 
 
@@ -73,7 +74,7 @@ def test_where_rounding_is_large_no_row_keeps_them() -> None:
     active = make_active(problem, 10.0)
     solve_all(active, make_rounds(kernel, 1e-4), ColumnCache.of_size(N, 4 * N * N), 1e-6, 2e-4)
     truth = exact_sums(problem, kernel, active.alpha)
-    active.f[:] = truth + FAR / 4 * active.y
+    active.f[:], active.moved = truth + FAR / 4 * active.y, 1e8
     form_exact_sums(active, kernel, 1)
     np.testing.assert_allclose(active.f, truth, rtol=1e-9, atol=1e-9)
 
@@ -90,8 +91,8 @@ def test_kernel_columns_are_formed_once(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(active_set, "add_kernel_sums", watch)
     mended: list[None] = []
     mend = all_active.form_exact_sums
-    monkeypatch.setattr(all_active, "form_exact_sums", lambda *args: (mended.append(None), mend(*args)))
+    monkeypatch.setattr(all_active, "form_exact_sums", lambda *args: (mended.append(None), mend(*args))[1])
     active = make_active(PROBLEMS["dense"], 100.0)
-    solve_all(active, make_rounds(KINDS["rbf"], 1e-3), ColumnCache.of_size(N, 4 * N * N), 1e-2, 1e-9)
+    solve_all(active, make_rounds(KINDS["rbf"], 1e-3), ColumnCache.of_size(N, 4 * N * N), 1e-2, 1e-7)
     assert len(mended) > 1
     assert sum(formed) <= N

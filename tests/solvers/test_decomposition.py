@@ -17,6 +17,7 @@ from streamsvm.numeric.kernels import Kernel, type_of
 from streamsvm.numeric.rows import F64
 from streamsvm.solvers import all_active, decomposition
 from streamsvm.solvers.decomposition import STUCK_STEPS, Decomposition
+from streamsvm.solvers.kernel_state import start_state
 from streamsvm.solvers.protocol import Step
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, Bracket, bracket_by_libsvm, bracket_by_qp, drive, matrix_of, measure
@@ -267,7 +268,7 @@ def test_a_linear_kernel_sends_one_vector_to_the_pass() -> None:
     source, sent = PROBLEMS["dense"].in_memory(), []
     for name in ("linear", "rbf"):
         plane = Decomposition((1.0, 1.0), KINDS[name], resident_rows=50)
-        solver = decomposition.solve(plane, decomposition.start_state(source.n_rows))
+        solver = decomposition.solve(plane, start_state(source.n_rows))
         take = next(solver)
         scan = solver.send(source.take(take.rows))  # type: ignore[union-attr]
         sent.append([np.shape(value) for value in scan.shared[1:4]])  # type: ignore[union-attr]
@@ -290,7 +291,7 @@ def test_active_rows_in_float64_only_where_they_are_few(monkeypatch: pytest.Monk
         (200, "smo", "random", 199, np.float32),
     ):  # fmt: skip
         plane = Decomposition((1.0, 1.0), KINDS["rbf"], inner, selection, working_rows=working, resident_rows=resident)
-        solver = decomposition.solve(plane, decomposition.start_state(source.n_rows))
+        solver = decomposition.solve(plane, start_state(source.n_rows))
         request = solver.send(source.take(next(solver).rows))  # type: ignore[union-attr]
         assert held.pop() == kind
         assert isinstance(request, Step) or request.shared[1].data.dtype == np.float64  # type: ignore[union-attr]

@@ -1,0 +1,105 @@
+"""The state of a kernel SVM's decomposition, and what it proves after a step.
+
+A step is taken back where it proves no more than the state before: its bound of D is not higher, its P not lower. So
+A step is taken back where it proves no more than the state before: neither a higher bound of D nor a lower P. So
+multipliers that only rounding tells apart do not replace each other, and the best that is proved is what is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamsvm.errors import InputError
+from streamsvm.numeric.certificates import Proof, prove
+from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.rows import F64
+from streamsvm.solvers.protocol import Progress
+
+RISE = 1e-14
+ROUNDED_RISE = 0.1  # times the rounding bound: a rise of less is none
+GAP_FALL = 0.01
+OUT_OF_RANGE = (
+    "numbers beyond the range of float64 ({what}): scale the features to about 1 (ingest --scale), or lower C and the "
+    "weights"
+)
+
+
+@dataclass
+class State:
+    """All that changes. alpha, f (no bias), costs, y (-1 or +1): (n,) float64; y and costs are known after a pass.
+
+    errors: (n,), how far f can be off. The model is `stretch` times the multipliers, and the bias. lower_bound: NaN
+    where the kernel has none; dual: D of the multipliers as it was computed; magnitude: of the terms of P.
+    tried_bound: rounding of the last point that was given up for the one before, or 0.
+    longest: the largest |x|^2. is_precise: active sets are held in float64.
+    """
+
+    alpha: F64
+    f: F64
+    costs: F64
+    y: F64
+    errors: F64
+    bias: float = 0.0
+    stretch: float = 1.0
+    objective: float = float("inf")
+    lower_bound: float = 0.0
+    rounding_bound: float = 0.0
+    tried_bound: float = 0.0
+    dual: float = 0.0
+    magnitude: float = 0.0
+    least_gap: float = float("inf")
+    longest: float = 0.0
+    passes: int = 0
+    stuck: int = 0
+    is_precise: bool = False
+
+    @property
+    def progress(self) -> Progress:
+        """P, its lower bound if there is one, and what rounding can have done."""
+        bound = None if math.isnan(self.lower_bound) else self.lower_bound
+        return Progress(self.objective, bound, self.passes, max(self.rounding_bound, self.tried_bound))
+
+
+def start_state(n_rows: int) -> State:
+    """Return the state before any row is read: all multipliers 0."""
+    alpha, f, costs, y, errors = np.zeros((5, n_rows))
+    return State(alpha, f, costs, y, errors)
+
+
+def update_state(
+    state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors: F64, noisy: bool
+) -> State:
+    """Return the state with new multipliers and sums, and what they prove; with the old ones if that is no more.
+
+    errors: how far f can be off, (n,); noisy: whether kernel values of more digits would help.
+    """
+    largest = kernel.bound_values(state.longest)
+    proof, tried_bound = _prove(state, tol, alpha, f, errors, largest), 0.0
+    falls = proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
+    if falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
+        alpha, f, errors, noisy, tried = state.alpha, state.f, state.errors, True, proof
+        proof, tried_bound = _prove(state, tol, alpha, f, errors, largest), tried.rounding_bound
+    gap = proof.objective - proof.dual
+    rise = max(RISE * abs(state.dual), ROUNDED_RISE * proof.rounding_bound)
+    moves = proof.dual > state.dual + rise or gap < (1 - GAP_FALL) * state.least_gap
+    bound = max(state.lower_bound, proof.dual - proof.dual_error) if kernel.is_definite else math.nan
+    if bound > proof.objective + proof.objective_error:
+        raise RuntimeError(f"the lower bound {bound!r} is above the objective {proof.objective!r}: please report this")
+    return replace(
+        state, alpha=alpha, f=f, errors=errors, bias=proof.bias, stretch=proof.stretch, objective=proof.objective,
+        lower_bound=bound, rounding_bound=proof.rounding_bound, dual=max(state.dual, proof.dual),
+        tried_bound=tried_bound, magnitude=proof.magnitude, least_gap=min(gap, state.least_gap),
+        passes=state.passes + 1, stuck=0 if moves else state.stuck + 1,
+        is_precise=state.is_precise or noisy or not moves,
+    )  # fmt: skip
+
+
+def _prove(state: State, tol: float, alpha: F64, f: F64, errors: F64, largest: float) -> Proof:
+    sizes = {"the costs": state.costs, "the multipliers": alpha, "the sums f": f, "their errors": errors}
+    for what, values in sizes.items():
+        if not np.isfinite(np.sum(np.abs(values))):
+            raise InputError(OUT_OF_RANGE.format(what=what))
+    return prove(state.y, state.costs, alpha, f, errors, largest, tol)
