@@ -122,7 +122,8 @@ def make_rescaling(
 
     def prepare(X: Matrix) -> Matrix:
         rows = keep_features(X, d) if isinstance(X, CsrRows) else X
-        return rows if change is None else _rescale(rows, *change)
+        with np.errstate(over="ignore", invalid="ignore"):  # it is refused
+            return rows if change is None else _rescale(rows, *change)
 
     return prepare
 
@@ -142,7 +143,8 @@ def _find_change(rows: Scaling | None, model: Scaling | None, d: int) -> tuple[F
         known = min(d, len(rows.factor))
         factor[:known], shift[:known] = 1.0 / rows.factor[:known], rows.offset[:known]
     if model is not None:
-        factor, shift = factor * model.factor, (shift - model.offset) * model.factor
+        with np.errstate(over="ignore", invalid="ignore"):  # rows that are not finite are refused
+            factor, shift = factor * model.factor, (shift - model.offset) * model.factor
     return factor, shift
 
 
