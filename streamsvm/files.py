@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -63,8 +64,15 @@ def is_partial(name: str, of: str | None = None) -> bool:
 
 
 def remove_partials(folder: Path, of: str | None = None) -> None:
-    """Remove what killed writers have left in a folder, of the name `of` or of any. The caller holds the lock on it."""
-    for left in folder.iterdir():
+    """Remove what killed writers have left in a folder, of the name `of` or of any. The caller holds the lock on it.
+
+    A folder that may be written to but not listed keeps what is there.
+    """
+    try:
+        entries = list(folder.iterdir())
+    except PermissionError:
+        return
+    for left in entries:
         if is_partial(left.name, of):
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink(missing_ok=True)
 
@@ -88,10 +96,19 @@ def _overlap(out: Path, source: str | Path) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk: a file that was renamed there is found after a power failure, too."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Bring the names in a folder to the disk: a file that was renamed there is found after a power failure, too.
+
+    Where that cannot be asked for, since the folder may not be read or the file system knows no such thing, it is left.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from streamsvm.errors import WriteError
-from streamsvm.files import write_atomically
+from streamsvm.files import sync_folder, write_atomically
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.data.conftest import small_files
 
@@ -77,3 +78,27 @@ def test_whatever_fails_is_an_error_of_the_file(call: str, tmp_path: Path, monke
             write_atomically(tmp_path / "model.npz", b"model")
     assert isinstance(caught.value, OSError)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_cannot_be_synced_are_written_to_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network file systems know no fsync of folders; a folder may be open for writing and not for reading."""
+    sync, opened = os.fsync, os.open
+
+    def sync_files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(descriptor)
+
+    def open_files_only(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_DIRECTORY:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, flags, *more, **named)
+
+    for name, call in (("fsync", sync_files_only), ("open", open_files_only)):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, call)
+            sync_folder(tmp_path)
+            write_atomically(tmp_path / name, b"content")
+        assert (tmp_path / name).read_bytes() == b"content"
