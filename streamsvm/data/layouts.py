@@ -125,6 +125,8 @@ class CsrLayout:
         """See Layout."""
         indptr = self._read_limits(start, stop)
         first, last = int(indptr[0]), int(indptr[-1])
+        if stop > start and self.data.checksums is not None:
+            self._check_place(first // self.data.chunk_rows, start, indptr)
         data = _as_float32(self.data, self.data.read(first, last))
         indices = self.indices.read(first, last)
         self._check_indices(indices, indptr[:-1], indptr - first)

@@ -215,3 +215,12 @@ def test_large_rows_are_parts_of_their_own(write: Write, collect: Collect, monke
     dataset = write(csr_array(make_rows(1)), layout="dense", chunk_bytes=960)
     assert dataset.meta["arrays"]["X"]["part_rows"] == 1
     np.testing.assert_array_equal(collect([dataset.take([5, 199, 5])])["X"], make_rows(1).toarray()[[5, 199, 5]])
+
+
+@pytest.mark.parametrize(("layout", "name"), CASES)
+def test_the_checksum_at_the_end_of_a_chunk_is_compared_too(layout: str, name: str, kinds: Any) -> None:
+    """Also by who reads a few parts: a chunk of another dataset may share some of them."""
+    file = chunk_files(kinds[layout, 2], name)[0]
+    with replaced(file, flip(file.read_bytes(), -1)), pytest.raises(IntegrityError) as caught:
+        take_most(open_dataset(kinds[layout, 2]))
+    assert str(file) in str(caught.value)
