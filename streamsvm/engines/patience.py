@@ -22,7 +22,8 @@ T = TypeVar("T")
 LOGGER = logging.getLogger("streamsvm")
 
 LOOK_SECONDS = 5.0  # between two questions to the scheduler: each is answered in milliseconds
-SILENT_SECONDS = 30.0  # until a silent process is named, and a worker of our own replaced: a busy one answers in a few
+SILENT_SECONDS = 30.0  # until a silent process is named: one that computes answers in a few
+GIVEN_UP_SECONDS = 120.0  # until a worker of our own is replaced: on a machine with much else to do, imports take 30
 LOST_SECONDS = 60.0  # until a silent scheduler is given up: twice that
 ENDING = "the last complete step is kept, and a run in a folder goes on with --resume"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
-from streamsvm.engines.patience import SILENT_SECONDS
+from streamsvm.engines.patience import GIVEN_UP_SECONDS
 from streamsvm.errors import InputError
 from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
@@ -60,7 +60,7 @@ def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[Read
 def start_workers(n_workers: int, threads: int, memory_bytes: int) -> Iterator[Client]:
     """Start worker processes on this machine; every socket is on loopback, and there is no dashboard.
 
-    A worker that is silent for SILENT_SECONDS is killed and replaced.
+    A worker that is silent for GIVEN_UP_SECONDS is killed and replaced.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -69,7 +69,7 @@ def start_workers(n_workers: int, threads: int, memory_bytes: int) -> Iterator[C
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
     no_pages: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
     with ExitStack() as stack:
-        replaced = {"distributed.scheduler.worker-ttl": f"{SILENT_SECONDS} s"}
+        replaced = {"distributed.scheduler.worker-ttl": f"{GIVEN_UP_SECONDS} s"}
         settings = {**no_spilling, **no_pages, **replaced, "distributed.worker.memory.terminate": 0.99}
         stack.enter_context(dask.config.set(settings))
         with _interrupts_blocked():
