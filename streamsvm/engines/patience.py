@@ -22,7 +22,8 @@ T = TypeVar("T")
 LOGGER = logging.getLogger("streamsvm")
 
 LOOK_SECONDS = 5.0  # between two questions to the scheduler: each is answered in milliseconds
-SILENT_SECONDS = 30.0  # until a silent process is named, and a worker of our own replaced: a busy one answers in a few
+SILENT_SECONDS = 30.0  # until a silent process is named: one that computes answers in a few
+GIVEN_UP_SECONDS = 120.0  # until a worker of our own is replaced: on a machine with much else to do, imports take 30
 LOST_SECONDS = 60.0  # until a silent scheduler is given up: twice that
 ENDING = "the last complete step is kept, and a run in a folder goes on with --resume"
 
@@ -45,12 +46,15 @@ class Patience:
 
     def result(self, future: Future) -> Any:
         """Return the result of a task, however long it takes. ConnectionError if the scheduler is lost."""
+        from distributed import wait
 
-        def wait() -> Any:
-            return future.result(timeout=LOOK_SECONDS)
-
-        while (found := self._try(wait, (CancelledError,), future.done)) is None:
+        while self._try(lambda: wait([future], timeout=LOOK_SECONDS), (CancelledError,)) is None:
             self.look()
+        if future.status == "error":
+            return future.result()  # raises it
+        found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError,))
+        if found is None:
+            raise ConnectionError(f"{self._scheduler()}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
         return found[0]
 
     def look(self) -> dict[str, Any] | None:
@@ -75,16 +79,12 @@ class Patience:
                                     "to other workers when the scheduler gives it up")  # fmt: skip
         return workers
 
-    def _try(
-        self, action: Callable[[], T], lost: tuple[type[Exception], ...], is_done: Callable[[], bool] = lambda: False
-    ) -> tuple[T] | None:
+    def _try(self, action: Callable[[], T], lost: tuple[type[Exception], ...]) -> tuple[T] | None:
         """Return what an action gives, None if it takes too long. ConnectionError for errors of a lost connection."""
         try:
             with waiting():
                 return (action(),)
         except TimeoutError:
-            if is_done():  # the task itself has failed so
-                raise
             return None
         except lost as error:
             raise ConnectionError(f"{self._scheduler()}: the connection is lost; {ENDING}") from error

@@ -12,7 +12,7 @@ from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
 from streamsvm.engines import no_pages
-from streamsvm.engines.patience import SILENT_SECONDS
+from streamsvm.engines.patience import GIVEN_UP_SECONDS
 from streamsvm.errors import InputError
 from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
@@ -70,7 +70,7 @@ def start_workers(
 
     Every connection is encrypted, and both ends have to hold the cluster's key: other users of the machine could
     otherwise run programs by it. security: certificates (None: a key that is made now and lives in memory only). A
-    worker that is silent for SILENT_SECONDS is killed and replaced.
+    worker that is silent for GIVEN_UP_SECONDS is killed and replaced.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -82,7 +82,7 @@ def start_workers(
     no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
     no_routes["distributed.worker.preload"] = [no_pages.__name__]
     with ExitStack() as stack:
-        replaced = {"distributed.scheduler.worker-ttl": f"{SILENT_SECONDS} s"}
+        replaced = {"distributed.scheduler.worker-ttl": f"{GIVEN_UP_SECONDS} s"}
         settings = {**no_spilling, **no_routes, **replaced, "distributed.worker.memory.terminate": 0.99}
         stack.enter_context(dask.config.set(settings))
         with _interrupts_blocked():

@@ -29,7 +29,7 @@ import sys
 from streamsvm import progress
 from streamsvm.cli import main
 from streamsvm.engines import patience, workers
-patience.SILENT_SECONDS, patience.LOST_SECONDS, workers.SILENT_SECONDS = map(float, sys.argv[1:4])
+patience.SILENT_SECONDS, patience.LOST_SECONDS, workers.GIVEN_UP_SECONDS = map(float, sys.argv[1:4])
 patience.LOOK_SECONDS, progress.PLAIN_SECONDS = 0.5, 0.0
 del sys.argv[1:4]
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+"""Waiting for tasks of a cluster: those that take longer than a look, that fail, and that end as they are looked at."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from distributed import Client
+
+from streamsvm.engines import patience
+from streamsvm.engines.patience import Patience
+
+
+def fail() -> None:
+    raise TimeoutError("of the task")
+
+
+def answer(seconds: float) -> bytes:
+    time.sleep(seconds)
+    return b"x" * 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def looks_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "LOOK_SECONDS", 0.05)
+
+
+def test_tasks_that_take_longer_than_a_look(client: Client) -> None:
+    """Whether a task ends before, at, or after a look, its result comes."""
+    waits = Patience(client, "a test")
+    for k in range(12):
+        assert len(waits.result(client.submit(answer, 0.01 * k, pure=False))) == 1_000_000
+    assert len(waits.list_workers()) == 2
+
+
+def test_the_error_of_a_task_is_its_own(client: Client) -> None:
+    """Also if it is one that a look may raise."""
+    with pytest.raises(TimeoutError, match="of the task"):
+        Patience(client, "a test").result(client.submit(fail, pure=False))
