@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from streamsvm.data.sources import ingest
     from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, RankSVM, load, tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["SVC", "BudgetedSVC", "LinearSVC", "RankSVM", "__version__", "ingest", "load", "open", "tune"]
 
 _PLACES = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from streamsvm.errors import InputError
 from streamsvm.models import load
 from streamsvm.train import TrainOptions, train
 from streamsvm.verify import verify
-from tests.commands import run_command
+from tests.commands import Run, run  # noqa: F401  (a fixture)
 from tests.conftest import make_problem
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -81,13 +80,13 @@ def test_what_cannot_be_verified_is_said(data: Dataset) -> None:
         verify(replace(model, info={}), data)
 
 
-def test_the_command(data: Dataset, tmp_path: Path) -> None:
+def test_the_command(data: Dataset, tmp_path: Path, run: Run) -> None:  # noqa: F811
     train(data, TrainOptions(threads=1), tmp_path / "run")
-    told = run_command("verify", tmp_path / "run", data.path, "--json")
-    assert json.loads(told.stdout)["agrees"]
-    assert told.returncode == 0
+    told = run("verify", tmp_path / "run", data.path, "--json")
+    assert told.result["agrees"]
+    assert told.code == 0
     model = load(tmp_path / "run")
     replace(model, info=model.info | {"objective": 2 * model.info["objective"]}).save(tmp_path / "forged.npz")
-    told = run_command("verify", tmp_path / "forged.npz", data.path)
-    assert told.returncode == 1
-    assert "is NOT" in told.stdout
+    told = run("verify", tmp_path / "forged.npz", data.path)
+    assert told.code == 1
+    assert "is NOT" in told.out
