@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solvers.exact_points": {"numeric", "solvers.protocol", "solvers.cuts"},
     "solvers.segments": {"numeric", "solvers.protocol", "solvers.cuts"},
     "solvers.beside": {"numeric", "solvers.protocol", "solvers.cuts"},
-    "solvers.sample_model": {"numeric", "solvers.protocol", "solvers.cuts", "solvers.segments"},
+    "solvers.sample_model": {"interrupts", "numeric", "solvers.protocol", "solvers.cuts", "solvers.segments"},
     "solvers.interior_state": {"numeric", "solvers.protocol"},
     "solvers": {
         "errors", "interrupts", "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamsvm import interrupts
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.solvers.cuts import CutState, extend_products, solve_cuts
 from streamsvm.solvers.segments import add_to_totals, read_segment, start_totals
@@ -69,6 +70,7 @@ def minimise_sample(
     union = Union(state.cuts, state.offsets, state.gram, state.z)
     union.add(cuts - model.h, offsets + model.r)
     for _ in range(INNER_STEPS):
+        interrupts.check()
         master_w, bound = union.solve(wanted)
         W, objectives, found_cuts, found_offsets = _look(model, state, best, master_w)
         at = int(np.argmin(objectives))
