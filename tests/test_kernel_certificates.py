@@ -67,7 +67,8 @@ def compute_long(kernel: Kernel, X: Any, Z: Any) -> Long:
     """K (n, m) as the kernels are defined, in long double."""
     X, Z = np.asarray(X, np.longdouble), np.asarray(Z, np.longdouble)
     if kernel.name == "rbf":
-        return np.stack([np.exp(-np.longdouble(kernel.gamma) * np.sum((Z - x) ** 2, axis=1)) for x in X])
+        squares = np.array([np.sum((Z - x) ** 2, axis=1) for x in X], np.longdouble).reshape(len(X), len(Z))
+        return np.exp(-np.longdouble(kernel.gamma) * squares)
     products: Long = X @ Z.T
     if kernel.name == "linear":
         return products

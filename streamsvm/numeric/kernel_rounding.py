@@ -23,6 +23,7 @@ from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, Values
 
 CLOSE_REACH = 64.0  # rows of ordinary scale stay below it, at gamma = 1 / (features * variance)
+LEAST_REACH = 1.0  # beyond, pairs whose distance is a small share of the reach are formed from differences, too
 FAINT = 1e-22  # e^-50: smaller kernel values are nothing beside the rounding of others
 STEEP = 40.0  # beyond, tanh is 1 or -1 to the last bit
 

@@ -11,7 +11,7 @@ import scipy.linalg.cython_blas  # noqa: F401  np.dot calls it in compiled code:
 from numba import njit
 
 from streamsvm.numeric.exponentials import exponentiate
-from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, add_magnitudes, add_slopes
+from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, LEAST_REACH, add_magnitudes, add_slopes
 from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked, Values
 
 Proof = tuple[()] | tuple[F64, float]
@@ -179,7 +179,9 @@ def _mend_close(
             mark[position[columns[2][e]]] = first + c + 1
         for i in range(values.shape[1]):
             reach = gamma * (left[first + c] + right[i])
-            if reach > CLOSE_REACH and (values[c, i] > FAINT or reach * unit > 1.0):
+            close = values[c, i] > 1.0 - reach / CLOSE_REACH
+            matters = reach > CLOSE_REACH and (values[c, i] > FAINT or reach * unit > 1.0)
+            if matters or (reach > LEAST_REACH and close):
                 values[c, i] = np.exp(-gamma * _measure_distance(first + c, i, columns, X, tile, position, mark))
 
 
@@ -221,7 +223,7 @@ def meet_rows(
                     add_slopes(code, gamma, coef0, degree, proof[1], part, left[c:], right, coef[c:], proof[0][at:])
             apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], right)
             if len(proof) > 0:
-                if code == 1 and gamma * (longest + right.max()) > CLOSE_REACH:
+                if code == 1 and gamma * (longest + right.max()) > LEAST_REACH:
                     near = (dense[at : at + n], data, indices, indptr[at : at + n + 1])
                     _mend_close(c, columns, near, tile, position, gamma, proof[1], left, right, part)
                 if proof[0].size:

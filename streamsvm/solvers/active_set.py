@@ -30,6 +30,7 @@ from streamsvm.numeric.working_set_qp import solve_by_qp
 from streamsvm.solvers.selection import choose_working_set, find_conditions
 
 MOST_ROUNDS = 1000  # of working sets, in a step
+LEAST_ROUNDS = 50  # and one a row: few rows are better solved as one working set than by more rounds
 IDLE_ROUNDS = 20  # in which D has not risen by LEAST_RISE of its rise so far: rounding is the limit
 LEAST_RISE = 1e-12
 HARD_ROUNDS = 5  # whose working sets could not be solved, in a step: a pass, or more digits, may help
@@ -107,7 +108,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
     if rounds.rule == "platt":
         return _improve_by_platt(active, rounds, cache, tol)
     rise, best, idle, hard = 0.0, 0.0, 0, 0
-    for _ in range(limit):
+    for _ in range(min(limit, LEAST_ROUNDS + len(active.rows))):
         interrupts.check()
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
         if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):
@@ -135,7 +136,9 @@ def _improve_working_set(
         _scale(_form_kernel(active, rounds, cache, chosen), rounds.damping), active.y[chosen],
         active.alpha[chosen], active.f[chosen], active.costs[chosen],
     )  # fmt: skip
-    if not np.isfinite(np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)
+    if not np.isfinite(size):
         raise InputError("kernel values beyond the range of floating-point numbers: scale the features to about 1")
     asked = max(tol / 2, INNER_SHARE * problem.violation())
     moved = INNER_SOLVERS[rounds.inner](problem, asked)

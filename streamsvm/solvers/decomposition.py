@@ -52,7 +52,7 @@ from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
 from streamsvm.solvers.all_active import NOISE_SHARE, solve_all
-from streamsvm.solvers.kernel_state import OUT_OF_RANGE, State, update_state
+from streamsvm.solvers.kernel_state import OUT_OF_RANGE, State, require_range, update_state
 from streamsvm.solvers.protocol import Scan, Solver, Step, Take, find_status
 from streamsvm.solvers.selection import draw_active_rows, find_conditions
 
@@ -186,6 +186,7 @@ def _choose_damping(settings: Decomposition, state: State) -> float:
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
     y, costs = read_labels(settings.class_costs, taken.y, taken.sample_weight)
+    require_range(costs, "the costs")
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
     precise = is_small(settings, len(state.alpha)) or state.is_precise or not _suits_float32(settings.kernel, longest)
     X = to_float64(taken.X) if precise else taken.X

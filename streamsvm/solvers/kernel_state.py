@@ -16,11 +16,12 @@ from streamsvm.errors import InputError
 from streamsvm.numeric.certificates import Proof, prove
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers.protocol import Progress
+from streamsvm.solvers.protocol import ROUNDINGS, Progress
 
 RISE = 1e-14
-ROUNDED_RISE = 0.1  # times the rounding bound: a rise of less is none
+ROUNDED_RISE = 0.1  # times the rounding bound: a rise of less is none, where rounding may be all that is left
 GAP_FALL = 0.01
+LARGEST = 1e150  # its square can be computed
 OUT_OF_RANGE = (
     "numbers beyond the range of float64 ({what}): scale the features to about 1 (ingest --scale), or lower C and the "
     "weights"
@@ -83,7 +84,8 @@ def update_state(
         alpha, f, errors, noisy, tried = state.alpha, state.f, state.errors, True, proof
         proof, tried_bound = _prove(state, tol, alpha, f, errors, largest), tried.rounding_bound
     gap = proof.objective - proof.dual
-    rise = max(RISE * abs(state.dual), ROUNDED_RISE * proof.rounding_bound)
+    is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
+    rise = max(RISE * abs(state.dual), ROUNDED_RISE * proof.rounding_bound if is_rounded else 0.0)
     moves = proof.dual > state.dual + rise or gap < (1 - GAP_FALL) * state.least_gap
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if kernel.is_definite else math.nan
     if bound > proof.objective + proof.objective_error:
@@ -100,6 +102,13 @@ def update_state(
 def _prove(state: State, tol: float, alpha: F64, f: F64, errors: F64, largest: float) -> Proof:
     sizes = {"the costs": state.costs, "the multipliers": alpha, "the sums f": f, "their errors": errors}
     for what, values in sizes.items():
-        if not np.isfinite(np.sum(np.abs(values))):
-            raise InputError(OUT_OF_RANGE.format(what=what))
+        require_range(values, what)
     return prove(state.y, state.costs, alpha, f, errors, largest, tol)
+
+
+def require_range(values: F64, what: str) -> None:
+    """InputError where the sum of their magnitudes is beyond what float64 can hold with room to spare."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = float(np.sum(np.abs(values)))
+    if not size < LARGEST:
+        raise InputError(OUT_OF_RANGE.format(what=what))
