@@ -32,7 +32,7 @@ def test_objective_is_that_of_another_solver(drawn: Drawn) -> None:
 def test_reweighting_alone_reaches_the_optimum_of_smo(C: float, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(2, 150, C, name)
     best = problem.objective(solve_by_pairs(problem, 1e-6))
-    monkeypatch.setattr(reweighting, "solve_by_pairs", lambda problem, _tol: problem.alpha)
+    monkeypatch.setattr(reweighting, "solve_by_few_pairs", lambda problem, _tol: problem.alpha)
     alpha = solve_by_reweighting(problem, 1e-5)
     assert_solved(problem, alpha, 1e-5)
     assert problem.objective(alpha) == pytest.approx(best, rel=1e-6)
@@ -45,7 +45,7 @@ def test_reweighting_goes_on_from_multipliers_with_others_outside(monkeypatch: p
     part = WorkingSet(begun.K[np.ix_(rows, rows)], begun.y[rows], begun.alpha[rows], begun.f[rows], begun.costs[rows])
     assert abs(part.y @ part.alpha) > 0.1
     best = part.objective(solve_by_pairs(part, 1e-6))
-    monkeypatch.setattr(reweighting, "solve_by_pairs", lambda problem, _tol: problem.alpha)
+    monkeypatch.setattr(reweighting, "solve_by_few_pairs", lambda problem, _tol: problem.alpha)
     alpha = solve_by_reweighting(part, 1e-5)
     assert_solved(part, alpha, 1e-5)
     assert part.objective(alpha) == pytest.approx(best, rel=1e-6)
