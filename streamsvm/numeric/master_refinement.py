@@ -32,7 +32,7 @@ def refine_master(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[Mast
     bits. A gap that float64 cannot resolve is left standing and reported.
     """
     if cuts.shape[1] > len(cuts):  # in coordinates of their span the cuts are shorter
-        basis, coordinates = qr(cuts.T, mode="economic", check_finite=False)
+        basis, coordinates = qr(np.array(cuts.T, order="F"), mode="economic", overwrite_a=True, check_finite=False)
         solution, w = _refine(np.ascontiguousarray(coordinates.T), offsets, start, tol)
         return solution, basis @ w
     return _refine(cuts, offsets, start, tol)

@@ -181,13 +181,13 @@ def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float) ->
 
 def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
     """Return D(z) of the cuts, and how far it can be off the D of the rows that are meant."""
-    used = np.flatnonzero(z)
-    shares, offsets, cuts = z[used], state.offsets[used], state.cuts[used]
-    w = shares @ cuts
-    value, lengths = float(shares @ offsets - w @ w / 2), np.abs(w)
-    combined = float(shares @ np.abs(offsets) + (shares @ np.abs(cuts)) @ lengths)
-    costs, products = np.minimum(state.total_cost, state.sizes[used]), float(lengths @ state.magnitudes)
-    summed = float(shares @ (costs + np.minimum(products, costs * float(lengths @ state.largest))))
+    used, w = np.flatnonzero(z), z @ state.cuts
+    shares, offsets, lengths = z[used], state.offsets[used], np.abs(w)
+    value = float(shares @ offsets - w @ w / 2)
+    products = [float(np.abs(state.cuts[k]) @ lengths) for k in used]  # row by row: cuts may be most of the memory
+    combined = float(shares @ (np.abs(offsets) + products))
+    costs, most = np.minimum(state.total_cost, state.sizes[used]), float(lengths @ state.magnitudes)
+    summed = float(shares @ (costs + np.minimum(most, costs * float(lengths @ state.largest))))
     ascended = float(z[0]) * state.sizes[0] * (1.0 + float(lengths @ state.largest)) if state.updates else 0.0
     own = bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.updates, ascended)
     return value, own + bound_rounding(state.terms + 8, summed)

@@ -161,16 +161,16 @@ class Contract:
         columns = source.take(np.arange(0, source.n_rows, 50)).X
         columns = to_float64(columns) if kind is np.float64 else columns
         coef = np.random.default_rng(0).normal(size=columns.shape[0])
-        scan = Scan(RowSums, add_sums, combine_sums, (Kernel("rbf", 0.1), columns, coef, np.empty(0), True, 1))
+        scan = Scan(RowSums, add_sums, combine_sums, (Kernel("rbf", 0.1), columns, coef, np.empty(0), 0.0, True, 1))
         with threadpool_limits(1):  # as `train` has it, and workers
             expected, found = SerialEngine(source).scan(scan), open_engine(source, source.nbytes // 2).scan(scan)
-        for column in (1, 2):
+        for column in (1, 2, 3):  # sums, their errors, labels
             assert found.gather(column).tobytes() == expected.gather(column).tobytes()
         f = np.zeros(source.n_rows)
         everything = source.take(np.arange(source.n_rows))
         add_kernel_sums(Kernel("rbf", 0.1), everything.X, columns, coef, f)
         np.testing.assert_allclose(found.gather(1), f, atol=1e-5)
-        np.testing.assert_array_equal(found.gather(2), everything.y)
+        np.testing.assert_array_equal(found.gather(3), everything.y)
 
     def test_arrays_arrive_writable(self, open_engine: Opener, source: RowSource) -> None:
         """Compiled kernels are compiled for writable arrays, and would be compiled again for others."""

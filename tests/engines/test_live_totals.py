@@ -91,7 +91,7 @@ def test_for_workers_sums_are_more_urgent_than_groups(
 ) -> None:
     """Dask begins with what was submitted first: all groups, whose totals would then be held at once."""
     n_groups, client = cut_into(5, monkeypatch, sources["dense"]), Recorder()
-    engine.DistributedEngine(sources["dense"], client)._submit(trace_scan())
+    engine.DistributedEngine(sources["dense"], client)._submit(trace_scan(), [])
     groups, sums = client.urgency[engine._run_group.__name__], client.urgency[engine._combine.__name__]
     assert len(groups) == n_groups == len(sums) + 1
     assert min(sums) > max(groups)

@@ -30,7 +30,7 @@ SETTINGS = {
     "smo": OPTIONS,
     "irwls": replace(OPTIONS, solver="irwls"),
     "linear": replace(OPTIONS, kernel="linear", gamma="scale", options={"working_rows": "30", "selection": "random"}),
-    "small": replace(OPTIONS, resident_rows=None, tol=1e-12, options={}),
+    "small": replace(OPTIONS, resident_rows=None, tol=1e-9, options={}),
     "poly": replace(OPTIONS, kernel="poly", coef0=1.0, options={"selection": "chunking", "working_rows": "20"}),
 }
 LISTENING = """

@@ -40,7 +40,7 @@ def test_objective_is_that_of_pair_steps(drawn: Drawn) -> None:
 def test_the_library_alone_reaches_the_optimum(C: float, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(5, 150, C)
     best = problem.objective(solve_by_pairs(problem, 1e-6))
-    monkeypatch.setattr(working_set_qp, "solve_by_pairs", lambda problem, _tol: problem.alpha)
+    monkeypatch.setattr(working_set_qp, "solve_by_few_pairs", lambda problem, _tol: problem.alpha)
     alpha = solve_by_qp(problem, 1e-3)
     assert_solved(problem, alpha, 1e-3)
     assert problem.objective(alpha) == pytest.approx(best, rel=1e-6)
@@ -49,7 +49,7 @@ def test_the_library_alone_reaches_the_optimum(C: float, monkeypatch: pytest.Mon
 def test_indefinite_kernel_falls_from_any_start(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(6, 60, 10.0, "sigmoid")
     begun = problem.moved_to(solve_by_pairs(problem, 1e-3, max_steps=20))
-    monkeypatch.setattr(working_set_qp, "solve_by_pairs", lambda problem, _tol: problem.alpha)
+    monkeypatch.setattr(working_set_qp, "solve_by_few_pairs", lambda problem, _tol: problem.alpha)
     assert measure(begun, solve_by_qp(begun, 1e-3))[0] < 0
 
 
@@ -62,7 +62,7 @@ def test_inner_answer_that_is_worse_than_the_start_is_not_taken(
 ) -> None:
     begun = make_problem(8, 60, 10.0)
     begun = begun.moved_to(solve_by_pairs(begun, 1e-3, max_steps=60))
-    monkeypatch.setattr(module, "solve_by_pairs", lambda problem, _tol: problem.alpha)
+    monkeypatch.setattr(module, "solve_by_few_pairs", lambda problem, _tol: problem.alpha)
     monkeypatch.setattr(module, inner, lambda problem, _tol: problem.costs)
     assert measure(begun, begun.repair(begun.costs))[0] > 0
     assert measure(begun, solve(begun, 1e-6))[0] <= 1e-9

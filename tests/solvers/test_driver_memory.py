@@ -27,8 +27,9 @@ def full_state(random: np.random.Generator) -> State:
     """As many cuts as are kept at once."""
     cuts = random.standard_normal((M, D + 1))
     return replace(
-        start_state(D), cuts=cuts, offsets=np.ones(M), z=np.zeros(M), idle=np.zeros(M, np.int64), gram=cuts @ cuts.T,
-        objective=100.0, passes=5,
+        start_state(D), cuts=cuts, offsets=np.ones(M), sizes=np.ones(M), z=np.zeros(M), idle=np.zeros(M, np.int64),
+        gram=cuts @ cuts.T, objective=100.0, passes=5, magnitudes=np.ones(D + 1), largest=np.ones(D + 1),
+        total_cost=1.0, terms=100.0,
     )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def test_a_step_and_a_checkpoint_take_what_is_planned() -> None:
         before = full_state(random)
         tracemalloc.reset_peak()
         cuts = np.cumsum(totals.gradients, axis=0)[:4]
-        after = minimise_master(add_cuts(before, cuts, np.ones(4), M), 1e-3)
+        after = minimise_master(add_cuts(before, cuts, np.ones(4), np.ones(4), M), 1e-3)
         stepping = tracemalloc.get_traced_memory()[1]
         assert len(after.cuts) == len(before.cuts) == M
         del before

@@ -12,7 +12,8 @@ import pytest
 from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.numeric.losses import FINE_STEPS, fine_steps
 from streamsvm.solvers.cutting_plane import CuttingPlane, State, solve, start_state
-from streamsvm.solvers.protocol import Progress, Scan, Step
+from streamsvm.solvers.exact_points import Magnitudes
+from streamsvm.solvers.protocol import All, Progress, Scan, Step
 from streamsvm.solvers.segments import SegmentTotals
 from tests.conftest import Problem, make_problem
 from tests.solvers.conftest import F64, bracket_by_qp, drive, with_bias
@@ -64,9 +65,15 @@ def test_a_solver_runs_on_totals_from_anywhere(accelerated: bool) -> None:
     solver = solve(settings, 4, start_state(4))
     request, passes = next(solver), 0
     while True:
-        assert isinstance(request, Scan)
-        assert len(request.shared[2]) * FINE_STEPS + 1 == len(fine_steps(request.shared[2]))
-        step = solver.send(totals_by_numpy(problem, costs, request))
+        assert isinstance(request, All)
+        look, *others = request.requests
+        assert isinstance(look, Scan)
+        assert len(look.shared[2]) * FINE_STEPS + 1 == len(fine_steps(look.shared[2]))
+        assert len(others) == (passes == 0)  # the magnitudes of all sums
+        sizes = np.append(costs @ np.abs(problem.dense()), 2.0 * costs.sum())
+        largest = np.append(np.abs(problem.dense()).max(axis=0), 2.0)
+        magnitudes = [Magnitudes(sizes, largest, costs.sum(), 100)] * len(others)
+        step = solver.send([totals_by_numpy(problem, costs, look), *magnitudes])
         assert isinstance(step, Step)
         passes += 1
         assert step.progress.passes == passes
