@@ -23,22 +23,21 @@ def read_rows(written: str) -> dict[str, list[str]]:
     return {name: cells for name, *cells in rows}
 
 
-def test_interrupts_of_every_solver() -> None:
+def test_interrupts_of_four_solvers() -> None:
     """Two of each: one at a random moment, one while the main thread is within compiled code."""
-    ended = run_campaign("interrupts.py", "--number", "20", "--seed", "1", "--only",
-                         "guided", "line search", "wide, guided dual", "rank", "roc-area", "smo", "irwls", "platt",
-                         "budgeted-sgd", "interior-point")  # fmt: skip
+    cases = ("guided", "roc-area", "smo", "interior-point")
+    ended = run_campaign("interrupts.py", "--number", "8", "--seed", "1", "--only", *cases)
     assert ended.returncode == 0, ended.stderr
     number, inside, *_, wrong = read_rows(ended.stdout)["all"]
-    assert (number, wrong) == ("20", "0")
-    assert int(inside) >= 5 or not SUPPORTED
+    assert (number, wrong) == ("8", "0")
+    assert int(inside) >= 2 or not SUPPORTED
 
 
 def test_kills_of_drivers_and_workers() -> None:
-    ended = run_campaign("kills.py", "--drivers", "10", "--workers", "2", "--seed", "1")
+    ended = run_campaign("kills.py", "--drivers", "4", "--workers", "1", "--seed", "1")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     rows = read_rows(ended.stdout)
-    assert int(rows["all"][0]) >= 10
+    assert int(rows["all"][0]) >= 4
 
 
 def test_the_state_of_a_thread_is_told() -> None:
