@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from streamsvm.algorithms.linear_models import make_linear_model
 from streamsvm.algorithms.protocol import Report, TakeRows
 from streamsvm.data.source import RowSource
@@ -117,7 +115,5 @@ def make_interior_points(source: RowSource, options: TrainOptions) -> InteriorPo
         theta=read_positive(given, "theta") or THETA,
         beta=read_positive(given, "beta") or BETA,
     )
-    costs, sums = compute_class_costs(source, options), source.sum_weights()
-    if sums is not None and not all(np.isfinite(cost * float(total)) for cost, total in zip(costs, sums, strict=True)):
-        raise InputError(f"C times the sample weights is beyond the range of float64 (C is {options.C}); lower either")
+    costs = compute_class_costs(source, options)
     return InteriorPoints(InteriorPoint(costs, float(options.tol), reduction, options.seed))
