@@ -36,6 +36,7 @@ from streamsvm.numeric.kernels import (
     add_kernel_sums,
     add_linear_sums,
     compute_kernel,
+    compute_squares,
     fold,
     to_float64,
 )
@@ -136,6 +137,7 @@ def _decompose(X: Matrix, kind: type[np.floating[Any]]) -> None:
     """Run what decomposition needs, for columns of either precision."""
     y, ones, f = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2)
     columns = X if kind is np.float32 else to_float64(X)
+    compute_squares(X, np.float64)
     add_linear_sums(columns, fold(take_rows(columns, np.arange(2)), ones), f)
     for name in ("rbf", "poly"):
         kernel = Kernel(name)
