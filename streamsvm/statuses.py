@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from streamsvm.errors import CertificateError, InputError
 
@@ -67,7 +66,7 @@ def explain(status: str, progress: Progress, options: TrainOptions) -> str:
 def require_finite(progress: Progress) -> None:
     """InputError where the objective, its lower bound or the rounding bound is not a finite number."""
     values = (progress.objective, progress.lower_bound or 0.0, progress.rounding_bound)
-    if not np.isfinite(values).all():
+    if not all(map(math.isfinite, values)):
         raise InputError(
             f"numbers beyond the range of float64 after pass {progress.passes} (objective {progress.objective}, lower "
             f"bound {progress.lower_bound}): scale the features to about 1 (ingest --scale), or lower C and the weights"

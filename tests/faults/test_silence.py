@@ -45,11 +45,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @contextmanager
-def training(data: Dataset, out: Path, seconds: tuple[float, float, float], *more: str) -> Iterator[Any]:
+def training(
+    data: Dataset, out: Path, seconds: tuple[float, float, float], *more: str, **variables: str
+) -> Iterator[Any]:
     arguments = [*map(str, seconds), "train", data.path, "--out", str(out), *ENDLESS, *more]
     pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     command = [sys.executable, "-c", IMPATIENT, *arguments]
-    with subprocess.Popen(command, **pipes, text=True, cwd=ROOT, env=environment()) as process:
+    with subprocess.Popen(command, **pipes, text=True, cwd=ROOT, env=environment(**variables)) as process:
         read_until(process, "pass 1 ")
         try:
             yield process
@@ -66,6 +68,13 @@ def read_until(process: subprocess.Popen[str], start: str) -> list[str]:
         if line.startswith(start):
             return lines
     pytest.fail(f"ended without {start!r}: {lines}")
+
+
+def read_address(cluster: subprocess.Popen[str]) -> tuple[str, str]:
+    """Return the scheduler's address, and the file that names the key for it."""
+    assert cluster.stdout is not None
+    address, export = (cluster.stdout.readline().strip() for _ in range(2))
+    return address, export.removeprefix("export DASK_CONFIG=")
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -89,7 +98,7 @@ def test_the_groups_of_a_stopped_worker_move(data: Dataset, tmp_path: Path) -> N
         victim = workers_of(process)[0]
         victim.suspend()
         told = read_until(process, "read ")
-        assert "waits for worker tcp://127.0.0.1:" in told[-1]
+        assert "waits for worker tls://127.0.0.1:" in told[-1]
         assert "silent for" in told[-1]
         after = read_until(process, f"pass {count_passes(['pass 1 ', *told]) + 2} ")
         assert after
@@ -119,9 +128,8 @@ def test_a_stopped_scheduler_is_given_up(data: Dataset, tmp_path: Path) -> None:
     """First it is named; then the run ends with an error, status 1 and a checkpoint."""
     out = tmp_path / "run"
     with running(str(CLUSTER / "local.py"), "--workers", "2", "--memory", "1GB") as cluster:
-        assert cluster.stdout is not None
-        address = cluster.stdout.readline().strip()
-        with training(data, out, (2, 5, 60), "--scheduler", address) as process:
+        address, configuration = read_address(cluster)
+        with training(data, out, (2, 5, 60), "--scheduler", address, DASK_CONFIG=configuration) as process:
             os.kill(cluster.pid, signal.SIGSTOP)
             _, told = process.communicate(timeout=60)
             os.kill(cluster.pid, signal.SIGCONT)
@@ -138,9 +146,8 @@ def test_a_stopped_scheduler_is_given_up(data: Dataset, tmp_path: Path) -> None:
 def test_a_scheduler_that_dies_is_given_up(data: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with running(str(CLUSTER / "local.py"), "--workers", "1", "--memory", "1GB") as cluster:
-        assert cluster.stdout is not None
-        address = cluster.stdout.readline().strip()
-        with training(data, out, (2, 5, 60), "--scheduler", address) as process:
+        address, configuration = read_address(cluster)
+        with training(data, out, (2, 5, 60), "--scheduler", address, DASK_CONFIG=configuration) as process:
             family = workers_of(cluster)
             os.kill(cluster.pid, signal.SIGKILL)
             _, told = process.communicate(timeout=90)
