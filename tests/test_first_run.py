@@ -83,7 +83,8 @@ def test_two_first_runs_at_once(data: Dataset, tmp_path: Path) -> None:
 
 def test_a_package_that_cannot_be_written_to(data: Dataset, tmp_path: Path) -> None:
     """As in an installation of another user: the user's own cache folder is taken."""
-    found = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserWideCacheLocator", "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / ".cache")}
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / ".cache")}
+    found = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserWideCacheLocator", **home}
     _, n_compiled, _ = end_training(start_training(data, tmp_path / "run", **found))
     assert n_compiled == 0
     assert list((tmp_path / ".cache" / "numba").rglob("*.nbc"))
