@@ -20,12 +20,13 @@ from streamsvm.data.sources import ingest
 from streamsvm.engines import group
 from streamsvm.engines.dask import DistributedEngine
 from streamsvm.engines.group import plan_groups, release_pins, run_group
+from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.engines.workers import prepare_workers, start_workers
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.solvers import cutting_plane
 from streamsvm.solvers.cutting_plane import CuttingPlane
-from streamsvm.solvers.protocol import Scan, Step
+from streamsvm.solvers.protocol import All, Scan, Step
 
 WORKER_BYTES = 4 << 30
 TURNS = 8  # of what is timed
@@ -105,18 +106,20 @@ def find_pass(data: Dataset) -> tuple[Scan, float]:
     """Return a pass from the middle of a run, and the median of the seconds between two."""
     settings = CuttingPlane((1e-4, 1e-4), tol=1e-9)
     solver = cutting_plane.solve(settings, data.n_features, cutting_plane.start_state(data.n_features))
-    engine, thought, scan = SerialEngine(data, ALL), [], next(solver)
+    engine, thought, request = SerialEngine(data, ALL), [], next(solver)
     while True:
-        totals, began = engine.scan(scan), time.perf_counter()
+        assert isinstance(request, All)
+        totals, began = answer(engine, request), time.perf_counter()
         step = solver.send(totals)
         assert isinstance(step, Step)
-        following = next(solver)
+        request = next(solver)
         thought.append(time.perf_counter() - began)
-        assert isinstance(following, Scan)
         if len(thought) == PASSES:
             engine.close()
-            return following, median(thought)
-        scan = following
+            assert isinstance(request, All)
+            look = request.requests[0]
+            assert isinstance(look, Scan)
+            return look, median(thought)
 
 
 def time_tasks(data: Dataset, scan: Scan, pin_bytes: int) -> list[float]:

@@ -8,11 +8,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.constraint_reduction import Flags, find_keys
 from streamsvm.solvers.interior_point import InteriorPoint, solve
 from streamsvm.solvers.interior_state import State, start_state
-from streamsvm.solvers.protocol import Scan, Step, Take
+from streamsvm.solvers.protocol import Scan, Step
 
 LIMITS, ALLOWED = 4, -1  # where the pass `assemble` has them, among what it shares and what it has by row
 
@@ -33,9 +34,8 @@ def follow_steps(rows: ArrayDataset, settings: InteriorPoint) -> Iterator[tuple[
             elif isinstance(request, Scan):
                 assembled = request  # the last before a step is `assemble`
                 request = solver.send(engine.scan(request))
-            else:
-                assert isinstance(request, Take)
-                request = solver.send(engine.take(request))
+            else:  # rows that bound the step, or an exact pass
+                request = solver.send(answer(engine, request))
 
 
 def find_chosen(settings: InteriorPoint, state: State, assembled: Scan) -> Flags:

@@ -15,9 +15,8 @@ Sonnenburg 2008), whose second cut, further on, is not worth its sort here (trie
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -75,10 +74,7 @@ class Ranking:
 
 @dataclass
 class State(CutState):
-    """All that changes. coefs: of the best point, (n,)."""
-
-    coefs: F64 = field(default_factory=lambda: np.empty(0))
-    shapes: ClassVar = CutState.shapes | {"coefs": ("n",)}
+    """All that changes; the rows' scores are computed anew in every step."""
 
 
 def start_state(n_features: int) -> State:
@@ -88,7 +84,7 @@ def start_state(n_features: int) -> State:
 
 def warm_state(settings: Ranking, before: State, factor: float) -> State:
     """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
-    return replace(scale_costs(before, factor, settings.tol), coefs=factor * before.coefs)
+    return scale_costs(before, factor, settings.tol)
 
 
 def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
@@ -178,7 +174,7 @@ def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[P
     loss = measure_pairs(np.zeros(n_rows), pairs, settings.pair_cost)
     up, down = count_pairs(np.zeros(n_rows), pairs, 1.0)
     state = replace(
-        state, coefs=loss.coefs, objective=loss.loss, total_cost=loss.loss, terms=2.0 * n_rows + 16.0,
+        state, objective=loss.loss, total_cost=loss.loss, terms=2.0 * n_rows + 16.0,
         objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss),
     )  # fmt: skip
     return state, [loss], loss.loss, settings.pair_cost * (up + down)
@@ -203,7 +199,8 @@ def _search_line(
     steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
     found = [(step, *measure(step)) for step in steps]
     if settings.accelerated:
-        step = find_step(sample, start, end, squares, float(squares[0] - state.coefs @ change))
+        known = measure_pairs(start, pairs, settings.pair_cost).coefs  # at these very scores: ties are decided alike
+        step = find_step(sample, start, end, squares, float(squares[0] - known @ change))
         retreats, step = (RETREATS, step) if step > 0.0 else (1, AHEAD)
         for _ in range(retreats):
             found.append((step, *measure(step)))
@@ -211,11 +208,11 @@ def _search_line(
                 break
             step /= 4
     worst = found[0][2].loss if steps else float("inf")
-    step, objective, loss = min(found, key=lambda one: one[1])
+    step, objective, _ = min(found, key=lambda one: one[1])
     rounding = state.bound_loss(np.abs(state.best_w) + np.abs(state.master_w))
     near = state.best_w + step * moves
     if is_better(objective, rounding, state):
-        state = replace(state, best_w=near, coefs=loss.coefs, objective=objective, objective_rounding=rounding)
+        state = replace(state, best_w=near, objective=objective, objective_rounding=rounding)
     return state, [one[2] for one in found], worst, near
 
 
@@ -226,6 +223,5 @@ def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, scor
         half = float(w @ w) / 2
         rounding += bound_rounding(len(w) + 8, 2 * half)
         if is_better(half + loss, rounding, state):
-            coefs = measure_pairs(own.sum(axis=1), pairs, settings.pair_cost).coefs
-            state = replace(state, best_w=w, coefs=coefs, objective=half + loss, objective_rounding=rounding)
+            state = replace(state, best_w=w, objective=half + loss, objective_rounding=rounding)
     return state

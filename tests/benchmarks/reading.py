@@ -23,10 +23,11 @@ import numpy as np
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.engines.joint import answer
 from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.warm_up import compile_kernels
 from streamsvm.solvers import cutting_plane
-from streamsvm.solvers.protocol import Scan, Solver
+from streamsvm.solvers.protocol import All, Scan, Solver
 
 
 def generate(folder: Path, gigabytes: float, n_features: int) -> Dataset:
@@ -93,10 +94,12 @@ def third_pass(dataset: Dataset) -> Scan:
         cutting_plane.CuttingPlane(costs), dataset.n_features, cutting_plane.start_state(dataset.n_features)
     )
     request, passes = next(solver), 0
-    while not isinstance(request, Scan) or passes < 5:
-        passes += isinstance(request, Scan)
-        request = solver.send(engine.scan(request) if isinstance(request, Scan) else None)
-    return request
+    while not isinstance(request, All) or passes < 5:
+        passes += isinstance(request, All)
+        request = solver.send(answer(engine, request) if isinstance(request, All) else None)
+    look = request.requests[0]
+    assert isinstance(look, Scan)
+    return look
 
 
 def time_in_turn(jobs: dict[str, Callable[[], Any]], rounds: int, prepare: Callable[[], None]) -> dict[str, float]:
