@@ -73,7 +73,7 @@ class State:
     stuck: int = 0
     shapes: ClassVar = {
         "f": ("n",), "y": ("n",), "costs": ("n",), "w": ("d",), "best_w": ("d",), "gram": ("d", "d"),
-        "sums": ("6", "d"), "magnitudes": ("2", "e"),
+        "sums": ("6", "d"), "magnitudes": ("2", "d"),
     }  # fmt: skip
 
     @property
