@@ -24,7 +24,7 @@ from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rounding import UNIT, bound_rounding
+from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
 from streamsvm.solvers.protocol import Scan
 
@@ -165,7 +165,7 @@ def _evaluate_kernel(model: KernelModel, engine: Engine, costs: F64) -> tuple[fl
     loss, size = totals.sum(axis=0)
     terms = engine.source.n_rows + coefs.shape[1] + engine.source.n_features
     half = float(np.sum(squares)) / 2
-    return half + float(loss), bound_rounding(terms, float(size) + 2 * half + float(np.sum(np.abs(coefs)))) + UNIT
+    return half + float(loss), bound_rounding(terms, float(size) + 2 * half + float(np.sum(np.abs(coefs))))
 
 
 def _add_kernel_losses(

@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "solvers.segments": {"numeric", "solvers.protocol", "solvers.cuts"},
     "solvers.beside": {"numeric", "solvers.protocol", "solvers.cuts"},
     "solvers.sample_model": {"interrupts", "numeric", "solvers.protocol", "solvers.cuts", "solvers.segments"},
-    "solvers.interior_state": {"numeric", "solvers.protocol"},
+    "solvers.interior_state": {"errors", "numeric", "solvers.protocol"},
     "solvers": {
         "errors", "interrupts", "numeric", "solvers.protocol", "solvers.selection", "solvers.active_set",
         "solvers.all_active", "solvers.kernel_state", "solvers.cuts", "solvers.exact_points", "solvers.segments",

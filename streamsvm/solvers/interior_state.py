@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamsvm.errors import CertificateError
 from streamsvm.numeric.exact_losses import add_exact, combine_exact, start_exact
 from streamsvm.numeric.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
 from streamsvm.numeric.interior_bounds import (
@@ -140,7 +141,7 @@ def _keep_best(state: State, found: Primal, bound: Dual) -> State:
     if bound.bound > state.lower_bound:
         state = replace(state, lower_bound=bound.bound, lower_rounding=bound.rounding)
     if state.objective - state.lower_bound < -state.rounding:
-        raise RuntimeError(f"the lower bound {state.lower_bound} is above the objective {state.objective}")
+        raise CertificateError(f"the lower bound {state.lower_bound} is above the objective {state.objective}")
     return state
 
 

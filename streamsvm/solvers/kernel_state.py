@@ -1,6 +1,5 @@
 """The state of a kernel SVM's decomposition, and what it proves after a step.
 
-A step is taken back where it proves no more than the state before: its bound of D is not higher, its P not lower. So
 A step is taken back where it proves no more than the state before: neither a higher bound of D nor a lower P. So
 multipliers that only rounding tells apart do not replace each other, and the best that is proved is what is kept.
 """
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamsvm.errors import InputError
+from streamsvm.errors import CertificateError, InputError
 from streamsvm.numeric.certificates import Proof, prove
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
@@ -89,7 +88,8 @@ def update_state(
     moves = proof.dual > state.dual + rise or gap < (1 - GAP_FALL) * state.least_gap
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if kernel.is_definite else math.nan
     if bound > proof.objective + proof.objective_error:
-        raise RuntimeError(f"the lower bound {bound!r} is above the objective {proof.objective!r}: please report this")
+        told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
+        raise CertificateError(f"{told}: a fault of streamsvm; please report it")
     return replace(
         state, alpha=alpha, f=f, errors=errors, bias=proof.bias, stretch=proof.stretch, objective=proof.objective,
         lower_bound=bound, rounding_bound=proof.rounding_bound, dual=max(state.dual, proof.dual),
