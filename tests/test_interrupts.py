@@ -165,11 +165,26 @@ def test_workers_end_quietly_with_the_run(data: Dataset, tmp_path: Path) -> None
         process.stderr.readline()
         workers = psutil.Process(process.pid).children(recursive=True)
         assert len(workers) >= 2
-        for _ in range(2):
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
         written, told = process.communicate()
     assert (process.returncode, read_result(written)["status"]) == (1, "interrupted")
     assert all(line.startswith(("pass ", STOPPING, "interrupted after")) for line in told.splitlines()), told
+    assert left_alive(workers) == []
+
+
+def test_workers_end_quietly_when_the_second_ctrl_c_ends_the_run(data: Dataset, tmp_path: Path) -> None:
+    """The second one may find the run at work, or all of it saved."""
+    with started("train", data.path, "--out", tmp_path / "run", *ENDLESS, "--workers", "2") as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        workers = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)
+        while process.stderr.readline().startswith("pass "):
+            pass
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate()
+    assert process.returncode in (1, 130, -signal.SIGINT)
+    assert "Traceback" not in told
     assert left_alive(workers) == []
 
 
