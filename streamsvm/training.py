@@ -26,8 +26,9 @@ from streamsvm.statuses import DONE, FINAL, explain, require_finite, require_pro
 class Result:
     """A trained model, its certificate, and what it cost. `as_json` is the object that `train --json` prints.
 
-    lower_bound, relative_gap and rounding_bound are None if the solver proves nothing, n_support_vectors if the model
-    holds none. rounding_bound: the most by which rounding can have moved objective and lower bound together.
+    lower_bound and relative_gap are None if the solver proves nothing, n_support_vectors if the model holds none.
+    rounding_bound: the most by which rounding can have moved objective and lower bound together; None if the solver
+    bounds neither.
     status_reason: why a run ended with another status than "converged", in a sentence; empty otherwise.
     finished: nothing cut the solver short; it has converged, or made the passes that it was told to make.
     """
@@ -189,7 +190,7 @@ class Training:
             objective=report.objective,
             lower_bound=report.lower_bound,
             relative_gap=report.relative_gap,
-            rounding_bound=None if report.lower_bound is None else report.rounding_bound,
+            rounding_bound=report.told_rounding_bound,
             passes=report.passes,
             steps=len(self.history),
             seconds=self._seconds(),
@@ -215,7 +216,7 @@ class Training:
             "status": self.status,
             "objective": report.objective,
             "lower_bound": report.lower_bound,
-            "rounding_bound": None if report.lower_bound is None else report.rounding_bound,
+            "rounding_bound": report.told_rounding_bound,
         }
         told = self.algorithm.describe()
         known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost") if name in told}

@@ -107,7 +107,7 @@ class Decompositions:
 
     def make_model(self, source: RowSource, state: State, take: TakeRows) -> KernelModel:
         """See Algorithm."""
-        chosen = np.flatnonzero(state.alpha)
+        chosen = np.flatnonzero(state.stretch * state.alpha)
         return KernelModel(
             kernel=self.settings.kernel,
             support_vectors=take(chosen).X,

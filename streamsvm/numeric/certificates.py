@@ -15,7 +15,7 @@ charged:
     D - |s| |b*|  bounds the optimum,   |b*| <= 1 + |w*| max sqrt(k_ii),   |w*|^2 <= 2 P
 
 A model may be a multiple t of w and b, t slightly more than 1: rows on the margin are then beyond it for certain, and
-what is proved of P is not C times the rounding of their scores.
+what is proved of P is not C times the rounding of their scores. Where rounding could be more than P(0), t is 0.
 """
 
 from __future__ import annotations
@@ -83,25 +83,37 @@ class Proof:
         return self.objective - self.dual + self.dual_error + self.rounding_bound <= tol * self.magnitude
 
 
-def prove(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, tol: float) -> Proof:
+def prove(
+    y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, tol: float, is_definite: bool = True
+) -> Proof:
     """Return what multipliers within 0 and their costs prove: a gap of tol, if they can be stretched to that.
 
-    errors: (n,), how far f can be off; largest: the greatest k_ii.
+    errors: (n,), how far f can be off; largest: the greatest k_ii; is_definite: whether |w|^2 is 0 at least.
     """
-    found = _prove_scaled(y, costs, alpha, f, errors, largest, 1.0)
-    if found.is_within(tol) or not found.dual > 0.0:
+    found = _prove_scaled(y, costs, alpha, f, errors, largest, 1.0, is_definite)
+    if found.is_within(tol):
         return found
+    stretch = _choose_stretch(y, costs, alpha, f, errors, found)
+    if found.objective_error > min(float(np.sum(costs[y > 0])), float(np.sum(costs[y < 0]))):
+        stretch = 0.0
+    if stretch == 1.0:
+        return found
+    stretched = _prove_scaled(y, costs, alpha, f, errors, largest, stretch, is_definite)
+    best = min(found, stretched, key=lambda proof: proof.objective + proof.objective_error)
+    dual = max(found, stretched, key=lambda proof: proof.dual - proof.dual_error)
+    return replace(best, dual=dual.dual, dual_error=dual.dual_error)
+
+
+def _choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: Proof) -> float:
+    """Return a factor by which rows between the bounds are beyond the margin for certain; 1 where there is none."""
+    if not found.dual > 0.0:
+        return 1.0
     margins = y * (f + found.bias)
     inner = (alpha > 0) & (alpha < costs) & (margins > 1.0 / LONGEST_STRETCH)
     lacking = (1.0 + _bound_slacks(f, errors, found.bias)[inner]) / margins[inner]
     room = float(np.min(costs[inner] / alpha[inner], initial=2.0))
     stretch = min(float(np.max(lacking, initial=1.0)) + 4 * UNIT, room)
-    if not 1.0 < stretch < LONGEST_STRETCH:
-        return found
-    stretched = _prove_scaled(y, costs, alpha, f, errors, largest, stretch)
-    best = min(found, stretched, key=lambda proof: proof.objective + proof.objective_error)
-    dual = max(found, stretched, key=lambda proof: proof.dual - proof.dual_error)
-    return replace(best, dual=dual.dual, dual_error=dual.dual_error)
+    return stretch if 1.0 < stretch < LONGEST_STRETCH else 1.0
 
 
 def _choose_bias(y: F64, costs: F64, f: F64) -> float:
@@ -119,7 +131,9 @@ def _bound_slacks(f: F64, errors: F64, bias: float) -> F64:
     return bound
 
 
-def _prove_scaled(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, stretch: float) -> Proof:
+def _prove_scaled(
+    y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, stretch: float, is_definite: bool
+) -> Proof:
     """Prove what multipliers and `stretch` times their model are worth."""
     f_model = stretch * f
     bias = _choose_bias(y, costs, f_model)
@@ -130,6 +144,7 @@ def _prove_scaled(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: 
     loss_error = float(np.sum(costs[losing] * np.minimum(own, slack + own)[losing])) + 2 * UNIT * loss
     a, sums = alpha[support], (y * f)[support]
     square, total = math.fsum((a * sums).tolist()), math.fsum(a.tolist())
+    square = max(square, 0.0) if is_definite else square
     lacking = abs(math.fsum((a * y[support]).tolist()))
     square_error = 1.01 * float(a @ (errors[support] + 2 * UNIT * np.abs(sums)))
     scale = stretch * stretch / 2

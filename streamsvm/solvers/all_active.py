@@ -15,11 +15,14 @@ import numpy as np
 from streamsvm import interrupts
 from streamsvm.numeric.balance import restore_balance
 from streamsvm.numeric.certificates import find_best_bias, prove
+from streamsvm.numeric.dual_interior_point import factor_kernel, solve_in_factor
+from streamsvm.numeric.exact_kernels import EXACT_KERNELS, sum_exactly
 from streamsvm.numeric.kernels import (
     Kernel,
     add_kernel_sums,
     add_linear_sums,
     bound_linear_sums,
+    compute_kernel,
     compute_squares,
     count_items,
     fold,
@@ -28,7 +31,7 @@ from streamsvm.numeric.kernels import (
     type_of,
 )
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, I64, take_rows
+from streamsvm.numeric.rows import F64, I64, CsrRows, take_rows, to_dense
 from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
 from streamsvm.solvers.selection import find_conditions
 
@@ -36,6 +39,7 @@ REFINEMENTS = 10
 FAR = 0.1  # beyond the margin, in units of the margin, besides what rounding explains
 PART_ROWS = 4096  # so many are held in float64 at once
 UNIT_32 = 2.0**-24
+MOST_PRODUCTS = 4e8  # of numbers, in a QR factorisation or in kernel values of twice the precision
 NOISE_SHARE = 0.1  # of the violation: where kernel values round off more than that, more digits are needed
 
 
@@ -57,12 +61,34 @@ def solve_all(
             return errors, True
         left = find_conditions(active.y, active.costs, active.alpha, active.f).violation
         noisy = bool(np.max(np.abs(active.f - expected)) > NOISE_SHARE * left)
-        proof = prove(active.y, active.costs, active.alpha, active.f, errors, largest, gap)
+        proof = prove(active.y, active.costs, active.alpha, active.f, errors, largest, gap, rounds.kernel.is_definite)
         if proof.is_within(gap) or np.array_equal(active.alpha, before):
             return errors, noisy and not proof.is_within(gap)
         if not solved or (noisy and type_of(active.X) == np.float32):
             break
     return errors, noisy
+
+
+def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
+    """Whether a step of the interior-point method on these rows takes well under a second."""
+    n, d = active.X.shape
+    rank = min(n, d) if kernel.name == "linear" else n
+    return kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
+
+
+def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap: float) -> F64:
+    """Replace alpha by what numeric.dual_interior_point finds; f becomes exact. Return how far f can be off, (n,)."""
+    rows = to_float64(active.X)
+    X = np.asarray(to_dense(rows) if isinstance(rows, CsrRows) else rows, np.float64)
+    Z = X if kernel.name == "linear" else factor_kernel(np.asarray(compute_kernel(kernel, rows, threads), np.float64))
+    active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
+    if kernel.name in EXACT_KERNELS:
+        support = np.flatnonzero(active.alpha)
+        active.f[:], errors = sum_exactly(kernel, X, X[support], (active.alpha * active.y)[support])
+    else:
+        errors = np.zeros(len(X))
+        _form_sums(active, kernel, np.arange(len(X)), threads, errors)
+    return errors
 
 
 def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:

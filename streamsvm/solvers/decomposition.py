@@ -51,7 +51,7 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
-from streamsvm.solvers.all_active import NOISE_SHARE, solve_all
+from streamsvm.solvers.all_active import NOISE_SHARE, solve_all, solve_by_interior_point, suits_factor
 from streamsvm.solvers.kernel_state import OUT_OF_RANGE, State, require_range, update_state
 from streamsvm.solvers.protocol import Scan, Solver, Step, Take, find_status
 from streamsvm.solvers.selection import draw_active_rows, find_conditions
@@ -64,6 +64,7 @@ VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the large
 STUCK_STEPS = 10  # neither D has risen nor the gap has fallen for so many steps
 ESCALATION_STEPS = 2  # after so many of them both inner solvers take turns, on so many rows at least
 ESCALATION_ROWS = 256
+TURNS = 4  # every fourth step after that is one of the interior-point method, if all rows are active and few
 SLOW_STEPS = 4
 COARSEST_REACH = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 tells nothing about |x - z|
 SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # of k_ii in float32
@@ -219,13 +220,16 @@ def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: 
 
 
 def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> State:
+    longest = float(np.max(compute_squares(active.X, np.float64), initial=0.0))
+    after = replace(state, y=active.y, costs=active.costs, longest=longest)
+    if _is_escalated(state) and state.passes % TURNS == 0 and suits_factor(active, settings.kernel):
+        errors = solve_by_interior_point(active, settings.kernel, settings.threads, GAP_SHARE * settings.tol)
+        return update_state(after, settings.kernel, settings.tol, active.alpha, active.f, errors, False, False)
     small = is_small(settings, len(state.alpha))
     rounds = _make_rounds(settings, state, active, None if small else GAP_SHARE * settings.tol)
     cache = ColumnCache.of_size(len(active.rows), 0 if small else settings.cache_bytes, type_of(active.X))
-    longest = float(np.max(compute_squares(active.X, np.float64), initial=0.0))
     largest, share = settings.kernel.bound_values(longest), EXACT_SHARE if small else WHOLE_SHARE
     errors, noisy = solve_all(active, rounds, cache, share, settings.tol, largest)
-    after = replace(state, y=active.y, costs=active.costs, longest=longest)
     return update_state(after, settings.kernel, settings.tol, active.alpha, active.f, errors, noisy)
 
 

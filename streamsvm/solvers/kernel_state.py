@@ -70,23 +70,23 @@ def start_state(n_rows: int) -> State:
 
 
 def update_state(
-    state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors: F64, noisy: bool
+    state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors: F64, noisy: bool, ascends: bool = True
 ) -> State:
     """Return the state with new multipliers and sums, and what they prove; with the old ones if that is no more.
 
-    errors: how far f can be off, (n,); noisy: whether kernel values of more digits would help.
+    errors: how far f can be off, (n,); noisy: whether kernel values of more digits would help; ascends: whether steps
+    go on from the new multipliers, so that a P that is larger for a while does no harm.
     """
-    largest = kernel.bound_values(state.longest)
-    proof, tried_bound = _prove(state, tol, alpha, f, errors, largest), 0.0
-    falls = proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
+    proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), 0.0
+    bound = max(state.lower_bound, proof.dual - proof.dual_error) if kernel.is_definite else math.nan
+    falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
     if falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
         alpha, f, errors, noisy, tried = state.alpha, state.f, state.errors, True, proof
-        proof, tried_bound = _prove(state, tol, alpha, f, errors, largest), tried.rounding_bound
+        proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), tried.rounding_bound
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
     rise = max(RISE * abs(state.dual), ROUNDED_RISE * proof.rounding_bound if is_rounded else 0.0)
-    moves = proof.dual > state.dual + rise or gap < (1 - GAP_FALL) * state.least_gap
-    bound = max(state.lower_bound, proof.dual - proof.dual_error) if kernel.is_definite else math.nan
+    moves = proof.dual > state.dual + rise or state.least_gap - gap > GAP_FALL * abs(gap)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
         raise CertificateError(f"{told}: a fault of streamsvm; please report it")
@@ -99,11 +99,12 @@ def update_state(
     )  # fmt: skip
 
 
-def _prove(state: State, tol: float, alpha: F64, f: F64, errors: F64, largest: float) -> Proof:
+def _prove(state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors: F64) -> Proof:
     sizes = {"the costs": state.costs, "the multipliers": alpha, "the sums f": f, "their errors": errors}
     for what, values in sizes.items():
         require_range(values, what)
-    return prove(state.y, state.costs, alpha, f, errors, largest, tol)
+    largest = kernel.bound_values(state.longest)
+    return prove(state.y, state.costs, alpha, f, errors, largest, tol, kernel.is_definite)
 
 
 def require_range(values: F64, what: str) -> None:

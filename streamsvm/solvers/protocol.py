@@ -92,6 +92,11 @@ class Progress:
         return self.objective - self.lower_bound + self.rounding_bound <= tol * self.objective
 
     @property
+    def told_rounding_bound(self) -> float | None:
+        """The rounding bound, None for a solver that bounds nothing; P has one without a lower bound, too."""
+        return None if self.lower_bound is None and self.rounding_bound == 0.0 else self.rounding_bound
+
+    @property
     def is_rounded(self) -> bool:
         """Whether rounding may be what is left of the gap: it is within ten times the rounding bound."""
         return self.lower_bound is not None and self.objective - self.lower_bound <= ROUNDINGS * self.rounding_bound
