@@ -20,6 +20,7 @@ from streamsvm.numeric.interior_point import (
     compiled,
     find_direction,
     find_omega,
+    find_scales,
     find_second_order,
     move_inside,
     unwarned,
@@ -55,9 +56,9 @@ def gather(tiles: list[Tile], column: int) -> Any:
 class AssembledSums:
     """Of `assemble`, at the new point. gram, chosen_weight, chosen_rows: X'WX, e'We, e'e over Q.
 
-    sums (6, d): X'We, X'YW r_Omega of the predictor, X'YW (1/r - 1/t), sum alpha_i x_i of the classes +1 and -1, and
-    X'We over Q. depth: how many additions a term of them has gone through at most. magnitudes (2, d), if asked for:
-    sum C_i |x_ij|, and the largest |x_ij| of a row that costs. tiles: first row, X dw beside X w at the new point
+    sums (6, d): X'We, X'YW r_Omega of the predictor, X'Y (1/r - 1/t) / omega, sum alpha_i x_i of the classes +1 and
+    -1, and X'We over Q. depth: how many additions a term of them has gone through at most. magnitudes (2, d), if asked
+    for: sum C_i |x_ij|, and the largest |x_ij| of a row that costs. tiles: first row, X dw beside X w at the new point
     (n, 2), and, if asked for, codes of the labels and weights.
     """
 
@@ -129,7 +130,7 @@ def _weigh(
         weight = costs[i] / omega
         coefs[0, i] = weight
         coefs[1, i] = y[i] * weight * (distance - xi_i * (1.0 - t_i) / r_i)  # r_Omega with r_sv = s t, r_xu = xi r
-        coefs[2, i] = y[i] * weight * (1.0 / r_i - 1.0 / t_i)
+        coefs[2, i] = y[i] / omega * (1.0 / r_i - 1.0 / t_i) if costs[i] > 0 else 0.0
         coefs[3 if y[i] > 0 else 4, i] = costs[i] * t_i
         key = omega if by_omega else y[i] * (point.f[i] + bias) + xi_i - 1.0  # of this f, as the limits are
         if allowed[i] and key <= limits[1 if y[i] > 0 else 0]:
@@ -214,13 +215,14 @@ def combine_predicted(left: PredictedSums, right: PredictedSums) -> PredictedSum
 
 @unwarned
 def add_predicted(
-    totals: PredictedSums, rows: Rows, class_costs: F64, dws: F64, biases: F64, mu: float, f: F64, s: F64, t: F64,
-    xi: F64, r: F64,
+    totals: PredictedSums, rows: Rows, class_costs: F64, dws: F64, biases: F64, mu: float, mean_cost: float, f: F64,
+    s: F64, t: F64, xi: F64, r: F64,
 ) -> None:  # fmt: skip
     """Add a tile. dws (2, d): the predictor's, and that of centering; biases: b, and its change by the predictor."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     df = _map(*unpack(rows.X), dws)
-    coefs = _weigh_second_order(f, s, t, xi, r, y, costs, df[:, 0].copy(), biases, mu)
+    scales = find_scales(costs, mean_cost)
+    coefs = _weigh_second_order(f, s, t, xi, r, y, costs, df[:, 0].copy(), biases, mu, scales)
     row = np.arange(rows.n_rows)
     add_rows(totals.second_order, rows.X, row, np.zeros_like(row), coefs)
     totals.tiles.append((rows.start, df, None, None))
@@ -228,9 +230,9 @@ def add_predicted(
 
 @compiled
 def _weigh_second_order(
-    f: F64, s: F64, t: F64, xi: F64, r: F64, y: F64, costs: F64, df: F64, biases: F64, mu: float
+    f: F64, s: F64, t: F64, xi: F64, r: F64, y: F64, costs: F64, df: F64, biases: F64, mu: float, scales: F64
 ) -> F64:
     point = Point(f, s, t, xi, r)
     predicted = find_direction(point, y, costs, biases[0], aim_at_zero(point), df, biases[1])
-    coefs: F64 = y * costs / find_omega(point) * find_second_order(point, predicted, mu)
+    coefs: F64 = y * costs / find_omega(point) * find_second_order(point, predicted, mu, scales)
     return coefs

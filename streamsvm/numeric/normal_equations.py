@@ -49,10 +49,11 @@ class NormalEquations:
         return found
 
     @unwarned
-    def predict(self, h: F64, center: F64) -> tuple[Solution, Solution]:
-        """Return the predictor's solution, and what sigma mu = 1 adds to it; center: X'Y W (1/r - 1/t)."""
+    def predict(self, h: F64, center: F64, scales: F64) -> tuple[Solution, Solution]:
+        """Return the predictor's solution, and what sigma mu = 1 adds to it; center: X'Y W (1/r - 1/t) scales."""
         zero = self._reduce(self.r_w + h, self.r_b, self._side(aim_at_zero(self.point)))
-        predictor, centering = self._solve([zero, self._reduce(center, 0.0, 1.0 / self.point.r - 1.0 / self.point.t)])
+        apart = scales * (1.0 / self.point.r - 1.0 / self.point.t)
+        predictor, centering = self._solve([zero, self._reduce(center, 0.0, apart)])
         return predictor, centering
 
     def _side(self, targets: Targets) -> F64:

@@ -110,7 +110,7 @@ def _step_inside(rows: Rows) -> None:
     """Run both passes of an interior-point iteration, and what takes the rows that bound the step."""
     costs, one, two, none = np.ones(2), np.ones(2), np.full(2, 2.0), np.zeros(2)
     compute_scores(rows.X, np.zeros((1, 2)))
-    add_predicted(start_predicted(2), rows, costs, np.zeros((2, 2)), none, 1.0, none, two, one, two, one)
+    add_predicted(start_predicted(2), rows, costs, np.zeros((2, 2)), none, 1.0, 1.0, none, two, one, two, one)
     allowed, limits = np.ones(2, dtype=bool), np.full(2, np.inf)
     point = (none, two, one, two, one, none, none)
     ends = np.zeros((2, 2))
@@ -126,7 +126,7 @@ def _move_inside() -> None:
     measure_residual(point, y, costs, 0.0)
     targets = aim_at_zero(point)
     find_right_side(point, y, 0.0, targets)
-    aim_at_center(point, direction, 1.0, 0.5)
+    aim_at_center(point, direction, 1.0, 0.5, point.s)
     find_ratios(point, find_direction(point, y, costs, 0.0, targets, ones, 0.0))
     move(point, direction, 0.5)
     find_limits(Reduction(), point, y, costs, 0.0, 1.0, 1.0, 2)

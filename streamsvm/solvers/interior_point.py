@@ -40,7 +40,9 @@ from streamsvm.numeric.interior_point import (
     aim_at_center,
     aim_at_zero,
     find_direction,
+    find_mean,
     find_ratios,
+    find_scales,
     measure_complementarity,
     measure_residual,
     move,
@@ -112,9 +114,10 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         except FloatingPointError:
             yield Step(state, state.progress, "stalled", {"cholesky_failed": 1.0})
             return
-        predictor, center = equations.predict(state.sums[1], state.sums[2])
+        mean = find_mean(state.costs)
+        predictor, center = equations.predict(state.sums[1], mean * state.sums[2], find_scales(state.costs, mean))
         mu = measure_complementarity(state.point, state.costs)
-        shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu)
+        shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu, mean)
         scan = Scan(partial(start_predicted, len(state.w)), add_predicted, combine_predicted, shared, state.point)
         plan, guess = _correct(settings, state, equations, predictor, center, mu, (yield scan))
         if not np.isfinite(guess).all():
@@ -193,8 +196,9 @@ def _correct(
     length = min(1.0, float(np.min(find_ratios(point, predicted))))
     share = measure_complementarity(move(point, predicted, length), state.costs) / mu
     sigma_mu = max(mu * share * share * share, _find_least_center(settings, state))
-    targets = aim_at_center(point, predicted, mu, sigma_mu)
-    h = state.sums[1] + sums.second_order[0] + sigma_mu * state.sums[2]
+    mean = find_mean(state.costs)
+    targets = aim_at_center(point, predicted, mu, sigma_mu, find_scales(state.costs, mean))
+    h = state.sums[1] + sums.second_order[0] + sigma_mu * mean * state.sums[2]
     dw, bias_change = equations.solve(h, targets)
     known, basis = np.array([1.0, sigma_mu, 0.0]), np.stack((predictor[0], center[0], state.w), axis=1)
     mapped = dtrmm(1.0, equations.U, np.column_stack((basis, dw - basis @ known)))

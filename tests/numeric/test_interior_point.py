@@ -13,11 +13,13 @@ from streamsvm.numeric.interior_point import (
     aim_at_center,
     aim_at_zero,
     find_direction,
+    find_mean,
     find_omega,
     find_products,
     find_ratios,
     find_residuals,
     find_right_side,
+    find_scales,
     find_second_order,
     measure_complementarity,
     measure_residual,
@@ -40,6 +42,10 @@ class Example:
         self.costs[3] = 0.0
         self.w, self.bias = random.normal(size=D), 0.3
         self.point = Point(self.X @ self.w, *random.uniform(0.1, 2.0, (4, N)))
+
+    @property
+    def scales(self) -> F64:
+        return find_scales(self.costs, find_mean(self.costs))
 
     @property
     def alpha(self) -> F64:
@@ -78,10 +84,11 @@ def test_predictor_and_corrector_are_newton_steps(seed: int) -> None:
     zero = aim_at_zero(example.point)
     dw, db, predicted = example.step(zero)
     check_newton(example, zero, dw, db, predicted)
-    targets = aim_at_center(example.point, predicted, 1e9, 0.07)
-    p, d = example.point, predicted
-    np.testing.assert_allclose(targets.sv, p.s * p.t + d.s * d.t - 0.07)  # (3.9)
-    np.testing.assert_allclose(targets.xu, p.xi * p.r + d.xi * d.r - 0.07)  # (3.10)
+    targets = aim_at_center(example.point, predicted, 1e9, 0.07, example.scales)
+    p, d, center = example.point, predicted, 0.07 * example.costs[example.costs > 0].mean()
+    kept, costs = example.costs > 0, example.costs
+    np.testing.assert_allclose((costs * targets.sv)[kept], (costs * (p.s * p.t + d.s * d.t) - center)[kept])  # (3.9)
+    np.testing.assert_allclose((costs * targets.xu)[kept], (costs * (p.xi * p.r + d.xi * d.r) - center)[kept])  # (3.10)
     check_newton(example, targets, *example.step(targets))
 
 
@@ -90,15 +97,16 @@ def test_sigma_enters_the_right_side_linearly() -> None:
     example = Example()
     p, zero = example.point, aim_at_zero(example.point)
     _, _, predicted = example.step(zero)
-    corrected = find_right_side(p, example.y, example.bias, aim_at_center(p, predicted, 0.1, 0.4))
-    parts = find_right_side(p, example.y, example.bias, zero) + 0.4 * (1 / p.r - 1 / p.t)
-    parts = parts + find_second_order(p, predicted, 0.1)
+    corrected = find_right_side(p, example.y, example.bias, aim_at_center(p, predicted, 0.1, 0.4, example.scales))
+    parts = find_right_side(p, example.y, example.bias, zero) + 0.4 * example.scales * (1 / p.r - 1 / p.t)
+    parts = parts + find_second_order(p, predicted, 0.1, example.scales)
     np.testing.assert_allclose(corrected, parts, rtol=1e-12, atol=1e-12)
 
 
 def test_predictor_and_center_solve_separately() -> None:
     """dw is linear in sigma mu, too."""
     example = Example()
+    e = example.scales
     p, W = example.point, example.costs / find_omega(example.point)
     ybar = example.X.T @ W
     r_w = example.w - example.X.T @ (example.y * example.alpha)
@@ -110,8 +118,8 @@ def test_predictor_and_center_solve_separately() -> None:
         return found
 
     side = find_right_side(p, example.y, example.bias, aim_at_zero(p))
-    (dw, db), (dw_center, db_center) = equations.predict(h(side), h(1 / p.r - 1 / p.t))
-    targets = Targets(p.s * p.t - 0.2, p.xi * p.r - 0.2)
+    (dw, db), (dw_center, db_center) = equations.predict(h(side), h(e * (1 / p.r - 1 / p.t)), e)
+    targets = Targets(p.s * p.t - 0.2 * e, p.xi * p.r - 0.2 * e)
     together = equations.solve(h(find_right_side(p, example.y, example.bias, targets)), targets)
     np.testing.assert_allclose(dw + 0.2 * dw_center, together[0], rtol=1e-10)
     assert db + 0.2 * db_center == pytest.approx(together[1])
@@ -149,10 +157,10 @@ def test_products_are_cut_off() -> None:
     example = Example()
     p = example.point
     _, _, d = example.step(aim_at_zero(p))
-    products = find_products(d, 0.01)
-    assert (np.abs(d.s * d.t) > 0.03).any()
-    np.testing.assert_allclose(products.sv, np.clip(d.s * d.t, -0.03, 0.03))
-    np.testing.assert_allclose(products.xu, np.clip(d.xi * d.r, -0.03, 0.03))
+    products, most = find_products(d, 0.01, example.scales), 0.03 * example.scales
+    assert (np.abs(d.s * d.t) > most).any()
+    np.testing.assert_allclose(products.sv, np.clip(d.s * d.t, -most, most))
+    np.testing.assert_allclose(products.xu, np.clip(d.xi * d.r, -most, most))
 
 
 def test_measures() -> None:

@@ -165,16 +165,29 @@ def test_most_rows_are_drawn_at_random_at_first() -> None:
     assert (firsts[0] != firsts[2]).any()
 
 
-def test_a_row_of_weight_two_is_two_rows_and_of_weight_none_is_none() -> None:
+@pytest.mark.parametrize("weight", [0, 2])
+def test_a_row_of_weight_none_is_none_and_of_weight_two_is_two_rows(weight: int) -> None:
+    """None at every step; two rows at the optimum, where each has half of what the one row of weight two has."""
     problem = make_problem(9, n=60)
-    weight = np.tile([0.0, 1.0, 2.0], 20)
+    weights = np.tile([1, weight, 1], 20)
     settings = InteriorPoint((1.0, 1.0), 1e-10, Reduction("none"))
-    weighted = drive(Problem(problem.X, problem.y, weight).in_memory(), settings)
-    rows = np.repeat(np.arange(60), weight.astype(int))
+    weighted = drive(Problem(problem.X, problem.y, weights.astype(np.float64)).in_memory(), settings)
+    rows = np.repeat(np.arange(60), weights)
     repeated = drive(Problem(problem.X[rows], problem.y[rows]).in_memory(), settings)
-    assert len(weighted) == len(repeated)
-    for (_, left), (_, right) in zip(weighted, repeated, strict=True):
+    assert weight == 2 or len(weighted) == len(repeated)
+    for (_, left), (_, right) in list(zip(weighted, repeated, strict=weight == 0))[-1 if weight else 0 :]:
         assert left.progress.objective == pytest.approx(right.progress.objective, rel=1e-6)
+
+
+def test_costs_of_twelve_orders_of_magnitude_take_few_steps_more_than_equal_ones() -> None:
+    """On a central path of the shares of the costs it takes hundreds."""
+    problem, random = make_problem(9, n=80), np.random.default_rng(0)
+    lengths = []
+    for weight in (None, 10 ** random.uniform(-6, 6, 80)):
+        steps = drive(Problem(1e3 * problem.X, problem.y, weight).in_memory(), InteriorPoint((1.0, 1.0), 1e-6))
+        assert steps[-1][1].status == "converged"
+        lengths.append(len(steps))
+    assert lengths[1] <= 4 * lengths[0]
 
 
 @pytest.mark.parametrize("costs", [(0.0, 1.0), (0.0, 0.0)])
