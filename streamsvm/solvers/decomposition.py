@@ -175,14 +175,14 @@ def _choose_active_rows(settings: Decomposition, state: State) -> I64:
     return draw_active_rows(conditions, state.alpha, state.costs, size, tol, rng)
 
 
-def _choose_damping(settings: Decomposition, state: State) -> float:
+def _choose_damping(state: State, active: ActiveSet) -> float:
     """Return the root of how many violators there are to an active row: measured, between none and CoCoA+'s own."""
     n_violators = len(state.alpha)
     if state.passes:
         conditions = find_conditions(state.y, state.costs, state.alpha, state.f)
         tol, e = VIOLATION_SHARE * conditions.violation, conditions.errors
         n_violators = int(np.count_nonzero((conditions.up & (e > tol)) | (conditions.down & (e < -tol))))
-    return float(np.sqrt(max(1.0, n_violators / settings.resident_rows)))
+    return float(np.sqrt(max(1.0, n_violators / len(active.rows))))
 
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
@@ -212,7 +212,7 @@ def is_small(settings: Decomposition, n_rows: int) -> bool:
 
 def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: float | None) -> Rounds:
     size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
-    damping, inner, rule = _choose_damping(settings, state), settings.inner, settings.selection
+    damping, inner, rule = _choose_damping(state, active), settings.inner, settings.selection
     if _is_escalated(state):
         inner, rule = "irwls" if state.passes % 2 and size <= ESCALATION_ROWS else "smo", "second-order"
         damping, size = 1.0, min(max(size, ESCALATION_ROWS), len(active.rows))
@@ -259,7 +259,7 @@ def _add_up(settings: Decomposition, state: State, active: ActiveSet, before: F6
     alpha, f = state.alpha.copy(), state.f + sums.gather(1)
     alpha[active.rows] = active.alpha
     errors = state.errors + sums.gather(2) + UNIT * np.abs(f)
-    expected = before + (active.f - before) / _choose_damping(settings, state)
+    expected = before + (active.f - before) / _choose_damping(state, active)
     left = find_conditions(state.y, state.costs, alpha, f).violation
     noisy = bool(np.max(np.abs(expected - f[active.rows])) > NOISE_SHARE * left)
     return update_state(state, settings.kernel, settings.tol, alpha, f, errors, noisy)

@@ -259,6 +259,24 @@ def test_going_on_from_any_step_gives_the_same_bits(name: str, selection: str) -
         assert again.state.f.tobytes() == steps[-1].state.f.tobytes()
 
 
+@pytest.mark.parametrize("selection", ["random", "second-order"])
+@pytest.mark.parametrize("name", DEFINITE)
+def test_sums_of_all_rows_are_those_of_the_multipliers_where_float64_lets_all_be_active(
+    name: str, selection: str
+) -> None:
+    """The first step has few active rows, and is damped; from then on all are, in float64."""
+    problem = PROBLEMS["weighted"]
+    K, y = matrix_of(problem, KINDS[name]), problem.y.astype(np.float64)
+    plane = Decomposition(
+        (1.0, 1.0), KINDS[name], selection=selection, tol=1e-6, working_rows=10, resident_rows=20, precise_rows=len(y)
+    )
+    source = problem.in_memory()
+    first = drive(source, plane, most_steps=1)[-1].state
+    for step in drive(source, plane, replace(first, is_precise=True)):
+        f = K @ (step.state.alpha * y)
+        assert np.all(np.abs(step.state.f - f) <= step.state.errors + 1e-10 * np.max(np.abs(f)))
+
+
 def test_dense_and_sparse_agree() -> None:
     problem = make_problem(2, n=300, d=12, density=0.4)
     dense = Problem(problem.dense().astype(np.float32), problem.y)
