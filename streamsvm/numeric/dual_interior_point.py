@@ -28,7 +28,7 @@ from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.rows import F64
 
 MOST_STEPS = 150
-PATIENCE = 15  # steps in which the gap has not become smaller: rounding is the limit
+PATIENCE = 15  # steps in which neither the gap nor mu has become smaller: rounding is the limit
 BOUNDARY = 0.995  # share of the way to the boundary
 MOST_SECOND_ORDER = 3.0  # of mu
 CORRECTIONS = 3  # of w - Z'Ya
@@ -61,12 +61,12 @@ def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float) -> F64:
     gives equal bits. Source: Fine & Scheinberg 2001, JMLR 2; predictor and corrector as Mehrotra 1992.
     """
     used = costs > 0
-    best, alpha = np.inf, np.zeros(len(y))
+    best, least, idle, alpha = np.inf, np.inf, 0, np.zeros(len(y))
     if len(np.unique(y[used])) < 2:
         return alpha  # y'a = 0 leaves nothing else
     Z, y, costs = (Z if Z.shape[1] <= len(Z) else _shorten(Z))[used], y[used], costs[used]
     half, two = costs / 2, np.full(len(y), 2.0)
-    point, idle = Point(np.zeros(Z.shape[1]), 0.0, two, half, two, half), 0
+    point = Point(np.zeros(Z.shape[1]), 0.0, two, half, two, half)
     with np.errstate(all="ignore"):
         for _ in range(MOST_STEPS):
             interrupts.check()
@@ -75,11 +75,13 @@ def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float) -> F64:
                 break
             point = _move(point, step, min(1.0, BOUNDARY * _find_length(point, step)))
             found = _choose_multipliers(Z, y, costs, point)
-            gap = certify(y, costs, found, Z @ ((y * found) @ Z)).relative_gap
-            idle = 0 if gap < best else idle + 1
+            proof, mu = certify(y, costs, found, Z @ ((y * found) @ Z)), _measure(point)
+            gap = proof.objective - proof.lower_bound
+            idle = 0 if gap < best or mu < least / 2 else idle + 1
+            least = min(mu, least)
             if gap < best:
                 best, alpha[used] = gap, found
-            if best <= tol or idle == PATIENCE:
+            if gap <= tol * proof.objective or idle == PATIENCE:
                 break
     return alpha
 
@@ -141,9 +143,9 @@ def _move(point: Point, step: Point, length: float) -> Point:
 def _choose_multipliers(Z: F64, y: F64, costs: F64, point: Point) -> F64:
     """Return multipliers on their bounds where the path ends there, and the others such that Z'Ya is w."""
     alpha = np.clip(point.a, 0.0, costs)
-    size = costs / np.mean(costs)  # slacks and shares of costs are compared on the scale of the path
-    alpha[point.a / costs < point.s * size] = 0.0
-    full = point.u / costs < point.xi * size
+    size = np.minimum(costs, np.max(point.a))  # with it multipliers compare with slacks, which are of the order of 1
+    alpha[point.a / size < point.s] = 0.0
+    full = point.u / size < point.xi
     alpha[full] = costs[full]
     inner = np.flatnonzero((alpha > 0) & (alpha < costs))
     if len(inner):

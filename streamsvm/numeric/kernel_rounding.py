@@ -25,6 +25,8 @@ from streamsvm.numeric.rows import F64, Values
 CLOSE_REACH = 64.0  # rows of ordinary scale stay below it, at gamma = 1 / (features * variance)
 LEAST_REACH = 1.0  # beyond, pairs whose distance is a small share of the reach are formed from differences, too
 FAINT = 1e-22  # e^-50: smaller kernel values are nothing beside the rounding of others
+SMALL = 0.015625  # below, tanh is formed by its series, which has a relative error; (e^2v - 1) / (e^2v + 1) has not
+SQUASHED = 0.16  # times what `bound_sums` makes of it, more than 4 u
 STEEP = 40.0  # beyond, tanh is 1 or -1 to the last bit
 
 
@@ -62,6 +64,7 @@ def add_slopes(
         else:
             for i in range(n):  # 1 / cosh(v)^2 <= 4 e^(-2 |v|)
                 slope = np.exp(-2.0 * min(bases[i], STEEP)) if bases[i] > 0.0 else 1.0
+                magnitudes[i] += SQUASHED * abs(coef[c]) * min(1.0, bases[i] / SMALL)
                 magnitudes[i] += min(1.0, 4.0 * slope) * shares[i] if bases[i] < STEEP else 0.0
 
 

@@ -11,12 +11,13 @@ import scipy.linalg.cython_blas  # noqa: F401  np.dot calls it in compiled code:
 from numba import njit
 
 from streamsvm.numeric.exponentials import exponentiate
-from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, LEAST_REACH, add_magnitudes, add_slopes
+from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, LEAST_REACH, SMALL, add_magnitudes, add_slopes
 from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked, Values
 
 Proof = tuple[()] | tuple[F64, float]
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid")
+T3, T5, T7 = 1 / 3, 2 / 15, 17 / 315  # of the series of tanh
 COLUMNS = 256  # kernel values are formed for so many columns at a time: half a MiB beside the tile
 
 
@@ -51,12 +52,16 @@ def _raise(row: Values, degree: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _squash(row: Values) -> None:
-    """Replace v by tanh v = 1 - 2 / (1 + e^(2v)), which is 1 or -1 beyond 20."""
+    """Replace v by tanh v = 1 - 2 / (1 + e^(2v)), which is 1 or -1 beyond 20; by its series where v is small."""
+    small = row.copy()
     for i in range(row.size):
         row[i] = min(max(row[i] + row[i], -40), 40)
     exponentiate(row)
     for i in range(row.size):
-        row[i] = (row[i] - 1) / (row[i] + 1)
+        v = small[i]
+        square = v * v
+        series = v * (1 - square * (T3 - square * (T5 - square * T7)))
+        row[i] = series if abs(v) < SMALL else (row[i] - 1) / (row[i] + 1)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -31,7 +31,7 @@ from streamsvm.solvers.selection import choose_working_set, find_conditions
 
 MOST_ROUNDS = 1000  # of working sets, in a step
 LEAST_ROUNDS = 50  # and ROUNDS_A_ROW a row: few rows are better solved as one working set than by more rounds
-ROUNDS_A_ROW = 4
+ROUNDS_A_ROW = {"smo": 4, "irwls": 1, "qp": 1}  # the latter's rounds are longer
 IDLE_ROUNDS = 20  # in which D has not risen by LEAST_RISE of its rise so far: rounding is the limit
 LEAST_RISE = 1e-12
 HARD_ROUNDS = 5  # whose working sets could not be solved, in a step: a pass, or more digits, may help
@@ -109,7 +109,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
     if rounds.rule == "platt":
         return _improve_by_platt(active, rounds, cache, tol)
     rise, best, idle, hard = 0.0, 0.0, 0, 0
-    for _ in range(min(limit, LEAST_ROUNDS + ROUNDS_A_ROW * len(active.rows))):
+    for _ in range(min(limit, LEAST_ROUNDS + ROUNDS_A_ROW[rounds.inner] * len(active.rows))):
         interrupts.check()
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
         if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):

@@ -10,6 +10,8 @@ margin for certain. The kernel columns in the cache serve until the end.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from streamsvm import interrupts
@@ -72,15 +74,23 @@ def solve_all(
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
     """Whether a step of the interior-point method on these rows takes well under a second."""
     n, d = active.X.shape
-    rank = min(n, d) if kernel.name == "linear" else n
+    rank = min(n, d) if is_linear(kernel) else n
     return kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
+
+
+def is_linear(kernel: Kernel) -> bool:
+    """Whether K is gamma X X' and a constant, which has no share in s'Ks where sum s = 0."""
+    return kernel.name == "linear" or (kernel.name == "poly" and kernel.degree == 1)
 
 
 def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap: float) -> F64:
     """Replace alpha by what numeric.dual_interior_point finds; f becomes exact. Return how far f can be off, (n,)."""
     rows = to_float64(active.X)
     X = np.asarray(to_dense(rows) if isinstance(rows, CsrRows) else rows, np.float64)
-    Z = X if kernel.name == "linear" else factor_kernel(np.asarray(compute_kernel(kernel, rows, threads), np.float64))
+    if is_linear(kernel):
+        Z = X if kernel.name == "linear" else math.sqrt(kernel.gamma) * X
+    else:
+        Z = factor_kernel(np.asarray(compute_kernel(kernel, rows, threads), np.float64))
     active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
     if kernel.name in EXACT_KERNELS:
         support = np.flatnonzero(active.alpha)
