@@ -21,6 +21,7 @@ from streamsvm.options import (
 )
 from streamsvm.solvers import cutting_plane
 from streamsvm.solvers.cutting_plane import CUTS_A_PASS, CuttingPlane
+from streamsvm.solvers.exact_points import exact_bytes
 from streamsvm.solvers.protocol import Solver
 
 ACCELERATIONS = ("guided", "line-search", "none")
@@ -47,11 +48,11 @@ class CuttingPlanes:
 
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        return self.settings.totals_bytes(source.n_features)
+        return self.settings.totals_bytes(source.n_features) + 2 * exact_bytes(source.n_features + 1)
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm; once more where the passes of several are one."""
-        return 32 * (source.n_features + 1)
+        return 32 * (source.n_features + 1) + exact_bytes(source.n_features + 1)
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""

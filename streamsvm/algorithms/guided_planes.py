@@ -17,6 +17,7 @@ from streamsvm.options import TrainOptions, compute_class_costs, count_resident,
 from streamsvm.solvers import beside, cutting_plane, guided, guided_dual
 from streamsvm.solvers.beside import State
 from streamsvm.solvers.cutting_plane import CuttingPlane
+from streamsvm.solvers.exact_points import exact_bytes
 from streamsvm.solvers.guided import Guided
 from streamsvm.solvers.guided_dual import GuidedDual
 from streamsvm.solvers.protocol import Solver
@@ -66,11 +67,12 @@ class GuidedPlanes:
     def totals_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
         own = self.settings.totals_bytes(source.n_rows // len(plan_groups(source)), source.n_features)
-        return own + self.line_search.totals_bytes(source.n_features)
+        return own + self.line_search.totals_bytes(source.n_features) + 2 * exact_bytes(source.n_features + 1)
 
     def shared_bytes(self, source: RowSource) -> int:
         """See Algorithm."""
-        return self.settings.shared_bytes(source.n_features) + 32 * (source.n_features + 1)
+        width = source.n_features + 1
+        return self.settings.shared_bytes(source.n_features) + 32 * width + exact_bytes(width)
 
     def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""

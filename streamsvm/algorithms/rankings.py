@@ -19,7 +19,7 @@ from streamsvm.solvers import ranking
 from streamsvm.solvers.protocol import Solver
 from streamsvm.solvers.ranking import Ranking, State
 
-ROW_VECTORS = 16  # of 8 bytes a row at once: scores, coefficients, and what counts the pairs
+ROW_VECTORS = 28  # of 8 bytes a row at once: scores, in twice the precision too, and what counts the pairs
 HELD_VECTORS = 7  # the pairs, this state and the next, scores that are waited for
 
 

@@ -26,6 +26,7 @@ from streamsvm.solvers.protocol import Scan
 NOISE_SHARE = 0.1  # of the gap that is asked for: more rounding of P than that counts
 ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)
 LONGER = (0.0, 2.0**-49, 2.0**-43, 2.0**-36)
+MOST_VALUES = 1 << 21  # of the points of a pass: fewer of them are lengthened where there are many features
 
 
 @dataclass
@@ -96,7 +97,17 @@ def look_for_rounding(state: CutState, points: F64 | None, class_costs: F64, bia
 
 def choose_points(bases: F64) -> F64:
     """Return points (k, width): those given, and each lengthened."""
-    return np.concatenate([(1.0 + longer) * bases for longer in LONGER])
+    return np.concatenate([(1.0 + longer) * bases for longer in LONGER[: _count_longer(bases.size)]])
+
+
+def _count_longer(n_values: int) -> int:
+    return int(np.clip(MOST_VALUES // n_values, 1, len(LONGER)))
+
+
+def exact_bytes(width: int) -> int:
+    """Return the memory of the points of a pass, which every task is sent and splits into two parts."""
+    n_values = len(ON_THE_LINE) * width
+    return 8 * n_values * _count_longer(n_values)
 
 
 def choose_line_points(start: F64, end: F64) -> F64:

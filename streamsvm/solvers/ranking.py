@@ -101,7 +101,7 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
             if is_noisy(state, settings.tol):
                 points = np.stack([(1.0 + longer) * w for longer in LONGER for w in (near, state.master_w)])
                 cuts, tiles = yield All([sums, Scan(list, add_exact_scores, combine_tiles, (points,))])
-                state = _take_exact(settings, pairs, state, points, join_tiles(tiles))
+                state = _take_exact(settings, pairs, state, points, tiles)
             else:
                 cuts = yield sums
         else:
@@ -134,9 +134,9 @@ def combine_tiles(left: list[Tile], right: list[Tile]) -> list[Tile]:
     return left + right
 
 
-def join_tiles(tiles: list[Tile]) -> F64:
+def join_tiles(tiles: list[Tile], axis: int = 1) -> F64:
     """Return the scores of all rows, in their order."""
-    return np.concatenate([scores for _, scores in sorted(tiles, key=lambda tile: tile[0])], axis=1)
+    return np.concatenate([scores for _, scores in sorted(tiles, key=lambda tile: tile[0])], axis=axis)
 
 
 def _sum_rows(n_features: int, coefs: list[F64]) -> Scan:
@@ -216,9 +216,10 @@ def _search_line(
     return state, [one[2] for one in found], worst, near
 
 
-def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, scores: F64) -> State:
-    """Take the best of the points, whose scores (k, n, 2) are known in twice the precision, if it is better."""
-    for w, own in zip(points, scores, strict=True):
+def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[Tile]) -> State:
+    """Take the best of the points, if it is better; tiles: their scores (k, rows, 2) in twice the precision."""
+    for k, w in enumerate(points):
+        own = join_tiles([(start, scores[k]) for start, scores in tiles], axis=0)
         loss, rounding = measure_pairs_exactly(own, pairs, settings.pair_cost)
         half = float(w @ w) / 2
         rounding += bound_rounding(len(w) + 8, 2 * half)

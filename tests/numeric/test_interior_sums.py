@@ -38,7 +38,7 @@ def test_sums_at_a_point() -> None:
     alpha = COSTS * T
     np.testing.assert_allclose(found.gram.finish(), np.triu((X * W[:, None])[Q].T @ X[Q]), rtol=1e-6)
     assert (found.chosen_rows, found.chosen_weight) == (Q.sum(), pytest.approx(W[Q].sum()))
-    coefs = (W, Y * W * side, Y * W * (1 / R - 1 / T), alpha * (Y > 0), alpha * (Y < 0), W * Q)
+    coefs = (W, Y * W * side, Y / omega * (1 / R - 1 / T), alpha * (Y > 0), alpha * (Y < 0), W * Q)
     np.testing.assert_allclose(found.sums, np.stack(coefs) @ X, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.magnitudes[0], COSTS @ np.abs(X), rtol=1e-6)
     np.testing.assert_array_equal(found.magnitudes[1], np.abs(X).max(axis=0))
