@@ -62,7 +62,8 @@ def certify(y: F64, costs: F64, alpha: F64, f: F64, bias: float | None = None) -
 class Proof:
     """P and D of multipliers, and how far each can be off; the model's bias and the factor of its multipliers.
 
-    magnitude: of the terms of P, which is P where K is positive semidefinite.
+    magnitude: of the terms of P, which is P where K is positive semidefinite. lost: how far P of the multipliers'
+    own model could be off, where no model is better.
     """
 
     objective: float
@@ -72,6 +73,7 @@ class Proof:
     bias: float
     stretch: float
     magnitude: float
+    lost: float = 0.0
 
     @property
     def rounding_bound(self) -> float:
@@ -93,18 +95,18 @@ def prove(
     found = _prove_scaled(y, costs, alpha, f, errors, largest, 1.0, is_definite)
     if found.is_within(tol):
         return found
-    stretch = _choose_stretch(y, costs, alpha, f, errors, found)
+    stretch = choose_stretch(y, costs, alpha, f, errors, found)
     if found.objective_error > min(float(np.sum(costs[y > 0])), float(np.sum(costs[y < 0]))):
-        stretch = 0.0
+        stretch, found = 0.0, replace(found, lost=found.objective_error)
     if stretch == 1.0:
         return found
     stretched = _prove_scaled(y, costs, alpha, f, errors, largest, stretch, is_definite)
     best = min(found, stretched, key=lambda proof: proof.objective + proof.objective_error)
     dual = max(found, stretched, key=lambda proof: proof.dual - proof.dual_error)
-    return replace(best, dual=dual.dual, dual_error=dual.dual_error)
+    return replace(best, dual=dual.dual, dual_error=dual.dual_error, lost=found.lost)
 
 
-def _choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: Proof) -> float:
+def choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: Proof) -> float:
     """Return a factor by which rows between the bounds are beyond the margin for certain; 1 where there is none."""
     if not found.dual > 0.0:
         return 1.0
@@ -134,10 +136,12 @@ def _bound_slacks(f: F64, errors: F64, bias: float) -> F64:
 def _prove_scaled(
     y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, stretch: float, is_definite: bool
 ) -> Proof:
-    """Prove what multipliers and `stretch` times their model are worth."""
+    """Prove what multipliers and `stretch` times their model are worth; its coefficients are rounded, then."""
+    if stretch not in (0.0, 1.0):
+        errors = errors + UNIT * largest * float(np.sum(alpha))
     f_model = stretch * f
     bias = _choose_bias(y, costs, f_model)
-    slack, own = 1.0 - y * (f_model + bias), _bound_slacks(f_model, errors, bias)
+    slack, own = 1.0 - y * (f_model + bias), _bound_slacks(f_model, min(stretch, 1.0) * errors, bias)
     losing, support = np.flatnonzero((slack + own > 0.0) & (costs > 0.0)), np.flatnonzero(alpha)
     losses = costs[losing] * np.maximum(slack[losing], 0.0)
     loss = math.fsum(losses.tolist())

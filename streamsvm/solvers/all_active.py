@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm import interrupts
 from streamsvm.numeric.balance import restore_balance
-from streamsvm.numeric.certificates import find_best_bias, prove
+from streamsvm.numeric.certificates import choose_stretch, find_best_bias, prove
 from streamsvm.numeric.dual_interior_point import factor_kernel, solve_in_factor
 from streamsvm.numeric.exact_kernels import EXACT_KERNELS, sum_exactly
 from streamsvm.numeric.kernels import (
@@ -38,6 +38,7 @@ from streamsvm.solvers.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Ro
 from streamsvm.solvers.selection import find_conditions
 
 REFINEMENTS = 10
+ATTEMPTS = 3  # to hold all rows on the margin for certain
 FAR = 0.1  # beyond the margin, in units of the margin, besides what rounding explains
 PART_ROWS = 4096  # so many are held in float64 at once
 UNIT_32 = 2.0**-24
@@ -93,11 +94,25 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
         Z = factor_kernel(np.asarray(compute_kernel(kernel, rows, threads), np.float64))
     active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
     if kernel.name in EXACT_KERNELS:
-        support = np.flatnonzero(active.alpha)
-        active.f[:], errors = sum_exactly(kernel, X, X[support], (active.alpha * active.y)[support])
-    else:
-        errors = np.zeros(len(X))
-        _form_sums(active, kernel, np.arange(len(X)), threads, errors)
+        return _form_sums_exactly(active, kernel, X)
+    errors = np.zeros(len(X))
+    _form_sums(active, kernel, np.arange(len(X)), threads, errors)
+    return errors
+
+
+def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:
+    """Form f in twice the precision, of longer multipliers if these lose less; return how far f can be off, (n,)."""
+    y, costs, largest = active.y, active.costs, kernel.bound_values(float(np.max(np.sum(X * X, axis=1))))
+    best, errors, alpha = np.inf, np.empty(0), active.alpha.copy()
+    for _ in range(ATTEMPTS):
+        support = np.flatnonzero(alpha)
+        f, own = sum_exactly(kernel, X, X[support], (alpha * y)[support])
+        proof = prove(y, costs, alpha, f, own, largest, 0.0)
+        if not proof.objective + proof.objective_error < best:
+            break
+        best, errors, active.alpha[:], active.f[:] = proof.objective + proof.objective_error, own, alpha, f
+        alpha = np.minimum(choose_stretch(y, costs, alpha, f, own, proof) * alpha, costs)
+        restore_balance(y, alpha, costs, np.empty(0))
     return errors
 
 

@@ -83,6 +83,7 @@ def update_state(
     if falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
         alpha, f, errors, noisy, tried = state.alpha, state.f, state.errors, True, proof
         proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), tried.rounding_bound
+    tried_bound = max(tried_bound, proof.lost)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
     rise = max(RISE * abs(state.dual), ROUNDED_RISE * proof.rounding_bound if is_rounded else 0.0)
