@@ -23,7 +23,6 @@ from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, Values
 
 CLOSE_REACH = 64.0  # rows of ordinary scale stay below it, at gamma = 1 / (features * variance)
-LEAST_REACH = 1.0  # beyond, pairs whose distance is a small share of the reach are formed from differences, too
 FAINT = 1e-22  # e^-50: smaller kernel values are nothing beside the rounding of others
 SMALL = 0.015625  # below, tanh is formed by its series, which has a relative error; (e^2v - 1) / (e^2v + 1) has not
 SQUASHED = 0.16  # times what `bound_sums` makes of it, more than 4 u
@@ -31,12 +30,24 @@ STEEP = 40.0  # beyond, tanh is 1 or -1 to the last bit
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def add_magnitudes(values: Values, coef: F64, magnitudes: F64) -> None:
-    """magnitudes_i += sum_c |coef_c values_ci|."""
-    for c in range(values.shape[0]):
-        size, row = abs(coef[c]), values[c]
-        for i in range(row.size):
-            magnitudes[i] += size * abs(row[i])
+def add_with_magnitudes(values: Values, coef: F64, f: F64, magnitudes: F64) -> None:
+    """f_i += sum_c coef_c values_ci, as `kernel_values.add_columns` does; magnitudes_i += sum_c |coef_c values_ci|."""
+    k, n = 0, values.shape[0]
+    while k < n:
+        if k + 3 < n:
+            u, v, w, x = values[k], values[k + 1], values[k + 2], values[k + 3]
+            a, b, c, d = coef[k], coef[k + 1], coef[k + 2], coef[k + 3]
+            for i in range(f.size):
+                p, q, r, s = a * u[i], b * v[i], c * w[i], d * x[i]
+                f[i] += (p + q) + (r + s)
+                magnitudes[i] += (abs(p) + abs(q)) + (abs(r) + abs(s))
+            k += 4
+        else:
+            u, a = values[k], coef[k]
+            for i in range(f.size):
+                f[i] += a * u[i]
+                magnitudes[i] += abs(a * u[i])
+            k += 1
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

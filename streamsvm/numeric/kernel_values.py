@@ -11,7 +11,7 @@ import scipy.linalg.cython_blas  # noqa: F401  np.dot calls it in compiled code:
 from numba import njit
 
 from streamsvm.numeric.exponentials import exponentiate
-from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, LEAST_REACH, SMALL, add_magnitudes, add_slopes
+from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, SMALL, add_slopes, add_with_magnitudes
 from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked, Values
 
 Proof = tuple[()] | tuple[F64, float]
@@ -184,10 +184,30 @@ def _mend_close(
             mark[position[columns[2][e]]] = first + c + 1
         for i in range(values.shape[1]):
             reach = gamma * (left[first + c] + right[i])
-            close = values[c, i] > 1.0 - reach / CLOSE_REACH
-            matters = reach > CLOSE_REACH and (values[c, i] > FAINT or reach * unit > 1.0)
-            if matters or (reach > LEAST_REACH and close):
+            if reach > CLOSE_REACH and (values[c, i] > FAINT or reach * unit > 1.0):
                 values[c, i] = np.exp(-gamma * _measure_distance(first + c, i, columns, X, tile, position, mark))
+
+
+@njit(cache=True, nogil=True)
+def _add_with_proof(
+    code: int, gamma: float, coef0: float, degree: int, values: Values, first: int, columns: Unpacked, X: Unpacked,
+    tile: Values, position: I32, left: Values, right: Values, longest: float, coef: F64, f: F64, magnitudes: F64,
+    unit: float,
+) -> None:  # fmt: skip
+    """Turn products of columns first, first + 1, ... into kernel values; add them to f, and what bounds their rounding.
+
+    Without magnitudes the values are only formed as carefully.
+    """
+    own = left[first : first + len(values)]
+    if code > 1 and magnitudes.size:
+        add_slopes(code, gamma, coef0, degree, unit, values, own, right, coef, magnitudes)
+    apply_kernel(code, gamma, coef0, degree, values, own, right)
+    if code == 1 and gamma * (longest + right.max()) > CLOSE_REACH:
+        _mend_close(first, columns, X, tile, position, gamma, unit, left, right, values)
+    if magnitudes.size:
+        add_with_magnitudes(values, coef, f, magnitudes)
+    else:
+        add_columns(values, np.arange(coef.size), coef, 0, f)
 
 
 @njit(cache=True, nogil=True)
@@ -223,16 +243,14 @@ def meet_rows(
                 _csr_products(z_data, z_indices, z_indptr[c : c + k + 1], position, tile, part)
             else:
                 np.dot(z_dense[c : c + k], tile.T, part)
-            if len(proof) > 0:  # noqa: SIM102  numba drops the branch if this stands alone
-                if code > 1 and proof[0].size:
-                    add_slopes(code, gamma, coef0, degree, proof[1], part, left[c:], right, coef[c:], proof[0][at:])
-            apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], right)
             if len(proof) > 0:
-                if code == 1 and gamma * (longest + right.max()) > LEAST_REACH:
-                    near = (dense[at : at + n], data, indices, indptr[at : at + n + 1])
-                    _mend_close(c, columns, near, tile, position, gamma, proof[1], left, right, part)
-                if proof[0].size:
-                    add_magnitudes(part, coef[c:], proof[0][at:])
-            add_columns(part, every, coef[c : c + k], 0, f[at : at + n])
+                near = (dense[at : at + n], data, indices, indptr[at : at + n + 1])
+                _add_with_proof(
+                    code, gamma, coef0, degree, part, c, columns, near, tile, position, left, right, longest,
+                    coef[c : c + k], f[at : at + n], proof[0][at : at + n], proof[1],
+                )  # fmt: skip
+            else:
+                apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], right)
+                add_columns(part, every, coef[c : c + k], 0, f[at : at + n])
             for slot in range(c, min(c + k, slots.size)):
                 store[slots[slot], at : at + n] = part[slot - c]

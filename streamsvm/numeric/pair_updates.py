@@ -16,12 +16,12 @@ search for i, and the scores of all j. Scores only rank the pairs, so they are f
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numba import njit
-from numba.extending import intrinsic
 
+from streamsvm.numeric.extremes import larger
 from streamsvm.numeric.rounding import add_two
 from streamsvm.numeric.rows import F64
 from streamsvm.numeric.working_set import F32, WorkingSet
@@ -40,17 +40,6 @@ REFRESH_STEPS_PER_ROW = 4  # recomputing the errors costs about as much as q ste
 VECTOR = {"nnan", "nsz", "contract"}  # infinities stand for rows that cannot move; "reassoc" would break _find
 
 
-@intrinsic
-def _larger(_context: Any, a: Any, _b: Any) -> Any:
-    """Return the larger number, never NaN: unlike max() and `if`, LLVM vectorises a loop that reduces by it."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        flags = ("nnan", "nsz")
-        return builder.select(builder.fcmp_ordered(">", *args, flags=flags), *args, flags=flags)
-
-    return a(a, a), generate
-
-
 @njit(cache=True, nogil=True, fastmath=VECTOR)
 def _update_errors(errors: F64, Ki: F32, Kj: F32, t: float, up: F64, down: F64) -> tuple[float, float]:
     """Update the errors after a step t, and return m and M: the greatest going up, the least going down."""
@@ -58,8 +47,8 @@ def _update_errors(errors: F64, Ki: F32, Kj: F32, t: float, up: F64, down: F64) 
     for k in range(errors.size):
         error = errors[k] - t * (np.float64(Ki[k]) - np.float64(Kj[k]))
         errors[k] = error
-        most = _larger(error + up[k], most)
-        least = _larger(-(error + down[k]), least)
+        most = larger(error + up[k], most)
+        least = larger(-(error + down[k]), least)
     return most, -least
 
 
@@ -78,11 +67,11 @@ def _find_second(errors: F64, down: F64, Ki: F32, diagonal: F32, i: int, most: f
     scale, Kii = 1.0 / (most - least), diagonal[i]
     best = np.float32(0.0)
     for k in range(errors.size):
-        gap = np.float32(_larger((most - (errors[k] + down[k])) * scale, 0.0))
-        curvature = _larger(Kii + diagonal[k] - np.float32(2.0) * np.float32(Ki[k]), np.float32(TINY_CURVATURE))
+        gap = np.float32(larger((most - (errors[k] + down[k])) * scale, 0.0))
+        curvature = larger(Kii + diagonal[k] - np.float32(2.0) * np.float32(Ki[k]), np.float32(TINY_CURVATURE))
         score = gap * gap / curvature
         scores[k] = score
-        best = _larger(score, best)
+        best = larger(score, best)
     found = -1
     for k in range(scores.size):
         found = max(found, k if scores[k] == best else -1)
