@@ -45,7 +45,11 @@ INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": sol
 
 @dataclass
 class ActiveSet:
-    """Rows in memory. X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows: (m,) numbers in the dataset."""
+    """Rows in memory. X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows: (m,) numbers in the dataset.
+
+    Where f is to be proved: errors (m,), how far it was off when it was formed; moved: the sum of all changes of
+    multipliers since then, each without its sign; terms (m,): the sum of these times a Gaussian kernel's values.
+    """
 
     X: Matrix
     y: F64
@@ -53,7 +57,9 @@ class ActiveSet:
     alpha: F64
     f: F64
     rows: I64
-    moved: float = 0.0  # the sum of all changes of multipliers since f was exact, each without its sign
+    errors: F64 = field(default_factory=lambda: np.empty(0))
+    terms: F64 = field(default_factory=lambda: np.empty(0))
+    moved: float = 0.0
 
 
 @dataclass
@@ -188,6 +194,7 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
     coef = (found.alpha - active.alpha)[changed] * active.y[changed]
     active.alpha[:] = np.clip(found.alpha, 0.0, active.costs)
     active.moved += float(np.sum(np.abs(coef)))
+    active.terms += float(np.sum(np.abs(coef)))
     add_kernel_sums(rounds.kernel, active.X, take_rows(active.X, changed), coef, active.f, rounds.threads)
     return found.converged
 
@@ -206,3 +213,8 @@ def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed:
             into = (cache.columns, cache.assign(new[part])) if part.start is None else None
             X = take_rows(active.X, new[part])
             add_kernel_sums(rounds.kernel, active.X, X, new_coef[part], active.f, rounds.threads, into)
+    if rounds.kernel.name == "rbf" and len(active.terms):
+        known = cache.slot[changed] >= 0
+        kept_slots, sizes = cache.slot[changed[known]], np.abs(coef)
+        add_chosen_columns(cache.columns, kept_slots, sizes[known], active.terms, rounds.threads)
+        active.terms += float(np.sum(sizes[~known]))

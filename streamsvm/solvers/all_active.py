@@ -127,6 +127,7 @@ def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
     _form_sums(active, kernel, near, threads, errors)
     if len(near) == len(errors):
         active.moved = 0.0
+    active.errors[near], active.terms[near] = errors[near], 0.0
     return errors
 
 
@@ -135,16 +136,19 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
     squares: F64 = compute_squares(active.X, np.float64).astype(np.float64, copy=False)
     longest = float(np.max(squares, initial=0.0))
     items, unit = count_items(active.X), UNIT_32 if type_of(active.X) == np.float32 else UNIT
+    shares: F64
     if kernel.name == "linear":  # w is of float64
-        shares: F64 = UNIT / unit * np.sqrt(squares * longest) * (2 * items + len(squares))
+        shares = UNIT / unit * np.sqrt(squares * longest) * (2 * items + len(squares))
     elif kernel.name == "rbf":
-        shares = (2 * items + 8) * kernel.gamma * (squares + longest) + 12
+        of_lengths = 0 if unit == UNIT_32 else items  # lengths are summed in float64
+        shares = (items + of_lengths + 8) * kernel.gamma * (squares + longest) + 12
+        return active.errors + 1.01 * unit * shares * active.terms + UNIT * MOST_ROUNDS * np.abs(active.f)
     else:
         sizes = kernel.gamma * np.sqrt(squares * longest) + abs(kernel.coef0)
         degree = kernel.degree if kernel.name == "poly" else 1
         with np.errstate(over="ignore"):
             shares = 2 * (items + degree + 12) * degree * np.maximum(sizes, 1.0) ** degree
-    errors: F64 = unit * shares * (active.moved + float(np.sum(active.alpha))) + UNIT * MOST_ROUNDS * np.abs(active.f)
+    errors: F64 = active.errors + unit * shares * active.moved + UNIT * MOST_ROUNDS * np.abs(active.f)
     return errors
 
 

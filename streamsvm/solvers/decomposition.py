@@ -191,7 +191,8 @@ def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
     precise = is_small(settings, len(state.alpha)) or state.is_precise or not _suits_float32(settings.kernel, longest)
     X = to_float64(taken.X) if precise else taken.X
-    return ActiveSet(X, y, costs, state.alpha[chosen], state.f[chosen], chosen)
+    errors, terms = state.errors[chosen], np.zeros(len(chosen) if len(chosen) == len(state.alpha) else 0)
+    return ActiveSet(X, y, costs, state.alpha[chosen], state.f[chosen], chosen, errors, terms)
 
 
 def _suits_float32(kernel: Kernel, longest: float) -> bool:

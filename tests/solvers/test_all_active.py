@@ -21,7 +21,7 @@ PROBLEMS = {"dense": make_problem(1, n=N), "sparse": make_problem(2, n=N, d=30, 
 def make_active(problem: Problem, C: float = 1.0) -> ActiveSet:
     n = len(problem.y)
     rows = problem.in_memory().take(np.arange(n))
-    return ActiveSet(rows.X, problem.y.astype(float), np.full(n, C), np.zeros(n), np.zeros(n), np.arange(n))
+    return ActiveSet(rows.X, problem.y.astype(float), np.full(n, C), *np.zeros((2, n)), np.arange(n), *np.zeros((2, n)))
 
 
 def make_rounds(kernel: Kernel, gap: float | None) -> Rounds:
@@ -74,7 +74,7 @@ def test_where_rounding_is_large_no_row_keeps_them() -> None:
     active = make_active(problem, 10.0)
     solve_all(active, make_rounds(kernel, 1e-4), ColumnCache.of_size(N, 4 * N * N), 1e-6, 2e-4)
     truth = exact_sums(problem, kernel, active.alpha)
-    active.f[:], active.moved = truth + FAR / 4 * active.y, 1e8
+    active.f[:], active.moved, active.terms[:] = truth + FAR / 4 * active.y, 1e8, 1e8
     form_exact_sums(active, kernel, 1)
     np.testing.assert_allclose(active.f, truth, rtol=1e-9, atol=1e-9)
 
