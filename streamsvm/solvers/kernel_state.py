@@ -17,7 +17,7 @@ from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
 from streamsvm.solvers.protocol import ROUNDINGS, Progress
 
-RISE = 1e-14
+RISE, GAP_RISE = 1e-14, 1e-6  # of D, as shares of itself and of the gap: less is none
 ROUNDED_RISE = 0.1  # times the rounding bound: a rise of less is none, where rounding may be all that is left
 GAP_FALL = 0.01
 LARGEST = 1e150  # its square can be computed
@@ -33,7 +33,7 @@ class State:
 
     errors: (n,), how far f can be off. The model is `stretch` times the multipliers, and the bias. lower_bound: NaN
     where the kernel has none; dual: D of the multipliers as it was computed; magnitude: of the terms of P.
-    tried_bound: rounding of the last point that was given up for the one before, or 0.
+    tried_bound: rounding of points that were given up for the one before since the last progress, or 0.
     longest: the largest |x|^2. is_precise: active sets are held in float64.
     """
 
@@ -83,10 +83,10 @@ def update_state(
     if falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
         alpha, f, errors, noisy, tried = state.alpha, state.f, state.errors, True, proof
         proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), tried.rounding_bound
-    tried_bound = max(tried_bound, proof.lost)
+    tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
-    rise = max(RISE * abs(state.dual), ROUNDED_RISE * proof.rounding_bound if is_rounded else 0.0)
+    rise = max(RISE * abs(state.dual), GAP_RISE * gap, ROUNDED_RISE * proof.rounding_bound if is_rounded else 0.0)
     moves = proof.dual > state.dual + rise or state.least_gap - gap > GAP_FALL * abs(gap)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
