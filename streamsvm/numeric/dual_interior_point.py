@@ -25,6 +25,7 @@ from scipy.linalg.lapack import dpstrf
 from streamsvm import interrupts
 from streamsvm.numeric.balance import restore_balance
 from streamsvm.numeric.certificates import certify
+from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64
 
 MOST_STEPS = 150
@@ -32,7 +33,6 @@ PATIENCE = 15  # steps in which neither the gap nor mu has become smaller: round
 BOUNDARY = 0.995  # share of the way to the boundary
 MOST_SECOND_ORDER = 3.0  # of mu
 CORRECTIONS = 3  # of w - Z'Ya
-UNIT = 2.0**-53
 
 
 class Point(NamedTuple):
@@ -70,8 +70,11 @@ def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float) -> F64:
     with np.errstate(all="ignore"):
         for _ in range(MOST_STEPS):
             interrupts.check()
-            step = _find_step(Z, y, costs, point)
-            if step is None:
+            try:
+                step = _find_step(Z, y, costs, point)
+            except np.linalg.LinAlgError:
+                break
+            if not all(np.all(np.isfinite(part)) for part in step):
                 break
             point = _move(point, step, min(1.0, BOUNDARY * _find_length(point, step)))
             found = _choose_multipliers(Z, y, costs, point)
@@ -92,14 +95,14 @@ def _shorten(Z: F64) -> F64:
     return np.ascontiguousarray(R.T)
 
 
-def _find_step(Z: F64, y: F64, costs: F64, point: Point) -> Point | None:
-    """Return Mehrotra's direction; None where a number is not finite."""
+def _find_step(Z: F64, y: F64, costs: F64, point: Point) -> Point:
+    """Return Mehrotra's direction. LinAlgError where the equations are singular to rounding."""
     s, a, xi, u = point[2:]
     weights = 1.0 / (s / a + xi / u)
     total, mean = float(np.sum(weights)), weights @ Z / float(np.sum(weights))
     stacked = np.vstack((np.sqrt(weights)[:, None] * (Z - mean), np.eye(Z.shape[1])))
     if not np.all(np.isfinite(stacked)):
-        return None
+        raise np.linalg.LinAlgError("numbers that are not finite")
     R = qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0][: Z.shape[1]]
     r_s, r_u = y * (Z @ point.w + point.b) + xi - 1.0 - s, costs - a - u
     r_w, r_b = point.w - (y * a) @ Z, float(y @ a)
@@ -118,8 +121,7 @@ def _find_step(Z: F64, y: F64, costs: F64, point: Point) -> Point | None:
     after = _measure(_move(point, predicted, _find_length(point, predicted)))
     center, most = mu * (after / mu) ** 3, MOST_SECOND_ORDER * mu
     of_s, of_xi = np.clip(predicted.s * predicted.a, -most, most), np.clip(predicted.xi * predicted.u, -most, most)
-    step = direct(s * a + of_s - center, xi * u + of_xi - center)
-    return step if all(np.all(np.isfinite(part)) for part in step) else None
+    return direct(s * a + of_s - center, xi * u + of_xi - center)
 
 
 def _measure(point: Point) -> float:

@@ -4,7 +4,7 @@
 
 Every solver trains as a process of its own. At a moment drawn by the seed all its threads are stopped, it is noted
 which of them are within compiled code (tests/faults/native_state.py), SIGINT is sent, and the threads go on. Every
-second interrupt is aimed: the process is looked at until it is within compiled code, in its main thread if it can be.
+second interrupt is aimed: the process has one thread, and is looked at until that is within compiled code.
 Then the run is resumed and compared with one that nothing has happened to: the model's bytes and the history. tune,
 ingest and predict are interrupted, too, and have to leave nothing behind. Prints a Markdown table; exit status 1 if
 anything was wrong.
@@ -74,7 +74,7 @@ def try_training(case: Case, work: Path, seconds: float, aim: int, whole: dict[s
     """Interrupt one training, and go on with it."""
     out, told = work / "run", work / "told"
     shutil.rmtree(out, ignore_errors=True)
-    command = ["train", work / case.data, "--out", out, "--threads", "2", *case.arguments]
+    command = ["train", work / case.data, "--out", out, "--threads", "2" if aim == 1 else "1", *case.arguments]
     code = interrupt_at(fork(command, told), out / "history.jsonl", seconds, aim, found)
     if code is None:
         return

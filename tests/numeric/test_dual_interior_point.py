@@ -65,3 +65,14 @@ def test_a_factor_has_the_rank_of_the_kernel(rank: int) -> None:
     Z = factor_kernel(rows @ rows.T)
     assert Z.shape == (20, rank)
     np.testing.assert_allclose(Z @ Z.T, rows @ rows.T, atol=1e-12 * rank)
+
+
+@pytest.mark.parametrize("rows", [np.zeros((6, 2)), np.ones((6, 2)), np.full((6, 1), 1e-200)])
+def test_rows_that_nothing_tells_apart(rows: F64) -> None:
+    """w = 0 is as good as any: every multiplier of the class that costs less is its cost."""
+    y, costs = np.array([1.0, -1.0, 1.0, -1.0, 1.0, 1.0]), np.ones(6)
+    for Z in (rows, factor_kernel(rows @ rows.T)):
+        alpha = solve_in_factor(Z, y, costs, 1e-9)
+        P, D = measure(Z, y, costs, alpha)
+        assert pytest.approx(4.0) == P
+        assert pytest.approx(4.0) == D
