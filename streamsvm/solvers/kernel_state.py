@@ -94,8 +94,8 @@ def update_state(
     return replace(
         state, alpha=alpha, f=f, errors=errors, bias=proof.bias, stretch=proof.stretch, objective=proof.objective,
         lower_bound=bound, rounding_bound=proof.rounding_bound, dual=max(state.dual, proof.dual),
-        tried_bound=tried_bound, magnitude=proof.magnitude, least_gap=min(gap, state.least_gap),
-        passes=state.passes + 1, stuck=0 if moves else state.stuck + 1,
+        tried_bound=0.0 if moves or proof.is_within(tol) else tried_bound, magnitude=proof.magnitude,
+        least_gap=min(gap, state.least_gap), passes=state.passes + 1, stuck=0 if moves else state.stuck + 1,
         is_precise=state.is_precise or noisy or not moves,
     )  # fmt: skip
 
