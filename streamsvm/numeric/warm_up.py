@@ -143,5 +143,5 @@ def _decompose(X: Matrix, kind: type[np.floating[Any]]) -> None:
         kernel = Kernel(name)
         add_kernel_sums(kernel, X, columns, ones, f)
         solve_by_pairs(WorkingSet(compute_kernel(kernel, columns), y, np.zeros(2), np.zeros(2), ones), 1e-3)
-    add_chosen_columns(np.eye(2, dtype=np.float32), np.arange(2), ones, f)
+    add_chosen_columns(np.eye(2, dtype=kind), np.arange(2), ones, f)
     find_best_bias(y, ones, f)

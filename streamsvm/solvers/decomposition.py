@@ -217,6 +217,8 @@ def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: 
     if _is_escalated(state):
         inner, rule = "irwls" if state.passes % 2 and size <= ESCALATION_ROWS else "smo", "second-order"
         damping, size = 1.0, min(max(size, ESCALATION_ROWS), len(active.rows))
+    if rule == "platt" and type_of(active.X) != np.float32:  # his loops are compiled for float32 alone
+        rule = "second-order"
     return Rounds(settings.kernel, inner, rule, size, settings.threads, rng, damping, gap)
 
 
