@@ -24,6 +24,8 @@ from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 
+from distributed import Client
+
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.estimators import LinearSVC  # noqa: F401  (forks begin with everything imported)
@@ -34,6 +36,7 @@ from tests.faults.forks import describe_run, fork, run
 from tests.faults.instants import keep_every
 
 WORKER_BYTES = 2 << 30
+REPLACED_SECONDS = 15.0  # after which a worker is taken for lost
 LATEST = 0.8  # share of the time of an undisturbed run after which nothing is killed
 
 
@@ -90,6 +93,15 @@ def kill_one_later(workers: list[int], seconds: float, rng: random.Random) -> tu
     return timer, killed
 
 
+def find_two(client: Client) -> list[int]:
+    """Return the process numbers of both workers if they are there, or come back soon; none otherwise."""
+    try:
+        client.wait_for_workers(2, timeout=REPLACED_SECONDS)
+        return list(client.run(os.getpid).values())
+    except (TimeoutError, OSError):  # the latter where one is just going
+        return []
+
+
 def study_workers(work: Path, number: int, seed: int) -> bool:
     """Kill so many workers during runs of a line search and of an interior point; print a row for each."""
     fits = {
@@ -101,20 +113,19 @@ def study_workers(work: Path, number: int, seed: int) -> bool:
     for k, (name, options) in enumerate(fits.items()):
         rng, kills, runs, wrong = random.Random(f"{seed} {name}"), 0, 0, 0
         wanted = number // len(fits) + (k < number % len(fits))
-        with start_workers(2, 1, WORKER_BYTES) as client:
-            train(data, options, client=client)  # so that kernels are loaded
-            began = time.monotonic()
-            whole = train(data, options, client=client)
-            seconds = time.monotonic() - began
-            while kills < wanted:
-                client.wait_for_workers(2)
-                pids = list(client.run(os.getpid).values())
-                timer, killed = kill_one_later(pids, rng.uniform(0, 1) * seconds, rng)
-                result = train(data, options, client=client)
-                timer.cancel()
-                timer.join()
-                same = (result.model_sha256, result.status) == (whole.model_sha256, whole.status)
-                kills, runs, wrong = kills + len(killed), runs + 1, wrong + (not same)
+        while kills < wanted:  # Dask does not always replace a worker: then another two are started
+            with start_workers(2, 1, WORKER_BYTES) as client:
+                train(data, options, client=client)  # so that kernels are loaded
+                began = time.monotonic()
+                whole = train(data, options, client=client)
+                seconds = time.monotonic() - began
+                while kills < wanted and (pids := find_two(client)):
+                    timer, killed = kill_one_later(pids, rng.uniform(0, 1) * seconds, rng)
+                    result = train(data, options, client=client)
+                    timer.cancel()
+                    timer.join()
+                    same = (result.model_sha256, result.status) == (whole.model_sha256, whole.status)
+                    kills, runs, wrong = kills + len(killed), runs + 1, wrong + (not same)
         print(f"| {name} | {kills} | {runs} | {wrong} |", flush=True)
         held = held and not wrong
     return held
