@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 
 STOPPING = "stopping, and keeping what is complete; press Ctrl-C again to end at once"
+LONGEST_WAIT = 1.0  # seconds that the handler waits for this line: standard error may be a pipe that nobody reads
 
 
 @dataclass
@@ -83,14 +84,19 @@ def caught_by_command(on_signal: Callable[[], None]) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM set the flag while a command runs; another Ctrl-C ends the process at once.
 
     on_signal is called in the main thread when the first signal is handled. A thread prints that the command stops,
-    and waits for the second Ctrl-C: it gets through while the main thread is within compiled code, too.
+    and waits for the second Ctrl-C: it gets through while the main thread is within compiled code, too. The handler
+    waits for that line, so that nothing that the main thread prints of its end stands before it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with ExitStack() as stack:
-        stack.enter_context(_handled([signal.SIGINT, signal.SIGTERM], on_signal))
-        stack.enter_context(_watched())
+    told = threading.Event()
+
+    def on_first_signal() -> None:
+        told.wait(LONGEST_WAIT)
+        on_signal()
+
+    with _watched(told), _handled([signal.SIGINT, signal.SIGTERM], on_first_signal):
         yield
 
 
@@ -120,12 +126,12 @@ def _ask(_number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _watched() -> Iterator[None]:
+def _watched(told: threading.Event) -> Iterator[None]:
     """Start the thread that is told of signals as they arrive, whatever the main thread does."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_watch, args=(read_end,), name="streamsvm-signals", daemon=True)
+    thread = threading.Thread(target=_watch, args=(read_end, told), name="streamsvm-signals", daemon=True)
     thread.start()
     try:
         yield
@@ -136,7 +142,7 @@ def _watched() -> Iterator[None]:
         os.close(read_end)
 
 
-def _watch(read_end: int) -> None:
+def _watch(read_end: int, told: threading.Event) -> None:
     """Read the numbers of signals as they arrive, until the pipe is closed."""
     asked = False
     while numbers := os.read(read_end, 64):
@@ -146,6 +152,7 @@ def _watch(read_end: int) -> None:
             if number in (signal.SIGINT, signal.SIGTERM) and not asked:
                 asked = True
                 _tell()
+                told.set()
 
 
 def _tell() -> None:

@@ -104,9 +104,7 @@ def _evaluate(model: Model, source: RowSource, engine: Engine, problem: dict[str
     return _evaluate_linear(model, engine, costs, problem.get("bias_feature"))
 
 
-def _evaluate_linear(
-    model: LinearModel, engine: Engine, costs: F64, bias_feature: float | None
-) -> tuple[float, float]:
+def _evaluate_linear(model: LinearModel, engine: Engine, costs: F64, bias_feature: float | None) -> tuple[float, float]:
     W, biases = np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
     start = partial(_start_problems, len(W))
     totals = engine.scan(Scan(start, _add_problems, _combine_problems, (W, biases, costs)))

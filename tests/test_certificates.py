@@ -91,9 +91,7 @@ def hinge(costs: Long, y: npt.NDArray[np.int64], scores: Long) -> np.longdouble:
     acceleration=st.sampled_from(["guided", "line-search", "none"]),
     intercept_scaling=st.sampled_from([1.0, 0.1, 100.0]),
 )  # fmt: skip
-def test_linear_models(
-    problem: Hostile, sparse: bool, tol: float, acceleration: str, intercept_scaling: float
-) -> None:
+def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration: str, intercept_scaling: float) -> None:
     model = LinearSVC(
         C=problem.C, tol=tol, acceleration=acceleration, intercept_scaling=intercept_scaling, max_passes=300, n_jobs=1
     )

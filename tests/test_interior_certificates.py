@@ -85,9 +85,9 @@ def test_the_certificate_is_that_of_the_model(
     X, y, weight = draw(seed, kind, 10.0**scale, weights)
     costs, rows = 10.0**C * weight, csr_array(X) if sparse else X
     models = [
-        LinearSVC(
-            C=10.0**C, solver="interior-point", tol=tol, reduction=name, rule=rule, most_rows=most, n_jobs=1
-        ).fit(rows, y, sample_weight=weight)
+        LinearSVC(C=10.0**C, solver="interior-point", tol=tol, reduction=name, rule=rule, most_rows=most, n_jobs=1).fit(
+            rows, y, sample_weight=weight
+        )
         for name, most in ((reduction, None), ("fixed", 10))
     ]
     for model, other in zip(models, models[::-1], strict=True):

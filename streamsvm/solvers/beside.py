@@ -36,9 +36,7 @@ class State:
     @property
     def progress(self) -> Progress:
         """What is proved."""
-        return Progress(
-            self.objective, self.lower_bound, self.passes, self.objective_rounding + self.bound_rounding
-        )
+        return Progress(self.objective, self.lower_bound, self.passes, self.objective_rounding + self.bound_rounding)
 
 
 def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:

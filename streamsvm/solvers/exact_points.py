@@ -129,7 +129,5 @@ def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:
     objectives = halves + losses
     at = int(np.argmin(objectives + rounding))
     if is_better(objectives[at], rounding[at], state):
-        state = replace(
-            state, best_w=W[at], objective=float(objectives[at]), objective_rounding=float(rounding[at])
-        )
+        state = replace(state, best_w=W[at], objective=float(objectives[at]), objective_rounding=float(rounding[at]))
     return state, at, float(losses[at])

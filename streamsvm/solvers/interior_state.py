@@ -135,9 +135,7 @@ def _keep_best(state: State, found: Primal, bound: Dual) -> State:
     if not np.isfinite([found.objective, found.rounding, bound.bound, bound.rounding]).all():
         return replace(state, objective=float("nan"))
     if found.objective + found.rounding < state.objective + state.rounding:
-        state = replace(
-            state, best_w=found.w, best_bias=found.bias, objective=found.objective, rounding=found.rounding
-        )
+        state = replace(state, best_w=found.w, best_bias=found.bias, objective=found.objective, rounding=found.rounding)
     if bound.bound > state.lower_bound:
         state = replace(state, lower_bound=bound.bound, lower_rounding=bound.rounding)
     if state.objective - state.lower_bound < -state.rounding:

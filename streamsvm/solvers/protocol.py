@@ -17,6 +17,7 @@ from streamsvm.numeric.rows import Rows
 ROUNDINGS = 10.0
 MORE_PATIENCE = 10
 
+
 @dataclass(frozen=True)
 class Scan:
     """A pass: totals = start(); add(totals, rows, *shared, *slices) for all rows; combine(left, right).

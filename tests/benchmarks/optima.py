@@ -112,9 +112,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        print(
-            "| work | status | objective | off the optimum | gap | passes | accuracy | s | peak MB | projected MB |"
-        )
+        print("| work | status | objective | off the optimum | gap | passes | accuracy | s | peak MB | projected MB |")
         print("|---|---|---|---|---|---|---|---|---|---|")
         adult = ingest_adult(folder)
         show("a9a, C=0.05", train(adult, "--C", "0.05"), A9A["0.05"])

@@ -123,9 +123,7 @@ def main() -> None:
     parser.add_argument("--cold", action="store_true")
     options = parser.parse_args()
     compile_kernels()
-    print(
-        "| features | threads | plain reads MB/s | verified MB/s | of plain | pass MB/s | pass over verified |"
-    )
+    print("| features | threads | plain reads MB/s | verified MB/s | of plain | pass MB/s | pass over verified |")
     print("|---|---|---|---|---|---|---|")
     for n_features in options.features:
         with tempfile.TemporaryDirectory() as name:

@@ -80,8 +80,7 @@ def test_pandas() -> None:
     frame = pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1, 2]})
     assert fault(read_arrays(frame)) == "X: row 2, column 1 'a' (counted from 1): nan"
     assert (
-        fault(read_arrays(frame.assign(b=["1", "2"])))
-        == "X: row 1, column 2 'b' (counted from 1): not a number: '1'"
+        fault(read_arrays(frame.assign(b=["1", "2"]))) == "X: row 1, column 2 'b' (counted from 1): not a number: '1'"
     )
 
 

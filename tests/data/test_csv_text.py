@@ -139,9 +139,7 @@ def test_labels_keep_their_kind(write_file: WriteFile) -> None:
 
 def test_fast_and_slow_parser_agree(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits from both; and pyarrow's is the one in use, for quoted newlines and booleans, too."""
-    numbers = (
-        np.random.default_rng(0).standard_normal((50, 2)) * 10.0 ** np.arange(-50, 50).reshape(50, 2) / 1e12
-    )
+    numbers = np.random.default_rng(0).standard_normal((50, 2)) * 10.0 ** np.arange(-50, 50).reshape(50, 2) / 1e12
     text = io.StringIO()
     rows = [[i % 3 == 0, *row, i, i / 7, f"{i % 2}\n"] for i, row in enumerate(numbers.tolist())]
     csv.writer(text).writerows([["b", "c", "d", "q", "w", "y"], *rows])
@@ -160,9 +158,7 @@ def test_several_files(write_file: WriteFile) -> None:
     assert listed(read_csv([first, same], ANY))["X"] == [[2, 3], [5, 6]]
     for text in ("y,b,a\n1,2,3\n", "y,a\n1,2\n", "1,2,3\n"):
         other = write_file(text, "other.csv")
-        assert fault_in(read_csv([first, other], ANY), other).startswith(
-            "its columns are not those of the file before"
-        )
+        assert fault_in(read_csv([first, other], ANY), other).startswith("its columns are not those of the file before")
 
 
 def truncate(packed: bytes) -> bytes:
@@ -174,9 +170,7 @@ def damage(packed: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("spoil", [truncate, damage])
-@pytest.mark.parametrize(
-    ("pack", "suffix"), [(gzip.compress, ".gz"), (bz2.compress, ".bz2"), (lzma.compress, ".xz")]
-)
+@pytest.mark.parametrize(("pack", "suffix"), [(gzip.compress, ".gz"), (bz2.compress, ".bz2"), (lzma.compress, ".xz")])
 def test_corrupt_compression(write_file: WriteFile, pack: Any, suffix: str, spoil: Any) -> None:
     """Compressed data that are cut off or wrong are no end of file."""
     rows = np.random.default_rng(0).integers(0, 9, 20000)

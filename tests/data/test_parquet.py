@@ -23,9 +23,7 @@ ANY = Columns()
 def test_parquet_types(tmp_path: Path) -> None:
     """Numbers of all types, categories of numbers, text and category labels; a pandas index is no feature."""
     path = tmp_path / "t.parquet"
-    frame = pd.DataFrame(
-        {"i": [2**53 + 1, 2, 3], "y": pd.Categorical(["u", "v", "u"]), "b": [True, False, True]}
-    )
+    frame = pd.DataFrame({"i": [2**53 + 1, 2, 3], "y": pd.Categorical(["u", "v", "u"]), "b": [True, False, True]})
     frame["f"] = np.array([0.5, 1e-300, -1], np.float64)
     frame["h"] = np.array([1, 2, 3], np.uint8)
     frame["c"] = pd.Categorical([10, 20, 10])

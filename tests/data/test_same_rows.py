@@ -36,8 +36,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     numbers = st.floats(-3.4e38, 3.4e38) | st.integers(-9, 9).map(float) | st.sampled_from([1e-310, -0.0])
     words = st.text(st.sampled_from("aé\",;\n\t'0"), max_size=5).map(lambda text: f"<{text}>")
     labels = draw(
-        st.lists(st.integers(-5, 5).map(float), min_size=n, max_size=n)
-        | st.lists(words, min_size=n, max_size=n)
+        st.lists(st.integers(-5, 5).map(float), min_size=n, max_size=n) | st.lists(words, min_size=n, max_size=n)
     )
     return {
         "X": draw(arrays(np.float64, (n, d), elements=numbers)),
