@@ -94,7 +94,7 @@ class Progress:
 
     @property
     def told_rounding_bound(self) -> float | None:
-        """The rounding bound, None for a solver that bounds nothing; P has one without a lower bound, too."""
+        """The rounding bound, or None if the solver bounds no rounding. P alone has one if there is no lower bound."""
         return None if self.lower_bound is None and self.rounding_bound == 0.0 else self.rounding_bound
 
     @property

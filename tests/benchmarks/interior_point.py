@@ -1,11 +1,12 @@
-"""Interior point: a1a to a9a beside LIBSVM's linear kernel, and Covertype at three C. Prints Markdown tables.
+"""Interior point: a1a to a9a beside LIBSVM's linear kernel, unequal weights, Covertype at three C, as Markdown tables.
 
     python tests/benchmarks/interior_point.py --data FOLDER [--rounds 3] [--libsvm-rows 50000]
 
-FOLDER holds adult/a1a to a9a and covtype/covtype.csv (a header, then features and a class from 1 to 7; all rows, class
-1 against the rest, columns divided by their maxima). One thread; processor seconds, medians of the rounds, compilation
-not counted. LIBSVM (scikit-learn's SVC, C=1, tolerance 1e-3, 200 MB of cache) is run once, on files of so many rows at
-most; ours to a gap of 1e-3 and of 1e-6. The exponent is the slope of log seconds over log rows.
+FOLDER holds adult/a1a to a9a, web/w8a, ijcnn1/ijcnn1.trn and covtype/covtype.csv (a header, then features and a class
+from 1 to 7; all rows, class 1 against the rest, columns divided by their maxima). One thread; processor seconds,
+medians of the rounds, compilation not counted. LIBSVM (scikit-learn's SVC, C=1, tolerance 1e-3, 200 MB of cache) is run
+once, on files of so many rows at most; ours to a gap of 1e-3 and of 1e-6. The exponent is the slope of log seconds over
+log rows.
 """
 
 from __future__ import annotations
@@ -65,6 +66,24 @@ def show_adult(data: Path, rounds: int, libsvm_rows: int) -> None:
     print(f"\nFitted exponents (<= 1.1): {exponents[0]:.2f} for 1e-3, {exponents[1]:.2f} for 1e-6\n")
 
 
+def show_weights(data: Path) -> None:
+    """Print the table of unequal weights: 15,000 rows, weights 10^U(-3, 3)."""
+    print("| file | C | status | passes with equal weights | with unequal weights |\n|---|---|---|---|---|", flush=True)
+    for file in ("adult/a9a", "web/w8a", "ijcnn1/ijcnn1.trn"):
+        X, labels = load_svmlight_file(str(data / file))
+        rng = np.random.default_rng(0)
+        chosen = rng.permutation(len(labels))[:15_000]
+        rows, y = csr_array(X[chosen].astype(np.float32)), (labels[chosen] > 0).astype(np.int32)
+        sources = [
+            ArrayDataset(rows, y, np.array([-1, 1]), sample_weight=weight)
+            for weight in (None, 10 ** rng.uniform(-3, 3, len(y)))
+        ]
+        for C in (0.1, 100.0):
+            equal, unequal = [measure(source, 1, C=C, tol=1e-6, max_passes=400)[1] for source in sources]
+            print(f"| {file} | {C:g} | {unequal.status} | {equal.passes} | {unequal.passes} |", flush=True)
+    print()
+
+
 def show_covertype(data: Path, rounds: int) -> None:
     """Print the second table."""
     table = np.loadtxt(data / "covtype" / "covtype.csv", delimiter=",", dtype=np.float32, skiprows=1)
@@ -96,6 +115,7 @@ def main() -> None:
     parser.add_argument("--libsvm-rows", type=int, default=50_000)
     options = parser.parse_args()
     show_adult(options.data, options.rounds, options.libsvm_rows)
+    show_weights(options.data)
     show_covertype(options.data, options.rounds)
 
 
