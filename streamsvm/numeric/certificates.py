@@ -167,7 +167,9 @@ def find_best_bias(y: F64, costs: F64, f: F64) -> float:
     """
     corners = y - f
     size = float(np.finfo(float).eps * len(y) * np.sum(costs))
-    near, before = _find_near(corners, costs, -float(np.sum(costs, where=y > 0)), 2 * size)
+    low, width = float(corners.min()), float(np.ptp(corners)) / BINS
+    bins, first, last, before = _find_near(corners, costs, low, width, -float(np.sum(costs, where=y > 0)), 2 * size)
+    near = np.flatnonzero((bins >= first) & (bins <= last))
     order = near[np.argsort(corners[near], kind="stable")]
     slope = before + np.cumsum(costs[order])  # after each corner
     first = min(int(np.searchsorted(slope, -size)), len(order) - 1)
@@ -176,17 +178,17 @@ def find_best_bias(y: F64, costs: F64, f: F64) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _find_near(corners: F64, costs: F64, slope: float, size: float) -> tuple[I64, float]:
-    """Return the corners between which the slope goes from -size to size, and some more; and the slope before them.
+def _find_near(
+    corners: F64, costs: F64, low: float, width: float, slope: float, size: float
+) -> tuple[I64, int, int, float]:
+    """Return the bin of each corner, the bins between which the slope goes from -size to size, the slope before them.
 
-    Corners are counted in bins of equal width, and all of a bin returned. slope: before all corners.
+    The bins begin at the lowest corner, and are of equal width. slope: before all corners.
     """
-    low, width = corners.min(), (corners.max() - corners.min()) / BINS
-    bins, sums = np.full(corners.size, BINS - 1), np.zeros(BINS)
+    bins, sums = np.empty(corners.size, np.int64), np.zeros(BINS)
     for i in range(corners.size):
         place = (corners[i] - low) / width if width > 0 else 0.0
-        if place < BINS:
-            bins[i] = int(place)
+        bins[i] = int(place) if place < BINS else BINS - 1
         sums[bins[i]] += costs[i]
     first = 0
     while first < BINS - 1 and slope + sums[first] < -size:
@@ -196,4 +198,4 @@ def _find_near(corners: F64, costs: F64, slope: float, size: float) -> tuple[I64
     while last < BINS - 1 and after <= size:
         last += 1
         after += sums[last]
-    return np.flatnonzero((bins >= first) & (bins <= last)), slope
+    return bins, first, last, slope

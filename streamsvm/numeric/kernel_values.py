@@ -69,7 +69,8 @@ def _csr_products(data: Values, indices: I32, indptr: I64, position: I32, tile: 
     """products[c, i] = z_c.x_i, four features a sweep; position: of a feature in the tile (its last: all zeros)."""
     for c in range(indptr.size - 1):
         sums, e, stop = products[c], indptr[c], indptr[c + 1]
-        sums[:] = 0.0
+        for i in range(sums.size):
+            sums[i] = 0.0
         while e + 3 < stop:
             s, t = tile[position[indices[e]]], tile[position[indices[e + 1]]]
             u, v = tile[position[indices[e + 2]]], tile[position[indices[e + 3]]]
@@ -106,7 +107,10 @@ def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> None:
-    """f_i += sum_c coef_c columns[chosen_c, start + i], in order; four columns at a time."""
+    """f_i += sum_c coef_c columns[chosen_c, start + i], in order; four columns at a time.
+
+    Compiled callers pass np.int64(0) as the start: numba compiles the literal 0 once more.
+    """
     k, n, stop = 0, coef.size, start + f.size
     while k < n:
         if k + 3 < n:
@@ -138,7 +142,8 @@ def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, la
 @njit(cache=True, nogil=True)
 def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
     """Return rows by feature (used + 1, n), their last line zeros; position (d,) gets the line of each feature."""
-    position[:] = -1
+    for j in range(position.size):
+        position[j] = -1
     used = 0
     for e in range(indptr[0], indptr[-1]):
         if position[indices[e]] < 0:
@@ -207,7 +212,7 @@ def _add_with_proof(
     if magnitudes.size:
         add_with_magnitudes(values, coef, f, magnitudes)
     else:
-        add_columns(values, np.arange(coef.size), coef, 0, f)
+        add_columns(values, np.arange(coef.size), coef, np.int64(0), f)
 
 
 @njit(cache=True, nogil=True)
@@ -251,6 +256,8 @@ def meet_rows(
                 )  # fmt: skip
             else:
                 apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], right)
-                add_columns(part, every, coef[c : c + k], 0, f[at : at + n])
+                add_columns(part, every, coef[c : c + k], np.int64(0), f[at : at + n])
             for slot in range(c, min(c + k, slots.size)):
-                store[slots[slot], at : at + n] = part[slot - c]
+                kept, row = store[slots[slot]], part[slot - c]
+                for i in range(n):  # as a slice it takes twice as long to compile
+                    kept[at + i] = row[i]

@@ -102,17 +102,19 @@ def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, ga
 @njit(cache=True, nogil=True)
 def _refresh_errors(K: F32, start_errors: F64, start: F64, moved: F64, least: F64, greatest: F64, errors: F64) -> None:
     """Undo what many steps have rounded: the sum of `moved`, put right in the row with most room, and the errors."""
-    room = np.minimum(greatest - moved, moved - least)
-    freest = np.argmax(room)
-    drift, rest = 0.0, 0.0
+    freest, most, drift, rest = 0, -np.inf, 0.0, 0.0
     for i in range(moved.size):
+        room = min(greatest[i] - moved[i], moved[i] - least[i])
+        if room > most:
+            freest, most = i, room
         drift, lost = add_two(drift, start[i])
         drift, again = add_two(drift, -moved[i])
         rest += lost + again
     drift += rest
-    if np.abs(drift) < room[freest]:
+    if abs(drift) < most:
         moved[freest] += drift
-    errors[:] = start_errors
+    for i in range(errors.size):
+        errors[i] = start_errors[i]
     for i in range(errors.size):
         change = moved[i] - start[i]
         if change != 0.0:
@@ -122,14 +124,15 @@ def _refresh_errors(K: F32, start_errors: F64, start: F64, moved: F64, least: F6
 
 @njit(cache=True, nogil=True)
 def _run(
-    K: F32, start_errors: F64, moved: F64, least: F64, greatest: F64, tol: float, max_steps: int, second_order: bool
-) -> int:
+    K: F32, diagonal: F32, start_errors: F64, moved: F64, least: F64, greatest: F64, tol: float, max_steps: int,
+    second_order: bool,
+) -> int:  # fmt: skip
     """Step until m - M <= tol; `moved` (y_i a_i) is changed in place. Return the number of steps."""
-    start, errors, diagonal = moved.copy(), start_errors.copy(), np.diag(K).astype(np.float32)
+    start, errors, up, down = moved.copy(), start_errors.copy(), np.empty(moved.size), np.empty(moved.size)
     scores = np.empty(errors.size, np.float32)
-    up = np.where(moved < greatest, 0.0, -np.inf)
-    down = np.where(moved > least, 0.0, np.inf)
-    tol = max(tol, EPS * np.max(np.abs(errors)))
+    for k in range(moved.size):
+        up[k] = 0.0 if moved[k] < greatest[k] else -np.inf
+        down[k] = 0.0 if moved[k] > least[k] else np.inf
     refresh_at = REFRESH_STEPS_PER_ROW * errors.size
     i, j, t = 0, 0, 0.0
     for steps in range(max_steps):
@@ -169,7 +172,9 @@ def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None
     bits = _find_scale(problem.K)
     K = problem.K if bits == 0 else np.ldexp(problem.K, -bits)
     moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
-    _run(K, problem.y - problem.f, moved, least, greatest, tol, max_steps, order == "second-order")
+    errors, diagonal = problem.y - problem.f, np.diagonal(K).astype(np.float32)
+    tol = max(tol, EPS * float(np.max(np.abs(errors))))
+    _run(K, diagonal, errors, moved, least, greatest, tol, max_steps, order == "second-order")
     return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs)
 
 

@@ -26,13 +26,38 @@ def stopped(pid: int) -> Iterator[dict[int, bool]]:
     threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()] if SUPPORTED else []
     seized = [thread for thread in threads if _ptrace(SEIZE, thread) == 0 and _ptrace(INTERRUPT, thread) == 0]
     try:
-        for thread in seized:
-            os.waitpid(thread, WALL)
+        _wait_for_stops(pid, seized)
         regions = _read_compiled(pid)
         yield {thread: any(first <= _read_pointer(thread) < end for first, end in regions) for thread in seized}
     finally:
         for thread in seized:
-            _ptrace(DETACH, thread)
+            if _ptrace(DETACH, thread) != 0 and thread != pid:  # it has ended
+                _take_status(thread)
+
+
+def _wait_for_stops(pid: int, threads: list[int]) -> None:
+    """Wait until each thread has stopped or ended.
+
+    A process that ends meanwhile is not reported before the status of each of its other threads is taken. The status of
+    the process itself is left to its parent.
+    """
+    running = set(threads)
+    while running:
+        for thread in threads:
+            if thread != pid:
+                told = _take_status(thread, os.WNOHANG)
+            else:
+                told = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG | WALL) is not None
+            if told:
+                running.discard(thread)
+
+
+def _take_status(thread: int, options: int = 0) -> bool:
+    """Return whether a thread has stopped or ended, in which case its status is taken."""
+    try:
+        return os.waitpid(thread, WALL | options)[0] != 0
+    except ChildProcessError:
+        return True  # its end was told before
 
 
 def interrupt(pid: int, aim: int) -> tuple[bool, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 
 from tests.conftest import ROOT
 from tests.faults.native_state import SUPPORTED, stopped
@@ -61,3 +62,21 @@ def test_the_state_of_a_thread_is_told() -> None:
             with stopped(process.pid) as inside:
                 seen = inside[process.pid]
         process.kill()
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_told_to_have_ended() -> None:
+    code = (
+        "import threading, os, sys\nfor _ in range(3): threading.Thread(target=input, daemon=True).start()\n"
+        "print('ends', flush=True)\nfor _ in range(int(sys.argv[1])): pass\nos._exit(7)\n"
+    )
+    for k in range(20):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(1000 * k)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            with suppress(FileNotFoundError):  # its files in /proc go with it
+                while process.poll() is None:
+                    with stopped(process.pid):
+                        pass
+            assert process.wait(60) == 7
