@@ -35,7 +35,7 @@ from tests.faults.cases import CASES, SOLVERS, Case, make_data
 from tests.faults.forks import Forked, describe_folder, describe_run, fork, run
 from tests.faults.native_state import interrupt
 
-AIM = 60  # looks at a process until one of its threads, the main one if it can be, is within compiled code
+AIM = 400  # looks at a process until one of its threads, the main one if it can be, is within compiled code
 LATEST = 0.9  # share of a run after which it is not interrupted
 COUNTS = ("main thread in compiled code", "any thread", "with a checkpoint", "before the first step", "had finished")
 

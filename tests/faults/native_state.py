@@ -11,6 +11,7 @@ import os
 import platform
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
 SEIZE, INTERRUPT, GETREGS, DETACH, WALL = 0x4206, 0x4207, 12, 17, 0x40000000
 REGISTERS, INSTRUCTION_POINTER = 27, 16
+BETWEEN_LOOKS = 0.001  # seconds in which the process goes on: looks in a row find it in one and the same call of BLAS
 
 
 @contextmanager
@@ -71,6 +73,7 @@ def interrupt(pid: int, aim: int) -> tuple[bool, bool]:
             if main or (anywhere and 2 * look > aim) or look == aim:
                 os.kill(pid, signal.SIGINT)
                 return main, anywhere
+        time.sleep(BETWEEN_LOOKS)
     raise AssertionError("aim is 1 at least")
 
 
