@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.engines import no_pages
 from streamsvm.engines.patience import GIVEN_UP_SECONDS
@@ -46,10 +46,10 @@ def prepare_worker(dask_worker: Worker, solvers: Sequence[str] = ("",)) -> Ready
 def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[ReadyWorker]:
     """Prepare one worker of each host, then the others, which find its kernels in the cache.
 
-    (Processes that compile the same cached function at once have crashed each other: numba#4807.) InputError if the
-    cluster has no workers.
+    (Processes that compile the same cached function at once have crashed each other: numba#4807.) A worker that is lost
+    meanwhile is left out. InputError if the cluster has no workers, ConnectionError if all are lost.
     """
-    hosts = {address: about["host"] for address, about in client.scheduler_info(n_workers=-1)["workers"].items()}
+    hosts = {address: about["host"] for address, about in _list_workers(client).items()}
     if not hosts:
         raise InputError(f"scheduler {client.scheduler.address}: no workers are connected to it; start some first")
     first_of_host = {host: address for address, host in hosts.items()}.values()
@@ -57,9 +57,27 @@ def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[Read
     ready: list[ReadyWorker] = []
     for workers in (list(first_of_host), others):
         if workers:
-            with waiting():
-                ready += client.run(prepare_worker, solvers=solvers, workers=workers).values()
+            ready += _prepare(client, solvers, workers)
+    if not ready:
+        raise ConnectionError(f"scheduler {client.scheduler.address}: its workers were lost before the first pass")
     return ready
+
+
+def _prepare(client: Client, solvers: Sequence[str], workers: Sequence[str]) -> list[ReadyWorker]:
+    """Prepare those of the workers that are not lost meanwhile; what fails in a worker is raised."""
+    with waiting():
+        answers = client.run(prepare_worker, solvers=solvers, workers=workers, on_error="return")
+    known = _list_workers(client)
+    for address, answer in answers.items():
+        if isinstance(answer, BaseException) and not (isinstance(answer, OSError) and address not in known):
+            raise answer
+    return [answer for answer in answers.values() if isinstance(answer, ReadyWorker)]
+
+
+def _list_workers(client: Client) -> dict[str, dict[str, Any]]:
+    """Return what the scheduler knows of its workers, by address."""
+    workers: dict[str, dict[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    return workers
 
 
 @contextmanager

@@ -180,9 +180,9 @@ def test_one_worker_of_each_host_compiles_before_the_others(client: Client, monk
     calls: list[list[str]] = []
     run = client.run
 
-    def record(function: Any, workers: list[str], solvers: list[str]) -> Any:
+    def record(function: Any, workers: list[str], **arguments: Any) -> Any:
         calls.append(workers)
-        return run(function, workers=workers, solvers=solvers)
+        return run(function, workers=workers, **arguments)
 
     monkeypatch.setattr(client, "run", record)
     ready = prepare_workers(client)
@@ -202,10 +202,10 @@ class TwoHosts:
         assert n_workers == -1, "all of them"
         return {"workers": {address: {"host": host} for address, host in self.hosts.items()}}
 
-    def run(self, function: Any, workers: list[str], solvers: list[str]) -> dict[str, int]:
-        assert (function, solvers) == (prepare_worker, ["smo"])
+    def run(self, function: Any, workers: list[str], solvers: list[str], on_error: str) -> dict[str, ReadyWorker]:
+        assert (function, solvers, on_error) == (prepare_worker, ["smo"], "return")
         self.calls.append(set(workers))
-        return dict.fromkeys(workers, len(workers))
+        return dict.fromkeys(workers, ReadyWorker(1, 1, 0))
 
 
 def test_hosts_compile_side_by_side() -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client
+from distributed import Client, Worker
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.engines.workers import start_workers
+from streamsvm.engines import workers
+from streamsvm.engines.workers import ReadyWorker, prepare_worker, prepare_workers, start_workers
 from streamsvm.numeric.rows import Rows
 from streamsvm.solvers import segments
 from streamsvm.solvers.segments import add_to_totals
@@ -67,6 +68,38 @@ def test_workers_killed_during_a_pass(
     assert result.model_sha256 == undisturbed.model_sha256
     assert result.passes == undisturbed.passes
     assert result.status == "converged"
+
+
+def die_as_it_is_prepared(marker: str, dask_worker: Worker, solvers: Sequence[str]) -> ReadyWorker:
+    """Prepare a worker; the first process that comes to make the marker file is killed."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return prepare_worker(dask_worker, solvers)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("it is dead")
+
+
+def test_a_worker_killed_while_it_is_prepared(
+    both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before the first pass; the run goes on without it."""
+    marker = tmp_path / "death"
+    monkeypatch.setattr(workers, "prepare_worker", partial(die_as_it_is_prepared, str(marker)))
+    result = train(dataset, OPTIONS, client=both_alive)
+    assert marker.exists()
+    assert (result.model_sha256, result.status) == (undisturbed.model_sha256, "converged")
+
+
+def test_what_fails_in_a_worker_that_is_alive_is_raised(both_alive: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even an error of the kind that a lost connection gives."""
+    monkeypatch.setattr(workers, "prepare_worker", refuse_to_open)
+    with pytest.raises(FileNotFoundError):
+        prepare_workers(both_alive)
+
+
+def refuse_to_open(dask_worker: Worker, solvers: Sequence[str]) -> ReadyWorker:
+    raise FileNotFoundError
 
 
 def test_a_worker_killed_between_passes(both_alive: Client, dataset: Dataset, undisturbed: Result) -> None:
