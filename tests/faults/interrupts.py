@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,9 @@ class Found:
     wrong: list[str] = field(default_factory=list)
 
 
-def interrupt_at(command: Forked, begun: Path, seconds: float, aim: int, found: Found) -> int | None:
-    """Send SIGINT once so many seconds have gone by since a file was there; return how the process ended."""
-    while not begun.exists() and not command.has_ended():
+def interrupt_at(command: Forked, begun: str, seconds: float, aim: int, found: Found) -> int | None:
+    """Send SIGINT so many seconds after a file of this pattern was there; return how the process ended."""
+    while not glob(begun, include_hidden=True) and not command.has_ended():
         time.sleep(0.001)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not command.has_ended():
@@ -75,7 +76,7 @@ def try_training(case: Case, work: Path, seconds: float, aim: int, whole: dict[s
     out, told = work / "run", work / "told"
     shutil.rmtree(out, ignore_errors=True)
     command = ["train", work / case.data, "--out", out, "--threads", "2" if aim == 1 else "1", *case.arguments]
-    code = interrupt_at(fork(command, told), out / "history.jsonl", seconds, aim, found)
+    code = interrupt_at(fork(command, told), str(out / "history.jsonl"), seconds, aim, found)
     if code is None:
         return
     steps = len((out / "history.jsonl").read_text().splitlines())
@@ -108,14 +109,15 @@ def study_training(case: Case, work: Path, number: int, rng: random.Random) -> F
 
 def study_command(name: str, work: Path, number: int, rng: random.Random) -> Found:
     """Interrupt ingest, predict or tune so many times: nothing may be left, and the next one makes the same."""
-    commands: dict[str, tuple[list[object], Path, Path]] = {
-        "ingest": (["ingest", work / "rows.svm", work / "made.zarr"], work / "made.zarr", work / ".made.zarr.partial"),
+    commands: dict[str, tuple[list[object], Path, str]] = {
+        "ingest": (["ingest", work / "rows.svm", work / "made.zarr"], work / "made.zarr", ".made.zarr.*partial"),
         "predict": (["predict", work / "model", work / "rows.svm", "--out", work / "p.csv"],
-                    work / "p.csv", work / ".p.csv.partial"),
+                    work / "p.csv", ".p.csv.*partial"),
         "tune": (["tune", work / "short", "--out", work / "best", "--C", "0.1,1", "--folds", "2"],
-                 work / "best", work / "told"),
+                 work / "best", "told"),
     }  # fmt: skip
-    command, made, begun = commands[name]
+    command, made, name_begun = commands[name]
+    begun = str(work / name_begun)
     told, found = work / "told", Found()
     if not (work / "model").exists():
         assert run(["train", work / "long", "--out", work / "model", "--max-passes", "2"], told) in (0, 3)
@@ -129,7 +131,7 @@ def study_command(name: str, work: Path, number: int, rng: random.Random) -> Fou
         code = interrupt_at(fork(command, told), begun, rng.uniform(0, LATEST) * seconds, aim, found)
         if code is None:
             continue
-        left = made.exists() or (begun.exists() and begun != told)
+        left = made.exists() or (name != "tune" and bool(glob(begun, include_hidden=True)))
         if code == 0 and describe_made(made) == whole:
             found.counts["had finished"] += 1
         elif code != 1 or "Traceback" in told.read_text() or (left and name != "tune"):
