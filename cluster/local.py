@@ -22,7 +22,7 @@ from make_certificates import ROLES, make_certificates, make_configuration
 from streamsvm.engines.workers import start_workers
 from streamsvm.errors import InputError
 from streamsvm.machine import parse_bytes
-from streamsvm.numeric.warm_up import compile_kernels
+from streamsvm.methods.warm_up import compile_kernels
 
 
 def main() -> int:

@@ -14,19 +14,20 @@ import numpy as np
 from distributed.protocol import deserialize_bytes, serialize_bytelist
 from threadpoolctl import threadpool_limits
 
+from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import Truth
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.sources import ingest
-from streamsvm.engines import group
 from streamsvm.engines.dask import DistributedEngine
-from streamsvm.engines.group import plan_groups, release_pins, run_group
+from streamsvm.engines.group import release_pins, run_group
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.engines.workers import prepare_workers, start_workers
-from streamsvm.numeric.warm_up import compile_kernels
-from streamsvm.solvers import cutting_plane
-from streamsvm.solvers.cutting_plane import CuttingPlane
-from streamsvm.solvers.protocol import All, Scan, Step
+from streamsvm.methods.cutting_plane import solver as cutting_plane
+from streamsvm.methods.cutting_plane.solver import CuttingPlane
+from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.requests import All, Scan, Step
 
 WORKER_BYTES = 4 << 30
 TURNS = 8  # of what is timed
@@ -186,12 +187,12 @@ def time_overhead(work: Path, n_features: int, n_tasks: int) -> tuple[float, flo
 @contextmanager
 def cut_finely(n_groups: int) -> Iterator[None]:
     """Cut datasets into so many tasks."""
-    before = group.GROUPS, group.SMALLEST_GROUP_BYTES
-    group.GROUPS, group.SMALLEST_GROUP_BYTES = n_groups, 1
+    before = groups.GROUPS, groups.SMALLEST_GROUP_BYTES
+    groups.GROUPS, groups.SMALLEST_GROUP_BYTES = n_groups, 1
     try:
         yield
     finally:
-        group.GROUPS, group.SMALLEST_GROUP_BYTES = before
+        groups.GROUPS, groups.SMALLEST_GROUP_BYTES = before
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ class Passes:
 def time_passes(data: Dataset, n_workers: int, n_groups: int) -> Passes:
     """Time passes on so many workers, rows kept in memory."""
     with cut_finely(n_groups), start_workers(n_workers, 1, WORKER_BYTES) as client:
-        prepare_workers(client)
+        prepare_workers(client, compile_kernels)
         with threadpool_limits(1):
             scan, _ = find_pass(data)
         engine = DistributedEngine(data, client, WORKER_BYTES // 2)

@@ -2,7 +2,7 @@
 
 import sys
 
-from streamsvm.cli import main
+from streamsvm.cli.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -30,7 +30,7 @@ class TrainOptions:
     the machine's); threads: in this process, or per worker; workers: processes on this machine; scheduler: address of
     a Dask cluster. kernel, gamma ("scale": 1 / (features * variance of all values), "auto": 1 / features, or a number),
     degree, coef0: see numeric.kernels. resident_rows: rows in memory, or their share ("10%"). options: the solver's
-    own, by name (see `streamsvm.algorithms`). task: "classify", "rank" or "roc-area" (see algorithms.rankings).
+    own, by name (see `streamsvm.methods.registry`). task: "classify", "rank" or "roc-area" (see ranking.setup).
     """
 
     C: float = 1.0

@@ -19,12 +19,12 @@ from distributed.security import Security
 from hypothesis import settings
 from scipy.sparse import csr_array
 
+from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.sources import ingest
-from streamsvm.engines import group
 from streamsvm.engines.workers import start_workers
-from streamsvm.models import LinearModel
+from streamsvm.models.model import LinearModel
 
 settings.register_profile("streamsvm", deadline=None, derandomize=True)  # main does not turn red by chance
 settings.register_profile("explore", deadline=None, print_blob=True)  # --hypothesis-profile explore
@@ -85,8 +85,8 @@ def compute_objective(problem: Problem, model: LinearModel, costs: F64, intercep
 @pytest.fixture
 def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data, too, into groups of chunks: the driver alone plans them, for workers as well."""
-    monkeypatch.setattr(group, "SMALLEST_GROUP_BYTES", 1)
-    monkeypatch.setattr(group, "GROUPS", 5)
+    monkeypatch.setattr(groups, "SMALLEST_GROUP_BYTES", 1)
+    monkeypatch.setattr(groups, "GROUPS", 5)
 
 
 @pytest.fixture(scope="session")

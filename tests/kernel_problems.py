@@ -11,11 +11,11 @@ from sklearn.svm import SVC
 from streamsvm.data.source import RowSource
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
+from streamsvm.methods.decomposition.solver import Decomposition, solve
+from streamsvm.methods.decomposition.state import State, start_state
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows
-from streamsvm.solvers.decomposition import Decomposition, solve
-from streamsvm.solvers.kernel_state import State, start_state
-from streamsvm.solvers.protocol import Scan, Step, Take
+from streamsvm.requests import Scan, Step, Take
 from tests.conftest import Problem
 
 KINDS = {

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm import algorithms
-from streamsvm.algorithms import FACTORIES, Report, TakeRows, make_algorithm
 from streamsvm.data.source import RowSource
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.models import LinearModel
+from streamsvm.methods import registry
+from streamsvm.methods.registry import FACTORIES, Report, TakeRows, make_algorithm
+from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.run import RunFolder
-from streamsvm.solvers.protocol import Progress, Scan, Solver, Step
-from streamsvm.train import Event, Result, TrainOptions, train
+from streamsvm.requests import Progress, Scan, Solver, Step
+from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.train import Event, Result, TrainOptions, train
 from tests.conftest import make_problem
 
 
@@ -134,7 +134,7 @@ def combine_sums(left: FewSums, right: FewSums) -> FewSums:
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> TrainOptions:
-    monkeypatch.setitem(algorithms.FACTORIES, "toy", lambda source, options: ToySolver())
+    monkeypatch.setitem(registry.FACTORIES, "toy", lambda source, options: ToySolver())
     return TrainOptions(solver="toy", threads=2)
 
 

@@ -178,7 +178,7 @@ def test_what_the_system_refuses_is_told_without_a_traceback(
     def fail(*_: Any) -> NoReturn:
         raise OSError(28, "No space left on device", "p.csv")
 
-    monkeypatch.setattr("streamsvm.predict._score_file", fail)
+    monkeypatch.setattr("streamsvm.models.predict._score_file", fail)
     ran = run("predict", trained, text, "--out", tmp_path / "p.csv")
     assert (ran.code, ran.err) == (1, "streamsvm predict: [Errno 28] No space left on device: 'p.csv'\n")
 

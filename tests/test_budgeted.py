@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 from distributed import Client
 
-import streamsvm.run
-from streamsvm.algorithms import budgeted, make_algorithm
-from streamsvm.algorithms.budgeted import BudgetedModels
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError, IntegrityError, MemoryBudgetError
-from streamsvm.models import KernelModel, load
+from streamsvm.methods.budgeted_sgd import setup as budgeted
+from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
+from streamsvm.methods.budgeted_sgd.setup import BudgetedModels
+from streamsvm.methods.budgeted_sgd.solver import BudgetedSGD
+from streamsvm.methods.registry import make_algorithm
+from streamsvm.models.model import KernelModel, load
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.solvers import budgeted_sgd
-from streamsvm.solvers.budgeted_sgd import BudgetedSGD
-from streamsvm.train import Event, TrainOptions, train
+from streamsvm.training import run_folder
+from streamsvm.training.train import Event, TrainOptions, train
 from tests.commands import Run, run  # noqa: F401
 from tests.conftest import make_problem, run_python
 from tests.faults.instants import describe
@@ -50,8 +51,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers of three chunks, steps of two buffers, and a checkpoint after each."""
     monkeypatch.setattr(budgeted, "MOST_CHUNKS", 3)
     monkeypatch.setattr(budgeted_sgd, "SEGMENT_BUFFERS", 2)
-    monkeypatch.setattr(streamsvm.run, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(streamsvm.run, "MOST_CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folder, "MOST_CHECKPOINT_SHARE", float("inf"))
 
 
 def settings_of(source: Any, options: TrainOptions) -> BudgetedSGD:
@@ -264,8 +265,8 @@ def test_too_little_memory_is_refused(datasets: dict[str, Dataset]) -> None:
 WITHIN_LEAST = """
 import json, re, sys
 from contextlib import nullcontext
-import streamsvm.engines.opening, streamsvm.train
-from streamsvm.algorithms import budgeted
+import streamsvm.engines.opening, streamsvm.training.train
+from streamsvm.methods.registry import budgeted
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.data.sources import ingest
@@ -273,10 +274,10 @@ from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 
 def train(path, budget, client, given):
-    options = streamsvm.train.TrainOptions(
+    options = streamsvm.training.train.TrainOptions(
         solver="budgeted-sgd", kernel="rbf", gamma=0.01, memory_bytes=budget, threads=2, options=given
     )
-    return streamsvm.train.train(open_dataset(path), options, client=client)
+    return streamsvm.training.train.train(open_dataset(path), options, client=client)
 
 def train_within_least(path, client, given):
     try:

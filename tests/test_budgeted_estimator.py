@@ -17,10 +17,10 @@ import streamsvm
 from streamsvm import BudgetedSVC
 from streamsvm.data import in_memory
 from streamsvm.errors import InputError
-from streamsvm.numeric.budget import learn_rows, make_rules
-from streamsvm.numeric.budget_state import make_state, read_model
+from streamsvm.methods.budgeted_sgd.budget import learn_rows, make_rules
+from streamsvm.methods.budgeted_sgd.state import make_state, read_model
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import make_problem
 
 PROBLEM = make_problem(1, n=400, d=5)

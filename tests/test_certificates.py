@@ -19,8 +19,8 @@ from scipy.sparse import csr_array
 
 from streamsvm import LinearSVC, RankSVM
 from streamsvm.errors import CertificateError
-from streamsvm.solvers.protocol import Progress, find_status
-from streamsvm.statuses import STATUSES, require_proved
+from streamsvm.requests import Progress, find_status
+from streamsvm.training.statuses import STATUSES, require_proved
 from tests.conftest import ROOT
 
 Long = npt.NDArray[np.longdouble]

@@ -23,7 +23,7 @@ from distributed import Client
 from distributed.security import Security
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import make_problem
 
 ROOT = Path(__file__).parents[1]

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.algorithms import make_algorithm
-from streamsvm.algorithms.decompositions import Decompositions
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.models import KernelModel, load
+from streamsvm.methods.decomposition.setup import Decompositions
+from streamsvm.methods.decomposition.solver import Decomposition
+from streamsvm.methods.registry import make_algorithm
+from streamsvm.models.model import KernelModel, load
 from streamsvm.options import TrainOptions, make_kernel
-from streamsvm.solvers.decomposition import Decomposition
-from streamsvm.train import train
+from streamsvm.training.train import train
 from tests.conftest import Problem, make_problem, run_python
 from tests.kernel_problems import bracket_by_libsvm, matrix_of, measure
 
@@ -216,14 +216,14 @@ def test_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 WITHIN_LEAST = """
 import json, re, sys
-import streamsvm.train
+import streamsvm.training.train
 from streamsvm.data.dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 
 def train(path, budget, more):
-    options = streamsvm.train.TrainOptions(max_passes=3, memory_bytes=budget, threads=2, **more)
-    return streamsvm.train.train(open_dataset(path), options)
+    options = streamsvm.training.train.TrainOptions(max_passes=3, memory_bytes=budget, threads=2, **more)
+    return streamsvm.training.train.train(open_dataset(path), options)
 
 path, more = sys.argv[1], json.loads(sys.argv[2])
 budget = 100_000_000

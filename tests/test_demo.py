@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from streamsvm import demo
+from streamsvm.cli import demo
+from streamsvm.cli.demo import BUDGET_BYTES, run_demo, show_larger_than_memory
 from streamsvm.data.dataset import open_dataset
-from streamsvm.demo import BUDGET_BYTES, run_demo, show_larger_than_memory
 from streamsvm.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -79,7 +79,7 @@ def test_what_it_suggests_works(
         return subprocess.run(command, cwd=folder, check=False, capture_output=True).returncode
 
     # where users run it, the demo has compiled them
-    compiled = "from streamsvm.numeric.warm_up import compile_kernels; compile_kernels()"
+    compiled = "from streamsvm.methods.warm_up import compile_kernels; compile_kernels()"
     subprocess.run([sys.executable, "-c", compiled], cwd=folder, check=True)
     suggested = [line.split("streamsvm ")[-1].split() for line in printed.splitlines()[-3:]]
     assert [words[0] for words in suggested] == ["info", "train", "predict"]

@@ -101,7 +101,7 @@ def test_two_trainings_into_one_folder(run: Run, data: Path, tmp_path: Path) -> 
 
 def test_a_run_that_has_begun_and_ended_meanwhile_is_seen(run: Run, data: Path, trained: Path, tmp_path: Path) -> None:
     """Two trainings start at once: one sees an empty folder, and has to wait until the other one has ended."""
-    from streamsvm.run import RunFolder
+    from streamsvm.training.run_folder import RunFolder
 
     late = RunFolder(tmp_path / "run", {"fingerprint": ""}, resume=False)
     assert run("train", data, "--out", tmp_path / "run").code == 0

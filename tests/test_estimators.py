@@ -24,7 +24,7 @@ import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC, RankSVM
 from streamsvm.engines.joint import answer_all
 from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.models import LinearModel
+from streamsvm.models.model import LinearModel
 from tests.conftest import Problem, compute_objective, make_problem
 
 PROBLEM = make_problem(1, n=200, d=5)
@@ -247,7 +247,7 @@ def test_ctrl_c_passes_through_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     model = LinearSVC(checkpoint=tmp_path / "run" if with_checkpoint else None)
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.training.answer_all", answer_twice)
+        patch.setattr("streamsvm.training.loop.answer_all", answer_twice)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
     assert not hasattr(model, "coef_")

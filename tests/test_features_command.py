@@ -16,14 +16,14 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import streamsvm
 from streamsvm import LinearSVC
+from streamsvm.cli.progress import RowCounter
 from streamsvm.data import features
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.features import FeatureOptions, make_features
 from streamsvm.errors import InputError
-from streamsvm.models import LinearModel, load
+from streamsvm.models.model import LinearModel, load
+from streamsvm.models.predict import score
 from streamsvm.numeric.feature_maps import PolynomialMap
-from streamsvm.predict import score
-from streamsvm.progress import RowCounter
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.conftest import ROOT, Problem, make_problem
 from tests.kernel_problems import KINDS, compute_matrix

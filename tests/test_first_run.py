@@ -26,7 +26,7 @@ SOLVERS = {
 TRAIN = """
 import sys
 from numba.core import event
-from streamsvm.cli import main
+from streamsvm.cli.command import main
 with event.install_recorder("numba:run_pass") as seen:
     status = main(sys.argv[1:])
 print(sum(one.is_start for _, one in seen.buffer))

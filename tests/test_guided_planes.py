@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from streamsvm.algorithms import make_algorithm
-from streamsvm.algorithms.cutting_planes import CuttingPlanes
-from streamsvm.algorithms.decompositions import OTHER_BYTES
-from streamsvm.algorithms.guided_planes import GuidedPlanes
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.grid import draw_folds, tune
-from streamsvm.models import LinearModel
-from streamsvm.solvers.guided import Guided
-from streamsvm.solvers.guided_dual import GuidedDual
-from streamsvm.train import TrainOptions, train, train_chains
+from streamsvm.methods.cutting_plane.guided import Guided
+from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
+from streamsvm.methods.cutting_plane.guided_setup import GuidedPlanes
+from streamsvm.methods.cutting_plane.setup import CuttingPlanes
+from streamsvm.methods.decomposition.setup import OTHER_BYTES
+from streamsvm.methods.registry import make_algorithm
+from streamsvm.models.model import LinearModel
+from streamsvm.training.grid import draw_folds, tune
+from streamsvm.training.train import TrainOptions, train, train_chains
 from tests.conftest import Problem, compute_objective, make_problem, run_python
 from tests.test_one_against_rest import make_classes
 
@@ -102,7 +102,7 @@ def test_trained_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """By line search, to the same optimum."""
     source = make_problem(1, n=3000).in_memory()
     usual = train(source, OPTIONS)
-    monkeypatch.setattr("streamsvm.algorithms.guided_planes.OTHER_BYTES", 1 << 60)
+    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.OTHER_BYTES", 1 << 60)
     little = train(source, OPTIONS)
     assert little.status == usual.status == "converged"
     assert "resident_rows" not in little.history[-1]
@@ -112,13 +112,13 @@ def test_trained_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PEAK = """
 import re, sys
-import streamsvm.run
+from streamsvm.training import run_folder
 from streamsvm.data.dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
-streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
 path, out, resident = sys.argv[1:]
 
 def run(budget, out):
@@ -159,7 +159,7 @@ def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path:
 @pytest.fixture(params=[2000, 1], ids=["sample", "multipliers"])
 def wide(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
     """What guides, whatever the number of features."""
-    monkeypatch.setattr("streamsvm.algorithms.guided_planes.WIDE", request.param)
+    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.WIDE", request.param)
     return Guided if request.param > 1 else GuidedDual
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm import ingest
+from streamsvm.cli.info import show_text
+from streamsvm.cli.report import make_page
 from streamsvm.data.csv_cells import NUMBER, strip_guard, write_cell
-from streamsvm.info import show_text
-from streamsvm.report import make_page
 from tests.commands import Run, run  # noqa: F401
 
 FORMULAS = [

@@ -17,7 +17,7 @@ HEAVY = ("dask", "distributed", "numba", "numpy", "pandas", "pyarrow", "scipy", 
 TRAIN = """
 import sys
 from numba.core import event
-from streamsvm.cli import main
+from streamsvm.cli.command import main
 with event.install_recorder("numba:run_pass") as compiled:
     status = main(["train", sys.argv[1], "--out", sys.argv[2], "--json", *sys.argv[3:]])
 print(sum(one.is_start for _, one in compiled.buffer))
@@ -35,7 +35,10 @@ def run_python(*arguments: object, **environment: str) -> str:
 
 @pytest.mark.parametrize(
     "statement",
-    ["import streamsvm", "from streamsvm.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass"],
+    [
+        "import streamsvm",
+        "from streamsvm.cli.command import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass",
+    ],
 )
 def test_nothing_heavy_is_imported(statement: str) -> None:
     shown = run_python("-c", f"{statement}\nimport sys\nprint('\\n', *(n for n in {HEAVY} if n in sys.modules))")

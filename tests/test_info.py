@@ -13,9 +13,9 @@ import zarr
 from scipy.sparse import csr_array
 
 from streamsvm import ingest
+from streamsvm.cli.info import describe, format_description, format_evaluation, verify
 from streamsvm.data.dataset import open_dataset
 from streamsvm.errors import IntegrityError
-from streamsvm.info import describe, format_description, format_evaluation, verify
 from tests.conftest import make_problem
 
 

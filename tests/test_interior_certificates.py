@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from streamsvm import LinearSVC
 from streamsvm.errors import InputError
-from streamsvm.numeric.constraint_reduction import REDUCTIONS, RULES
+from streamsvm.methods.interior_point.constraint_reduction import REDUCTIONS, RULES
 from tests.conftest import F64
 
 Extended = npt.NDArray[np.longdouble]

@@ -12,18 +12,18 @@ from scipy.sparse import csr_array
 from sklearn.svm import SVC as LIBSVM
 
 from streamsvm import LinearSVC
-from streamsvm.cli import main
+from streamsvm.cli.command import main
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.group import plan_groups
 from streamsvm.errors import InputError
-from streamsvm.train import Result, TrainOptions, train
+from streamsvm.training.train import Result, TrainOptions, train
 from tests.conftest import make_problem, run_python
 
 OPTIONS = TrainOptions(solver="interior-point", C=2.0, tol=1e-8, threads=1)
 TRAIN = """
 import sys, streamsvm
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 options = TrainOptions(solver="interior-point", C=2.0, tol=1e-8, threads=1)
 result = train(streamsvm.open(sys.argv[1]), options)
 print(result.projected_memory_bytes, result.peak_memory_bytes)

@@ -18,9 +18,9 @@ import pytest
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.interrupts import STOPPING
-from streamsvm.models import load
-from streamsvm.run import RunFolder
-from streamsvm.train import Event, TrainOptions, train
+from streamsvm.models.model import load
+from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.train import Event, TrainOptions, train
 from tests.conftest import make_problem
 
 ENDLESS = ("--C", "1000", "--tol", "1e-12", "--option", "acceleration=none", "--json")
@@ -100,8 +100,8 @@ def test_any_number_of_ctrl_c_leaves_a_run_that_goes_on(data: Dataset, tmp_path:
 STUCK = """
 import sys
 from numba import njit
-from streamsvm.cli import main
-from streamsvm.run import RunFolder
+from streamsvm.cli.command import main
+from streamsvm.training.run_folder import RunFolder
 
 @njit(nogil=True)
 def spin(n):
@@ -138,8 +138,8 @@ def test_the_second_ctrl_c_ends_at_once_what_is_stuck_in_compiled_code(data: Dat
 
 LOSING = """
 import os, signal, sys
-from streamsvm.cli import main
-from streamsvm.progress import Display
+from streamsvm.cli.command import main
+from streamsvm.cli.progress import Display
 
 class Unlucky:
     def __del__(self):
@@ -195,7 +195,7 @@ def test_stopped_before_the_first_pass_is_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.training.answer_all", interrupt)
+        patch.setattr("streamsvm.training.loop.answer_all", interrupt)
         with pytest.raises(KeyboardInterrupt):
             train(data, TrainOptions(), tmp_path / "run")
     assert train(data, TrainOptions(), tmp_path / "run").status == "converged"

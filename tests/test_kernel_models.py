@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import InputError
-from streamsvm.evaluate import evaluate
-from streamsvm.models import KernelModel, from_arrays, load
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import KernelModel, from_arrays, load
+from streamsvm.models.predict import predict
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix
 from streamsvm.numeric.scaling import Scaling
-from streamsvm.predict import predict
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import make_problem
 from tests.kernel_problems import KINDS, compute_matrix, to_csr
 

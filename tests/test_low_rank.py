@@ -135,14 +135,14 @@ def test_ctrl_c_leaves_no_features(
 KILLED = """
 import os, signal, sys
 import numpy as np
-import streamsvm.run
+from streamsvm.training import run_folder
 from streamsvm import SVC
 from streamsvm.data import features
 from streamsvm.data.dataset import open_dataset
 
-streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
 path, checkpoint, place, number = sys.argv[1:]
-holder, name = (features, "_parts") if place == "pass" else (streamsvm.run.RunFolder, "save")
+holder, name = (features, "_parts") if place == "pass" else (run_folder.RunFolder, "save")
 done, count = getattr(holder, name), iter(range(1000))
 
 def kill(*given, **named):

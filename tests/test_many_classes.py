@@ -20,14 +20,14 @@ from sklearn.preprocessing import StandardScaler
 
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC
+from streamsvm.cli.info import format_evaluation
 from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError
-from streamsvm.evaluate import evaluate
-from streamsvm.info import format_evaluation
-from streamsvm.models import KernelModel, LinearModel, load
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import KernelModel, LinearModel, load
+from streamsvm.models.predict import choose, predict
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.predict import choose, predict
 from tests.commands import Run, run
 from tests.kernel_problems import compute_matrix
 from tests.test_one_against_rest import make_classes

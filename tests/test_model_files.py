@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 import streamsvm
 from streamsvm.data.spill import as_matrix
 from streamsvm.errors import InputError
-from streamsvm.models import KernelModel, LinearModel, from_arrays, load
+from streamsvm.models.model import KernelModel, LinearModel, from_arrays, load
 from streamsvm.numeric.feature_maps import Features, KernelMap, PolynomialMap
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.scaling import Scaling
@@ -207,7 +207,7 @@ import json, resource, sys
 import numpy as np
 from scipy.sparse import csr_array
 import streamsvm
-from streamsvm.numeric.warm_up import compile_kernels
+from streamsvm.methods.warm_up import compile_kernels
 compile_kernels()
 before, said = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
 for path in sys.argv[1:]:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from streamsvm.data.spill import as_matrix
 from streamsvm.errors import InputError
-from streamsvm.models import LinearModel, from_arrays, load
+from streamsvm.models.model import LinearModel, from_arrays, load
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.numeric.scaling import Scaling
 

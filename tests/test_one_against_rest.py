@@ -13,17 +13,17 @@ from distributed import Client
 from scipy.sparse import csr_array
 from sklearn.svm import LinearSVC as Liblinear
 
-from streamsvm.algorithms import make_algorithm
-from streamsvm.algorithms.decompositions import OTHER_BYTES, share_budget
-from streamsvm.algorithms.one_against_rest import view_class
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.sources import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.models import KernelModel, LinearModel
-from streamsvm.train import TrainOptions, train
+from streamsvm.methods.decomposition.setup import OTHER_BYTES, share_budget
+from streamsvm.methods.one_against_rest import view_class
+from streamsvm.methods.registry import make_algorithm
+from streamsvm.models.model import KernelModel, LinearModel
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import F64
 
 LINEAR = TrainOptions(C=0.5, threads=1)

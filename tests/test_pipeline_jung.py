@@ -17,8 +17,8 @@ import pytest
 from sklearn.svm import SVC as LIBSVM
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.numeric.constraint_reduction import Reduction
-from streamsvm.solvers.interior_point import InteriorPoint
+from streamsvm.methods.interior_point.constraint_reduction import Reduction
+from streamsvm.methods.interior_point.solver import InteriorPoint
 from tests.conftest import ROOT, make_problem
 from tests.test_pipeline_platt import read_tables
 

@@ -12,10 +12,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from streamsvm.methods.decomposition import active_set
+from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.selection import find_conditions
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.solvers import active_set
-from streamsvm.solvers.active_set import ActiveSet, ColumnCache, Rounds, improve
-from streamsvm.solvers.selection import find_conditions
 
 ROOT = Path(__file__).parents[1]
 PAPERS = ROOT / "pipelines" / "papers"

@@ -16,12 +16,12 @@ from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.errors import InputError
 from streamsvm.options import TrainOptions
-from streamsvm.planning import estimate, probe
-from streamsvm.planning.estimate import plan_training
-from streamsvm.planning.plan import Passes, Plan
-from streamsvm.planning.probe import FirstChunks, draw_sample, repeat, try_sample
-from streamsvm.solvers.protocol import Scan
-from streamsvm.train import train
+from streamsvm.requests import Scan
+from streamsvm.training import estimate, probe
+from streamsvm.training.estimate import plan_training
+from streamsvm.training.plan import Passes, Plan
+from streamsvm.training.probe import FirstChunks, draw_sample, repeat, try_sample
+from streamsvm.training.train import train
 from tests.commands import Run, data, run, text
 from tests.conftest import make_problem
 

@@ -21,10 +21,10 @@ from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_a
 from streamsvm import ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.evaluate import evaluate, roc_area
-from streamsvm.models import LinearModel
+from streamsvm.models.evaluate import evaluate, roc_area
+from streamsvm.models.model import LinearModel
+from streamsvm.models.predict import Scored, predict, score, score_chunks
 from streamsvm.numeric.scaling import Scaling
-from streamsvm.predict import Scored, predict, score, score_chunks
 from tests.conftest import Problem, make_problem
 
 D = 6
@@ -106,7 +106,7 @@ def test_every_kind_of_rows_in_their_order(tmp_path: Path, source: str) -> None:
 
 @pytest.mark.parametrize("out", READERS)
 def test_every_kind_of_output(tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.predict.ZARR_CHUNK_ROWS", 64)
+    monkeypatch.setattr("streamsvm.models.predict.ZARR_CHUNK_ROWS", 64)
     write_dataset(tmp_path / "rows.zarr", PROBLEM)
     assert predict(MODEL, str(tmp_path / "rows.zarr"), str(tmp_path / out)) == len(SCORES)
     labels, scores = READERS[out](tmp_path / out)
@@ -130,7 +130,7 @@ def test_outputs_are_whole_or_absent(tmp_path: Path, out: str, monkeypatch: pyte
         yield Scored(SCORES[:100])
         raise IntegrityError("a chunk is damaged")
 
-    monkeypatch.setattr("streamsvm.predict.score", break_half_way)
+    monkeypatch.setattr("streamsvm.models.predict.score", break_half_way)
     with pytest.raises(IntegrityError, match="a chunk is damaged"):
         predict(MODEL, "rows", tmp_path / out)
     assert list(tmp_path.iterdir()) == []

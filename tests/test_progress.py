@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from streamsvm.cli.progress import Display, Line, RowCounter
 from streamsvm.engines.memory import MemoryPlan
-from streamsvm.progress import Display, Line, RowCounter
-from streamsvm.train import Event
+from streamsvm.training.train import Event
 from tests.conftest import make_problem
 
 COLUMNS = 50
@@ -29,7 +29,7 @@ START = "\r\x1b[K"  # of a line that is written over
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Set what the time is."""
     now = [0.0]
-    monkeypatch.setattr("streamsvm.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("streamsvm.cli.progress.time.monotonic", lambda: now[0])
 
     def set_time(seconds: float) -> None:
         now[0] = seconds

@@ -16,16 +16,16 @@ from sklearn.metrics import roc_auc_score
 
 import streamsvm
 from streamsvm import LinearSVC, RankSVM
-from streamsvm.cli import main
+from streamsvm.cli.command import main
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.sources import ingest
-from streamsvm.engines.group import plan_groups
 from streamsvm.errors import InputError
-from streamsvm.evaluate import evaluate
-from streamsvm.models import RankModel
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import RankModel
 from streamsvm.numeric.pair_counts import Pairs
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 from tests.faults.instants import describe
 from tests.solvers.test_ranking import make_problem, measure, minimise
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import streamsvm
-from streamsvm.chart import Series, draw_chart, make_axis, make_log_axis
-from streamsvm.cli import main
-from streamsvm.report import make_page, write_report
+from streamsvm.cli.chart import Series, draw_chart, make_axis, make_log_axis
+from streamsvm.cli.command import main
+from streamsvm.cli.report import make_page, write_report
 
 LINE = {"passes": 1, "seconds": 0.5, "objective": 20.0, "lower_bound": 5.0, "relative_gap": 0.75}
 HISTORY = [

@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import streamsvm.run
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, unpack_arrays, write_arrays, write_atomically
-from streamsvm.models import load
-from streamsvm.run import RunFolder
-from streamsvm.train import TrainOptions, train
+from streamsvm.models.model import load
+from streamsvm.training import run_folder
+from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import make_problem
 
 OPTIONS = TrainOptions(C=0.5, threads=1, options={"acceleration": "line-search"})
@@ -78,7 +78,7 @@ def test_a_state_comes_back_bit_for_bit(tmp_path: Path) -> None:
 def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every 10 seconds; where writing one takes 2 seconds, every 40."""
     clock = SimpleNamespace(now=100.0, save_seconds=0.0)
-    monkeypatch.setattr(streamsvm.run, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(run_folder, "time", SimpleNamespace(monotonic=lambda: clock.now))
     written: list[float] = []
 
     def write(path: Path, arrays: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ def test_checkpoints_take_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatc
         written.append(clock.now - 100.0)
         clock.now += clock.save_seconds
 
-    monkeypatch.setattr(streamsvm.run, "write_arrays", write)
+    monkeypatch.setattr(run_folder, "write_arrays", write)
     folder = RunFolder(tmp_path / "run", {}, resume=False)
     folder.begin(STATE)
     folder.record({"step": 1})

@@ -16,7 +16,7 @@ import pytest
 import streamsvm
 from streamsvm import interrupts
 from streamsvm.estimators import LinearSVC
-from streamsvm.train import Event, TrainOptions, train
+from streamsvm.training.train import Event, TrainOptions, train
 from tests.conftest import make_problem
 
 

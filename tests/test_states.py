@@ -14,7 +14,7 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError
 from streamsvm.files import unpack_arrays, write_arrays
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import make_problem
 
 N, D = 120, 6

@@ -25,9 +25,9 @@ from streamsvm.data.sources import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
-from streamsvm.evaluate import evaluate
-from streamsvm.models import load
-from streamsvm.train import Event, Result, TrainOptions, train
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import load
+from streamsvm.training.train import Event, Result, TrainOptions, train
 from tests.conftest import Problem, compute_objective, make_problem
 from tests.solvers.conftest import bracket_by_qp
 
@@ -84,7 +84,7 @@ def test_who_computes_never_changes_a_bit(client: Client, problem: Problem, C: f
     """Serially, on threads, on workers; the groups are as many as may be."""
     options = TrainOptions(C=C, threads=1)
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamsvm.engines.group.SMALLEST_GROUP_BYTES", 1)
+        patch.setattr("streamsvm.data.groups.SMALLEST_GROUP_BYTES", 1)
         dataset = problem.store(Path(folder) / "rows", chunk_bytes=chunk_bytes)
         expected = train_serially(dataset, options)
         results = [train(dataset, replace(options, threads=threads)) for threads in (1, 2, 4)]

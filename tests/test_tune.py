@@ -14,14 +14,14 @@ from scipy.sparse import csr_array
 
 import streamsvm
 from streamsvm import SVC, LinearSVC, RankSVM
-from streamsvm.cli import main
+from streamsvm.cli.command import main
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.sources import ingest
-from streamsvm.engines.group import plan_groups
 from streamsvm.errors import InputError
-from streamsvm.grid import draw_folds, tune
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.grid import draw_folds, tune
+from streamsvm.training.train import TrainOptions, train
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((240, 5)).astype(np.float32)

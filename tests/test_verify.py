@@ -11,9 +11,9 @@ import pytest
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError
-from streamsvm.models import load
-from streamsvm.train import TrainOptions, train
-from streamsvm.verify import verify
+from streamsvm.models.model import load
+from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.verify import verify
 from tests.commands import Run, run  # noqa: F401  (a fixture)
 from tests.conftest import make_problem
 

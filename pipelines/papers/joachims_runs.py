@@ -16,9 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC, LinearSVC
 
-from streamsvm.models import LinearModel
+from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import F64
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
 EPSILON = 1e-3
 MOST_ITERATIONS = 2000

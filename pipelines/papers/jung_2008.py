@@ -31,10 +31,10 @@ from jung_toy import Toy, solve_toy
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
-from streamsvm.numeric.constraint_reduction import RULES, Flags
+from streamsvm.methods.interior_point.constraint_reduction import RULES, Flags
+from streamsvm.methods.interior_point.solver import InteriorPoint
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers.interior_point import InteriorPoint
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
 SMALL_ROWS, SMALL_TEST_ROWS, SMALL_ADULT = 500, 5000, ("a1a", "a4a")
 REDUCTIONS = ("adaptive-balanced", "adaptive", "fixed")

@@ -23,11 +23,11 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.features import make_kernel_map, write_features
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
-from streamsvm.models import LinearModel
+from streamsvm.models.model import LinearModel
 from streamsvm.numeric.feature_maps import KernelMap, compute_block
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
-from streamsvm.train import Result, TrainOptions, train
+from streamsvm.training.train import Result, TrainOptions, train
 
 T = TypeVar("T")
 GAMMA = 1 / ADULT_FEATURES

@@ -10,10 +10,10 @@ from threadpoolctl import threadpool_limits
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.numeric.constraint_reduction import Flags, find_keys
-from streamsvm.solvers.interior_point import InteriorPoint, solve
-from streamsvm.solvers.interior_state import State, start_state
-from streamsvm.solvers.protocol import Scan, Step
+from streamsvm.methods.interior_point.constraint_reduction import Flags, find_keys
+from streamsvm.methods.interior_point.solver import InteriorPoint, solve
+from streamsvm.methods.interior_point.state import State, start_state
+from streamsvm.requests import Scan, Step
 
 LIMITS, ALLOWED = 4, -1  # where the pass `assemble` has them, among what it shares and what it has by row
 

@@ -9,9 +9,9 @@ from jung_problems import LABELS
 from jung_steps import follow_steps, tell_support
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.numeric.constraint_reduction import Flags
+from streamsvm.methods.interior_point.constraint_reduction import Flags
+from streamsvm.methods.interior_point.solver import InteriorPoint
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers.interior_point import InteriorPoint
 
 DRAWN_ROWS, LEFT_ROWS = 2000, 1727
 ELLIPSE = np.array([[2.9, -1.2], [-1.2, 2.6]])  # x'Ax = 1: where the gap is is not published

@@ -36,10 +36,10 @@ from perez_cruz_problems import IN_TABLE_2, TABLE_2, TABLE_3, Data, Problem, dra
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
+from streamsvm.methods.decomposition import active_set
+from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.numeric.rows import F64
-from streamsvm.numeric.working_set import WorkingSet
-from streamsvm.solvers import active_set
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
 Write = Callable[..., None]
 

@@ -124,9 +124,7 @@ class Data:
         place = self.work / f"{problem.data}.zarr"
         scale = "standard" if problem.data in STANDARDISED else "none"
         dataset = (
-            streamsvm.open(place)
-            if place.exists()
-            else streamsvm.ingest(self.files[problem.data], place, scale=scale)
+            streamsvm.open(place) if place.exists() else streamsvm.ingest(self.files[problem.data], place, scale=scale)
         )
         first = min(problem.first, max(0, dataset.n_rows - most))
         rows = dataset.take(np.arange(first, min(first + most, dataset.n_rows)))

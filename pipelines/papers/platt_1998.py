@@ -28,8 +28,8 @@ import numpy.typing as npt
 import streamsvm
 from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError
+from streamsvm.methods.decomposition.platt import PlattResult, solve_by_platt
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.platt import PlattResult, solve_by_platt
 from streamsvm.numeric.rows import Rows
 
 SMALL_ROWS = 2000

@@ -31,11 +31,11 @@ from scipy.sparse import csr_array
 
 from streamsvm import SVC
 from streamsvm.errors import InputError
-from streamsvm.numeric.budget import Maintenance, learn_rows, make_rules
-from streamsvm.numeric.budget_maintenance import keep_budget
-from streamsvm.numeric.budget_state import MAINTAINED, VECTORS, BudgetRules, BudgetState, make_state, read_model
+from streamsvm.methods.budgeted_sgd.budget import Maintenance, learn_rows, make_rules
+from streamsvm.methods.budgeted_sgd.maintenance import keep_budget
+from streamsvm.methods.budgeted_sgd.merging import build_table
+from streamsvm.methods.budgeted_sgd.state import MAINTAINED, VECTORS, BudgetRules, BudgetState, make_state, read_model
 from streamsvm.numeric.kernels import add_kernel_sums
-from streamsvm.numeric.merging import build_table
 from streamsvm.numeric.rows import F32, CsrRows
 
 SMALL_ROWS = 2000

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from streamsvm.data import svmlight
 from streamsvm.data.files import READING_ERRORS, explain_reading, open_text
 from streamsvm.data.rows import SourceRows
+from streamsvm.data.svmlight import ParsedLines, parse_lines
 from streamsvm.errors import InputError
 from streamsvm.interrupts import waiting
-from streamsvm.numeric import svmlight
-from streamsvm.numeric.svmlight import ParsedLines, parse_lines
 
 MAX_LINE_BYTES = 1 << 30
 SHOWN_CHARACTERS = 40  # of a token in a message
@@ -47,7 +47,7 @@ class _Block:
 def read_svmlight(
     sources: Sequence[str | Path], threads: int, block_bytes: int = 8 << 20
 ) -> Generator[SourceRows, None, None]:
-    """Rows of svmlight/libsvm text (grammar: `streamsvm.numeric.svmlight`), the sources one after another.
+    """Rows of svmlight/libsvm text (grammar: `streamsvm.data.svmlight`), the sources one after another.
 
     A source is a file, plain or compressed (.gz, .bz2, .xz), or "-" for standard input. The text is cut into
     blocks of about `block_bytes`, each parsed to one SourceRows by one of `threads` while the next are read, at

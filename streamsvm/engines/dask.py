@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import dask.config
 import dask.threaded
 
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.fold import run_pass
 from streamsvm.engines.group import (
     Partial,
     combine_partials,
     limit_blas_threads,
-    plan_groups,
     release_pins,
     run_group,
     slice_by_row,
@@ -33,7 +33,7 @@ from streamsvm.engines.patience import Patience
 from streamsvm.engines.protocol import Costs
 from streamsvm.interrupts import waiting
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.protocol import Fold, Scan, Take
+from streamsvm.requests import Fold, Scan, Take
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -21,11 +21,7 @@ from streamsvm.data.dataset import split_rows
 from streamsvm.data.source import RowSource
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import CsrRows, Rows
-from streamsvm.solvers.protocol import Scan
-
-LARGEST_GROUP_BYTES = 256 << 20
-SMALLEST_GROUP_BYTES = 4 << 20
-GROUPS = 16
+from streamsvm.requests import Scan
 
 
 @dataclass
@@ -48,14 +44,6 @@ class Pins:
 
 
 _pins: dict[str, Pins] = {}
-
-
-def plan_groups(source: RowSource) -> list[range]:
-    """Cut the chunks into groups by the dataset's shape alone: about 16, each of 4 to 256 MiB, whole chunks."""
-    chunk_bytes = max(1, source.nbytes // source.n_chunks)
-    wanted_bytes = min(LARGEST_GROUP_BYTES, max(SMALLEST_GROUP_BYTES, source.nbytes // GROUPS))
-    size = max(1, wanted_bytes // chunk_bytes)
-    return [range(at, min(at + size, source.n_chunks)) for at in range(0, source.n_chunks, size)]
 
 
 def run_group(

@@ -18,7 +18,7 @@ import numpy as np
 
 from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
-from streamsvm.solvers.protocol import All, Fold, Question, Scan, Take
+from streamsvm.requests import All, Fold, Question, Scan, Take
 
 BLOCK = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer ones
 

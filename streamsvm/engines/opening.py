@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
-from streamsvm.engines.group import plan_groups
 from streamsvm.engines.memory import MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
-from streamsvm.engines.workers import connect, prepare_workers, start_workers
+from streamsvm.engines.workers import Load, connect, prepare_workers, start_workers
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
 
 if TYPE_CHECKING:
@@ -22,16 +22,15 @@ Opened = tuple[Engine, MemoryPlan]
 
 @contextmanager
 def open_engine(
-    source: RowSource, *, totals_bytes: int, solver_bytes: int, shared_bytes: int = 0,
+    source: RowSource, *, load: Load, totals_bytes: int, solver_bytes: int, shared_bytes: int = 0,
     fold_bytes: Callable[[int], int] = lambda _: 0, budget_bytes: int | None = None, threads: int | None = None,
     workers: int | None = None, scheduler: str | None = None, client: Client | None = None,
-    solvers: Sequence[str] = ("",),
 ) -> Iterator[Opened]:  # fmt: skip
     """Open the engine that was asked for, and close it at the end: a client's, a scheduler's, workers, or threads.
 
     totals_bytes: of one task; solver_bytes: of the driver, what it sends to all tasks included; shared_bytes: of that
     alone, which workers hold, too; fold_bytes: of sequential passes, by the threads of a process; budget_bytes: of
-    one process (None: half of the machine's); solvers: whose kernels workers are to compile.
+    one process (None: half of the machine's); load: what workers call before the first task, to load their kernels.
     Yields the engine and the plan of the process that needs the most. MemoryBudgetError before anything is started or
     read, InputError for a scheduler that cannot be used.
     """
@@ -47,7 +46,7 @@ def open_engine(
             cluster = connect(scheduler)
         elif client is None:
             cluster = start_workers(workers or default_threads(), threads or 1, budget)
-        opened = _open_cluster(source, cluster, driver, totals_bytes, shared_bytes, fold_bytes, solvers)
+        opened = _open_cluster(source, cluster, driver, totals_bytes, shared_bytes, fold_bytes, load)
     with opened as engine_and_plan:
         yield engine_and_plan
 
@@ -70,10 +69,10 @@ def _open_threads(
 @contextmanager
 def _open_cluster(
     source: RowSource, cluster: AbstractContextManager[Client], driver: MemoryPlan, totals_bytes: int,
-    shared_bytes: int, fold_bytes: Callable[[int], int], solvers: Sequence[str],
+    shared_bytes: int, fold_bytes: Callable[[int], int], load: Load,
 ) -> Iterator[Opened]:  # fmt: skip
     with cluster as client:
-        ready = prepare_workers(client, solvers)
+        ready = prepare_workers(client, load)
         base = max(worker.resident_bytes for worker in ready)
         threads = max(worker.threads for worker in ready)
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])

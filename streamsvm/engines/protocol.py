@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.protocol import Fold, Scan, Take
+from streamsvm.requests import Fold, Scan, Take
 
 
 @dataclass

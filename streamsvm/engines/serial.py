@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.fold import run_pass
-from streamsvm.engines.group import combine_partials, plan_groups, release_pins, run_group, slice_by_row, tree_levels
+from streamsvm.engines.group import combine_partials, release_pins, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.protocol import Fold, Scan, Take
+from streamsvm.requests import Fold, Scan, Take
 
 
 class SerialEngine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -16,11 +16,12 @@ from streamsvm.engines.patience import GIVEN_UP_SECONDS
 from streamsvm.errors import InputError
 from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
-from streamsvm.numeric.warm_up import compile_kernels
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
     from distributed.security import Security
+
+Load = Callable[[], object]  # importable by name: what loads the kernels of the tasks to come
 
 # Open files of the driver: 33 with one worker, 44 with two, 67 with four.
 DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
@@ -35,15 +36,14 @@ class ReadyWorker:
     limit_bytes: int
 
 
-def prepare_worker(dask_worker: Worker, solvers: Sequence[str] = ("",)) -> ReadyWorker:
-    """Load in a worker all that the solvers' tasks need, so that its memory can be projected."""
-    for solver in solvers:
-        compile_kernels(solver)
+def prepare_worker(dask_worker: Worker, load: Load) -> ReadyWorker:
+    """Load in a worker all that its tasks need, so that its memory can be projected."""
+    load()
     limit_bytes = int(dask_worker.memory_manager.memory_limit or 0)
     return ReadyWorker(resident_bytes(), dask_worker.state.nthreads, limit_bytes)
 
 
-def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[ReadyWorker]:
+def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
     """Prepare one worker of each host, then the others, which find its kernels in the cache.
 
     (Processes that compile the same cached function at once have crashed each other: numba#4807.) A worker that is lost
@@ -57,16 +57,16 @@ def prepare_workers(client: Client, solvers: Sequence[str] = ("",)) -> list[Read
     ready: list[ReadyWorker] = []
     for workers in (list(first_of_host), others):
         if workers:
-            ready += _prepare(client, solvers, workers)
+            ready += _prepare(client, load, workers)
     if not ready:
         raise ConnectionError(f"scheduler {client.scheduler.address}: its workers were lost before the first pass")
     return ready
 
 
-def _prepare(client: Client, solvers: Sequence[str], workers: Sequence[str]) -> list[ReadyWorker]:
+def _prepare(client: Client, load: Load, workers: Sequence[str]) -> list[ReadyWorker]:
     """Prepare those of the workers that are not lost meanwhile; what fails in a worker is raised."""
     with waiting():
-        answers = client.run(prepare_worker, solvers=solvers, workers=workers, on_error="return")
+        answers = client.run(prepare_worker, load=load, workers=workers, on_error="return")
     known = _list_workers(client)
     for address, answer in answers.items():
         if isinstance(answer, BaseException) and not (isinstance(answer, OSError) and address not in known):

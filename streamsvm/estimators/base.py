@@ -26,15 +26,15 @@ from streamsvm.estimators.inputs import (
     refuse_columns,
     validate,
 )
-from streamsvm.evaluate import evaluate
 from streamsvm.interrupts import caught
 from streamsvm.machine import parse_bytes
-from streamsvm.models import Model
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import Model
+from streamsvm.models.predict import choose, score_chunks
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
-from streamsvm.predict import choose, score_chunks
-from streamsvm.solvers.protocol import Progress
-from streamsvm.train import train
+from streamsvm.requests import Progress
+from streamsvm.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client

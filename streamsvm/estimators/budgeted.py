@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
-from streamsvm.algorithms.budgeted import BudgetedModels, make_stream
-from streamsvm.algorithms.one_against_rest import join_models, make_each, view_class
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel import KernelSVC
 from streamsvm.interrupts import caught
-from streamsvm.solvers.budgeted_sgd import State
+from streamsvm.methods.budgeted_sgd.setup import BudgetedModels, make_stream
+from streamsvm.methods.budgeted_sgd.solver import State
+from streamsvm.methods.one_against_rest import join_models, make_each, view_class
 
 if TYPE_CHECKING:
     from distributed import Client

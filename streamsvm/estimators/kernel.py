@@ -22,12 +22,12 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVC
 from streamsvm.estimators.inputs import open_source
-from streamsvm.models import KernelModel, LinearModel
+from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.numeric.kernels import fold
 from streamsvm.numeric.rows import F64, CsrRows
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
-from streamsvm.train import train
+from streamsvm.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client

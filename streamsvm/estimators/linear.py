@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.estimators.base import BaseSVC
-from streamsvm.models import LinearModel
+from streamsvm.models.model import LinearModel
 
 if TYPE_CHECKING:
     from distributed import Client

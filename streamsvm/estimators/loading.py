@@ -11,8 +11,8 @@ from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.ranking import RankSVM
-from streamsvm.models import LinearModel, Model, RankModel
-from streamsvm.models import load as load_model
+from streamsvm.models.model import LinearModel, Model, RankModel
+from streamsvm.models.model import load as load_model
 
 Estimator = LinearSVC | SVC | BudgetedSVC | RankSVM
 

@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
-from streamsvm.evaluate import evaluate, evaluate_ranking
-from streamsvm.models import RankModel
+from streamsvm.models.evaluate import evaluate, evaluate_ranking
+from streamsvm.models.model import RankModel
 
 if TYPE_CHECKING:
     from distributed import Client

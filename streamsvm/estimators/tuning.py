@@ -12,10 +12,10 @@ from streamsvm.estimators.inputs import open_source
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.loading import make_estimator
 from streamsvm.estimators.ranking import RankSVM
-from streamsvm.grid import Tuning
-from streamsvm.grid import tune as tune_source
 from streamsvm.machine import parse_bytes
 from streamsvm.options import TrainOptions
+from streamsvm.training.grid import Tuning
+from streamsvm.training.grid import tune as tune_source
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,7 +36,7 @@ def tune(
     """Cross-validate a grid of C (and gamma) in one read of the data a round, and fit the best setting to all rows.
 
     X, y, sample_weight, qid: as `fit` of LinearSVC, SVC and RankSVM takes them. settings: fields of
-    streamsvm.train.TrainOptions (solver, kernel, task, tol, class_weight, seed, ...). out: folder of the
+    streamsvm.training.train.TrainOptions (solver, kernel, task, tol, class_weight, seed, ...). out: folder of the
     last run, and of the grid, which a stopped `tune` goes on with by `resume`; `overwrite` replaces what is there.
     Fold k of a row does not depend on C: fits are compared on the same rows. InputError (ValueError) for bad input.
     """

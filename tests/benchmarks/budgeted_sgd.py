@@ -26,10 +26,10 @@ from threadpoolctl import threadpool_limits
 
 import streamsvm
 from streamsvm.data.generated import Truth, write_generated
-from streamsvm.numeric.budget import learn_rows, make_rules
-from streamsvm.numeric.budget_state import make_state
+from streamsvm.methods.budgeted_sgd.budget import learn_rows, make_rules
+from streamsvm.methods.budgeted_sgd.state import make_state
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.train import Result, TrainOptions, train
+from streamsvm.training.train import Result, TrainOptions, train
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "pipelines" / "papers"))
 

@@ -25,7 +25,7 @@ import streamsvm
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.options import TrainOptions
-from streamsvm.train import train
+from streamsvm.training.train import train
 
 PROBLEMS = {  # C and gamma
     "a9a": (1.0, 0.05),

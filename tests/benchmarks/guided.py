@@ -26,7 +26,7 @@ from sklearn.svm import LinearSVC
 from streamsvm.data.generated import Truth
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.numeric.rows import CsrRows, stack_rows
-from streamsvm.train import Result, TrainOptions, train
+from streamsvm.training.train import Result, TrainOptions, train
 
 FEW = (
     ("covtype", 0.01, "10%", 3), ("covtype", 1.0, "10%", 5), ("covtype", 1.9, "10%", 6), ("a9a", 0.05, "10%", 6),

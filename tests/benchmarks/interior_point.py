@@ -23,7 +23,7 @@ from sklearn.datasets import load_svmlight_file
 from sklearn.svm import SVC
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.train import Result, TrainOptions, train
+from streamsvm.training.train import Result, TrainOptions, train
 
 FILES = ("a1a", "a4a", "a5a", "a7a", "a8a", "a9a")
 

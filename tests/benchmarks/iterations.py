@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_svmlight_file
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
 PAPER = {"acceleration": "none", "epsilon": "0.001"}
 

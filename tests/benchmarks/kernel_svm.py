@@ -26,7 +26,7 @@ from sklearn.datasets import load_svmlight_file, load_svmlight_files
 from sklearn.metrics.pairwise import pairwise_kernels
 
 from streamsvm import SVC
-from streamsvm.numeric.warm_up import compile_kernels
+from streamsvm.methods.warm_up import compile_kernels
 
 Split = tuple[Any, Any, Any, Any]
 SLOW_SECONDS = 60.0

@@ -34,8 +34,8 @@ from sklearn.svm import LinearSVC as Liblinear
 import streamsvm
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.evaluate import evaluate
-from streamsvm.train import TrainOptions, train
+from streamsvm.models.evaluate import evaluate
+from streamsvm.training.train import TrainOptions, train
 
 TOL = 1e-3
 Split = tuple[Any, np.ndarray, Any, np.ndarray]

@@ -32,7 +32,7 @@ import quadprog
 from sklearn.datasets import load_svmlight_file
 from threadpoolctl import threadpool_limits
 
-from streamsvm.numeric.master_qp import solve_master
+from streamsvm.methods.cutting_plane.master_qp import solve_master
 
 F64 = npt.NDArray[np.float64]
 SIZES = (280, 1000)

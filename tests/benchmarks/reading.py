@@ -24,10 +24,10 @@ from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.joint import answer
+from streamsvm.methods.cutting_plane import solver as cutting_plane
+from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.numeric.rows import Rows
-from streamsvm.numeric.warm_up import compile_kernels
-from streamsvm.solvers import cutting_plane
-from streamsvm.solvers.protocol import All, Scan, Solver
+from streamsvm.requests import All, Scan, Solver
 
 
 def generate(folder: Path, gigabytes: float, n_features: int) -> Dataset:

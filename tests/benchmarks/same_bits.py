@@ -15,7 +15,7 @@ from scipy.sparse import random_array
 
 import streamsvm
 from streamsvm.data.ingest import IngestOptions
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
 RUNS = [TrainOptions(C=1e-3, threads=n) for n in (1, 2, 4)] + [TrainOptions(C=1e-3, workers=n) for n in (1, 2, 4)]
 

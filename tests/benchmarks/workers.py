@@ -19,7 +19,7 @@ from reading import generate, third_pass, time_in_turn
 
 from streamsvm.engines.dask import DistributedEngine
 from streamsvm.engines.workers import prepare_worker, start_workers
-from streamsvm.numeric.warm_up import compile_kernels
+from streamsvm.methods.warm_up import compile_kernels
 
 
 def read_on(client: Client, files: list[Path], n_workers: int) -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     print("| features | 1 worker, million rows/s | 2 workers | ratio | ratio of plain reads |\n|---|---|---|---|---|")
     with start_workers(1, 1, 4 << 30) as one, start_workers(2, 1, 4 << 30) as two:
         for client in (one, two):
-            client.run(prepare_worker)
+            client.run(prepare_worker, load=compile_kernels)
         for n_features in options.features:
             with tempfile.TemporaryDirectory() as name:
                 dataset = generate(Path(name) / "rows.zarr", options.gigabytes, n_features)

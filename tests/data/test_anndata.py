@@ -13,13 +13,13 @@ import zarr
 from scipy.sparse import csc_array, csr_array
 from sklearn.svm import LinearSVC
 
+from streamsvm.cli.info import describe, format_description, verify
 from streamsvm.data import anndata as anndata_module
 from streamsvm.data.dataset import Dataset, open_dataset, split_rows
 from streamsvm.data.layouts import CsrLayout
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.info import describe, format_description, verify
 from streamsvm.numeric.rows import to_dense
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 from tests.data.conftest import Collect, Write
 
 Make = Callable[..., Path]

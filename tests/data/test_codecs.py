@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import zarr
 
-from streamsvm import cli
+from streamsvm.cli import command as cli
 from streamsvm.data import codecs
 from streamsvm.data.dataset import open_dataset
 from streamsvm.errors import InputError, IntegrityError

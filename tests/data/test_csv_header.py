@@ -18,8 +18,8 @@ from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
-from streamsvm.evaluate import evaluate
-from streamsvm.predict import predict, score
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.predict import predict, score
 from tests.commands import Run, run  # noqa: F401
 from tests.data.conftest import WriteFile
 from tests.data.pieces import fault, fault_in, listed
@@ -135,7 +135,7 @@ def test_the_option_in_python_and_on_the_command_line(tmp_path: Path, run: Run) 
     assert (ended.code, streamsvm.open(tmp_path / "cli.zarr").n_rows) == (0, 4)
     assert run("ingest", path, tmp_path / "auto.zarr", "--label", "2").code == 2
     LinearSVC().fit(rows[1:, :2], rows[1:, 2]).save(tmp_path / "m.npz")
-    model = streamsvm.models.load(tmp_path / "m.npz")
+    model = streamsvm.models.model.load(tmp_path / "m.npz")
     assert predict(model, path, tmp_path / "p.csv", label="2", header="yes") == 4
     assert evaluate(model, path, label="2", header="yes")["n_rows"] == 4
     assert len(np.concatenate([part.scores for part in score(model, path, label="3", header="no")])) == 5

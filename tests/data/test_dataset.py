@@ -21,7 +21,7 @@ from streamsvm.data import layouts
 from streamsvm.data.dataset import Dataset, split_rows
 from streamsvm.engines.group import run_group
 from streamsvm.numeric.rows import CsrRows, Rows
-from streamsvm.solvers.protocol import Scan
+from streamsvm.requests import Scan
 from tests.data.conftest import Collect, Write
 
 CODECS = ("crc32c", "lz4", "zstd")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.cli.info import verify
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.features import FeatureOptions, make_features
 from streamsvm.data.manifest import FEATURES
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.info import verify
 from streamsvm.numeric.kernels import Kernel
 from tests.data.conftest import Write, make_rows
 from tests.data.forging import FORGERIES, edit_manifest, set_fact

@@ -12,11 +12,11 @@ import pytest
 import zarr
 from scipy.sparse import csr_array
 
+from streamsvm.cli.info import verify
 from streamsvm.data.dataset import open_dataset
 from streamsvm.errors import InputError
-from streamsvm.info import verify
-from streamsvm.models import LinearModel
-from streamsvm.predict import score
+from streamsvm.models.model import LinearModel
+from streamsvm.models.predict import score
 from tests.data.conftest import make_rows
 
 FORMATS = (2, 3)

@@ -10,9 +10,9 @@ import pytest
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import BLOCK_BYTES, Truth, write_generated
 from streamsvm.errors import InputError
-from streamsvm.evaluate import evaluate
+from streamsvm.models.evaluate import evaluate
 from streamsvm.numeric.rows import CsrRows
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
 DENSE = Truth(n_features=20)
 SPARSE = Truth(n_features=1000, row_items=12)

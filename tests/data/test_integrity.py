@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import zarr
 
-from streamsvm import cli
+from streamsvm.cli import command as cli
+from streamsvm.cli.info import verify
 from streamsvm.data.chunk_file import read_checksum
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.manifest import ATTRIBUTE, fingerprint_of
 from streamsvm.errors import IntegrityError
-from streamsvm.info import verify
 from streamsvm.numeric.rows import CsrRows
 from tests.data.conftest import KINDS, Write, chunk_files, flip, make_rows, replaced
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.cli.info import verify
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.manifest import ATTRIBUTE
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.info import verify
 from tests.data.conftest import Collect, flip, replaced
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from streamsvm.cli.info import verify
 from streamsvm.data import writer
 from streamsvm.data.chunk_file import CRC_BYTES
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.info import verify
 from tests.data.conftest import Collect, Write, chunk_files, flip, make_rows, replaced
 from tests.data.forging import edit_manifest, make_format_1
 

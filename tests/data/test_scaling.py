@@ -14,7 +14,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError
-from streamsvm.models import LinearModel
+from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import CsrRows, compute_scores
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling
 from tests.data.conftest import Collect, Write

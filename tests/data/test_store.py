@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec
 
+from streamsvm.cli.info import verify
 from streamsvm.data.chunk_file import CRC_BYTES, ChunkFile, read_checksum
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.layouts import CsrLayout, DenseLayout
 from streamsvm.data.store import StoredArray
 from streamsvm.data.writer import CODECS
 from streamsvm.errors import IntegrityError
-from streamsvm.info import verify
 from tests.data.conftest import Collect, Write, chunk_files
 
 CASES = [(shape, codec) for shape in ((23,), (23, 3)) for codec in CODECS]

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import _pins
 from streamsvm.numeric.rows import CsrRows, Rows, stack_rows
-from streamsvm.solvers.protocol import Scan
+from streamsvm.requests import Scan
 
 
 @dataclass

@@ -12,18 +12,18 @@ from distributed import Client
 from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
-from streamsvm.engines.group import plan_groups
 from streamsvm.engines.joint import answer
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError
+from streamsvm.methods.cutting_plane.segments import SegmentTotals, add_to_totals, combine_totals, start_totals
+from streamsvm.methods.decomposition.solver import RowSums, add_sums, combine_sums
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import CsrRows, to_dense
-from streamsvm.solvers.decomposition import RowSums, add_sums, combine_sums
-from streamsvm.solvers.protocol import Fold, Scan, Take
-from streamsvm.solvers.segments import SegmentTotals, add_to_totals, combine_totals, start_totals
+from streamsvm.requests import Fold, Scan, Take
 from tests.conftest import make_problem
 from tests.engines.conftest import PROBLEMS
 from tests.engines.scans import (

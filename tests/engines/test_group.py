@@ -15,12 +15,13 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.groups import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, plan_groups
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.group import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, _pins, plan_groups, tree_levels
+from streamsvm.engines.group import _pins, tree_levels
 from streamsvm.engines.serial import SerialEngine
+from streamsvm.methods.cutting_plane.segments import SegmentTotals, combine_totals
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.segments import SegmentTotals, combine_totals
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import Problem, make_problem
 from tests.engines.scans import neighbours_combined, trace_scan
 

@@ -16,7 +16,7 @@ from streamsvm.engines.joint import answer, answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows, compute_scores
-from streamsvm.solvers.protocol import All, Fold, Scan, Take
+from streamsvm.requests import All, Fold, Scan, Take
 from tests.engines.scans import Trace, note_rows, trace_scan
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from streamsvm.algorithms import make_algorithm
+from streamsvm.data import groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines import dask as engine
-from streamsvm.engines import group
+from streamsvm.methods.registry import make_algorithm
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers.protocol import Scan
-from streamsvm.train import Event, TrainOptions, train
+from streamsvm.requests import Scan
+from streamsvm.training.train import Event, TrainOptions, train
 from tests.engines.scans import trace_scan
 
 
@@ -43,9 +43,9 @@ def combine_counted(left: Counted, right: Counted) -> Counted:
 
 def cut_into(n_groups: int, monkeypatch: pytest.MonkeyPatch, source: RowSource) -> int:
     """Let there be about so many groups; return how many."""
-    monkeypatch.setattr(group, "SMALLEST_GROUP_BYTES", 1)
-    monkeypatch.setattr(group, "GROUPS", n_groups)
-    return len(group.plan_groups(source))
+    monkeypatch.setattr(groups, "SMALLEST_GROUP_BYTES", 1)
+    monkeypatch.setattr(groups, "GROUPS", n_groups)
+    return len(groups.plan_groups(source))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])

@@ -22,9 +22,9 @@ from streamsvm.data.sources import ingest
 from streamsvm.engines.memory import SLACK_BYTES, plan_memory
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import format_bytes, parse_bytes
-from streamsvm.solvers.cutting_plane import CuttingPlane
-from streamsvm.solvers.segments import start_totals
-from streamsvm.train import TrainOptions, train
+from streamsvm.methods.cutting_plane.segments import start_totals
+from streamsvm.methods.cutting_plane.solver import CuttingPlane
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import Problem, make_problem, run_python
 
 MIB = 1 << 20
@@ -138,15 +138,15 @@ ROOM = 8_000_000
 LARGER_THAN_MEMORY = """
 import json, re, sys
 from contextlib import nullcontext
-import streamsvm.engines.opening, streamsvm.train
+import streamsvm.engines.opening, streamsvm.training.train
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 
 def train(path, budget, client):
-    options = streamsvm.train.TrainOptions(tol=1e-9, max_passes=4, memory_bytes=budget, threads=2)
-    return streamsvm.train.train(open_dataset(path), options, client=client)
+    options = streamsvm.training.train.TrainOptions(tol=1e-9, max_passes=4, memory_bytes=budget, threads=2)
+    return streamsvm.training.train.train(open_dataset(path), options, client=client)
 
 def train_within_least(path, client, room):
     try:

@@ -24,9 +24,10 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.engines.workers import ReadyWorker, connect, prepare_worker, prepare_workers, start_workers
+from streamsvm.engines.workers import Load, ReadyWorker, connect, prepare_worker, prepare_workers, start_workers
 from streamsvm.errors import InputError
-from streamsvm.train import TrainOptions, train
+from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem, run_python
 
 
@@ -185,7 +186,7 @@ def test_one_worker_of_each_host_compiles_before_the_others(client: Client, monk
         return run(function, workers=workers, **arguments)
 
     monkeypatch.setattr(client, "run", record)
-    ready = prepare_workers(client)
+    ready = prepare_workers(client, compile_kernels)
     assert [worker.threads for worker in ready] == [1, 1]
     assert [len(workers) for workers in calls] == [1, 1]
     assert {address for workers in calls for address in workers} == set(client.scheduler_info(-1)["workers"])
@@ -202,15 +203,15 @@ class TwoHosts:
         assert n_workers == -1, "all of them"
         return {"workers": {address: {"host": host} for address, host in self.hosts.items()}}
 
-    def run(self, function: Any, workers: list[str], solvers: list[str], on_error: str) -> dict[str, ReadyWorker]:
-        assert (function, solvers, on_error) == (prepare_worker, ["smo"], "return")
+    def run(self, function: Any, workers: list[str], load: Load, on_error: str) -> dict[str, ReadyWorker]:
+        assert (function, load, on_error) == (prepare_worker, compile_kernels, "return")
         self.calls.append(set(workers))
         return dict.fromkeys(workers, ReadyWorker(1, 1, 0))
 
 
 def test_hosts_compile_side_by_side() -> None:
     client = TwoHosts()
-    assert len(prepare_workers(client, ["smo"])) == 4
+    assert len(prepare_workers(client, compile_kernels)) == 4
     first, then = client.calls
     assert sorted(client.hosts[address] for address in first) == ["a", "b"]
     assert first | then == set(client.hosts)

@@ -24,7 +24,7 @@ from streamsvm.data.parquet import read_parquet
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError
-from streamsvm.models import KernelModel, load
+from streamsvm.models.model import KernelModel, load
 from streamsvm.numeric.rows import CsrRows
 
 WIDE = 10**5  # columns that are not written out

@@ -20,17 +20,23 @@ from typing import Any
 
 import streamsvm.files
 import streamsvm.locks
-import streamsvm.run
-import streamsvm.train
-import streamsvm.training
+import streamsvm.training.loop
+import streamsvm.training.train
 from streamsvm.data.dataset import open_dataset
-from streamsvm.numeric.warm_up import compile_kernels
-from streamsvm.run import RunFolder
-from streamsvm.train import TrainOptions, train
+from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.training import run_folder
+from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.train import TrainOptions, train
 
 WATCHED = {
     str(module.__file__)
-    for module in (streamsvm.run, streamsvm.locks, streamsvm.files, streamsvm.train, streamsvm.training)
+    for module in (
+        run_folder,
+        streamsvm.locks,
+        streamsvm.files,
+        streamsvm.training.train,
+        streamsvm.training.loop,
+    )
 }
 ANY_COST = ("seconds", "memory_bytes", "read_bytes")
 
@@ -56,7 +62,10 @@ def watch(strikes: dict[int, int]) -> Callable[[], int]:
 
 def keep_every(checkpoint_steps: int) -> None:
     """Write a checkpoint every so many steps, however little time has gone by."""
-    streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+    run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = (
+        0.0,
+        float("inf"),
+    )
     save = RunFolder.save
 
     def save_now_and_then(

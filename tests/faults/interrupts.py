@@ -31,7 +31,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 
 from streamsvm import __main__ as _  # noqa: F401  (forks begin with everything imported)
 from streamsvm.estimators import LinearSVC  # noqa: F401
-from streamsvm.numeric.warm_up import compile_kernels
+from streamsvm.methods.warm_up import compile_kernels
 from tests.faults.cases import CASES, SOLVERS, Case, make_data
 from tests.faults.forks import Forked, describe_folder, describe_run, fork, run
 from tests.faults.native_state import interrupt

@@ -29,8 +29,8 @@ from distributed import Client
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.estimators import LinearSVC  # noqa: F401  (forks begin with everything imported)
-from streamsvm.numeric.warm_up import compile_kernels
-from streamsvm.train import TrainOptions, train
+from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.training.train import TrainOptions, train
 from tests.faults.cases import CASES, SOLVERS, Case, make_data
 from tests.faults.forks import describe_run, fork, run
 from tests.faults.instants import keep_every

@@ -110,7 +110,7 @@ def _write_all(child: subprocess.Popen[bytes], text: str) -> None:
 
 def read_all(folder: Path) -> None:
     """Be the child: read the inputs that are listed on standard input, and print a line for each."""
-    from streamsvm.numeric.warm_up import compile_kernels
+    from streamsvm.methods.warm_up import compile_kernels
     from tests.faults.mutations import make_input
 
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))

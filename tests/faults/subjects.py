@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.cli import main
+from streamsvm.cli.command import main
 from streamsvm.data import writer
 from streamsvm.data.sources import ingest
 from tests.data.forging import FORGERIES, edit_manifest

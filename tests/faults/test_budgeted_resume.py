@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from streamsvm.algorithms import budgeted
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines.workers import start_workers
-from streamsvm.solvers import budgeted_sgd
-from streamsvm.train import Event, TrainOptions, train
+from streamsvm.methods.budgeted_sgd import setup as budgeted
+from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
+from streamsvm.training.train import Event, TrainOptions, train
 from tests.conftest import ROOT, WORKER_BYTES, make_problem
 from tests.faults.instants import describe
 
@@ -28,11 +28,11 @@ OPTIONS = TrainOptions(
 )  # fmt: skip
 LISTENING = """
 import json, sys
-import streamsvm.run
-from streamsvm.algorithms import budgeted
+from streamsvm.training import run_folder
+from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.data.dataset import open_dataset
-from streamsvm.solvers import budgeted_sgd
-from streamsvm.train import TrainOptions, train
+from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
+from streamsvm.training.train import TrainOptions, train
 
 def tell(event):
     print(event.line["step"], flush=True)
@@ -40,7 +40,7 @@ def tell(event):
         sys.stdin.readline()
 
 budgeted.MOST_CHUNKS, budgeted_sgd.SEGMENT_BUFFERS = 3, 1
-streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
 if __name__ == "__main__":
     train(open_dataset(sys.argv[1]), TrainOptions(**json.loads(sys.argv[4])), out=sys.argv[2], listener=tell)
 """

@@ -114,7 +114,7 @@ def test_from_the_command_line(run: Run, source: Dataset, tmp_path: Path, monkey
     assert run("features", source.path, tmp_path / "whole.zarr", *command[3:]).code == 0
     stop = Stop(5 * N + 1)
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.progress.RowCounter.add", lambda _, n_rows: stop(n_rows))
+        patch.setattr("streamsvm.cli.progress.RowCounter.add", lambda _, n_rows: stop(n_rows))
         ran = run(*command)
     message = f"go on with the same command and --resume (what the passes have found is in {kept})"
     assert (ran.code, ran.err) == (1, f"streamsvm features: interrupted; {message}\n")

@@ -13,9 +13,9 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.engines.group import plan_groups
-from streamsvm.models import LinearModel
-from streamsvm.train import TrainOptions, train
+from streamsvm.data.groups import plan_groups
+from streamsvm.models.model import LinearModel
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import ROOT, make_problem
 from tests.faults.instants import describe
 from tests.faults.test_kernel_resume import LISTENING

@@ -14,10 +14,10 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.engines.group import plan_groups
+from streamsvm.data.groups import plan_groups
 from streamsvm.errors import InputError
-from streamsvm.models import KernelModel
-from streamsvm.train import TrainOptions, train
+from streamsvm.models.model import KernelModel
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import ROOT, make_problem
 from tests.faults.instants import describe
 
@@ -35,18 +35,18 @@ SETTINGS = {
 }
 LISTENING = """
 import json, sys
-import streamsvm.run
+from streamsvm.training import run_folder
 from streamsvm.data.dataset import open_dataset
-from streamsvm.engines import group
-from streamsvm.train import TrainOptions, train
+from streamsvm.data import groups
+from streamsvm.training.train import TrainOptions, train
 
 def tell(event):
     print(event.line["step"], flush=True)
     if event.line["step"] == int(sys.argv[3]):
         sys.stdin.readline()
 
-group.SMALLEST_GROUP_BYTES, group.GROUPS = 1, 5
-streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+groups.SMALLEST_GROUP_BYTES, groups.GROUPS = 1, 5
+run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
 if __name__ == "__main__":
     train(open_dataset(sys.argv[1]), TrainOptions(**json.loads(sys.argv[4])), out=sys.argv[2], listener=tell)
 """

@@ -18,9 +18,9 @@ import pytest
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.sources import ingest
-from streamsvm.models import load
-from streamsvm.run import RunFolder
-from streamsvm.train import Event, Result, TrainOptions, train
+from streamsvm.models.model import load
+from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.train import Event, Result, TrainOptions, train
 from tests.conftest import ROOT, make_problem, run_python
 from tests.faults.instants import ANY_COST, describe
 
@@ -28,16 +28,16 @@ OPTIONS = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-searc
 INSTANTS = "import sys; from tests.faults.instants import main; main(*sys.argv[1:])"
 LISTENING = """
 import json, sys
-import streamsvm.run
+from streamsvm.training import run_folder
 from streamsvm.data.dataset import open_dataset
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
 def tell(event):
     print(event.line["step"], flush=True)
     if event.line["step"] == int(sys.argv[3]):
         sys.stdin.readline()  # what comes now comes while the next pass is due
 
-streamsvm.run.CHECKPOINT_SECONDS, streamsvm.run.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
 if __name__ == "__main__":
     options = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-search"}, **json.loads(sys.argv[4]))
     print(train(open_dataset(sys.argv[1]), options, out=sys.argv[2], listener=tell).status)

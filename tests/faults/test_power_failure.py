@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-import streamsvm.run
+from streamsvm.cli.info import verify
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError
-from streamsvm.info import verify
-from streamsvm.models import load
-from streamsvm.run import RunFolder
-from streamsvm.train import TrainOptions, train
+from streamsvm.models.model import load
+from streamsvm.training import run_folder
+from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import make_problem
 from tests.faults.instants import describe
 from tests.faults.power_failures import WatchedDisk, distinct, lay_out
@@ -34,8 +34,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(autouse=True)
 def _checkpoints_after_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamsvm.run, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(streamsvm.run, "MOST_CHECKPOINT_SHARE", float("inf"))
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folder, "MOST_CHECKPOINT_SHARE", float("inf"))
 
 
 def record(dataset: Dataset, tmp_path: Path, options: TrainOptions, **named: Any) -> WatchedDisk:
@@ -82,7 +82,7 @@ def test_the_simulation_sees_what_is_not_synced(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the fsync of the history before the checkpoint, a checkpoint may be left that counts lost lines."""
-    monkeypatch.setattr(streamsvm.run, "os", SimpleNamespace(fsync=lambda _: None))
+    monkeypatch.setattr(run_folder, "os", SimpleNamespace(fsync=lambda _: None))
     (tmp_path / "disk").mkdir()
     messages = []
     for number, (tree, _) in enumerate(distinct(record(dataset, tmp_path, OPTIONS).pictures)):

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import ROOT, make_problem
 from tests.test_cluster import CLUSTER, environment, running
 
@@ -27,7 +27,7 @@ SAME = TrainOptions(C=1000, tol=1e-12, options={"acceleration": "none"})
 IMPATIENT = """
 import sys
 from streamsvm import progress
-from streamsvm.cli import main
+from streamsvm.cli.command import main
 from streamsvm.engines import patience, workers
 patience.SILENT_SECONDS, patience.LOST_SECONDS, workers.GIVEN_UP_SECONDS = map(float, sys.argv[1:4])
 patience.LOOK_SECONDS, progress.PLAIN_SECONDS = 0.5, 0.0

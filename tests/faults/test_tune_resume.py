@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import streamsvm
-import streamsvm.run
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError
-from streamsvm.grid import Tuning, tune
-from streamsvm.models import KernelModel
-from streamsvm.run import RunFolder
-from streamsvm.train import TrainOptions
+from streamsvm.models.model import KernelModel
+from streamsvm.training import run_folder
+from streamsvm.training.grid import Tuning, tune
+from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.train import TrainOptions
 from tests.commands import Run, run  # noqa: F401
 from tests.faults.instants import in_fork
 
@@ -75,8 +75,8 @@ def test_stopped_anywhere_it_goes_on_to_the_same_bits(
     options = SETTINGS[name]
     whole, n_events = events_of(dataset, options)
     if stopped_by == "kill":  # with a checkpoint after each step
-        monkeypatch.setattr(streamsvm.run, "CHECKPOINT_SECONDS", 0.0)
-        monkeypatch.setattr(streamsvm.run, "MOST_CHECKPOINT_SHARE", float("inf"))
+        monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
+        monkeypatch.setattr(run_folder, "MOST_CHECKPOINT_SHARE", float("inf"))
     for at in (1, n_events // 4, n_events // 2, 3 * n_events // 4, n_events - 1, n_events):
         out, stop = tmp_path / f"{at}", interrupt if stopped_by == "ctrl-c" else lambda: os._exit(9)
 
@@ -151,7 +151,7 @@ def test_from_the_command_line(run: Run, dataset: Dataset, tmp_path: Path, monke
     whole = run(*command, tmp_path / "whole").result
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.progress.GridDisplay.show", lambda *_: interrupt())
+        patch.setattr("streamsvm.cli.progress.GridDisplay.show", lambda *_: interrupt())
         ran = run(*command, out)
     assert (ran.code, ran.err) == (1, "streamsvm tune: interrupted; go on with the same command and --resume\n")
     assert [path.name for path in out.iterdir()] == ["grid"]

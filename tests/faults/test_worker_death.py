@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from distributed import Client, Worker
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines import workers
-from streamsvm.engines.workers import ReadyWorker, prepare_worker, prepare_workers, start_workers
+from streamsvm.engines.workers import Load, ReadyWorker, prepare_worker, prepare_workers, start_workers
+from streamsvm.methods.cutting_plane import segments
+from streamsvm.methods.cutting_plane.segments import add_to_totals
+from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.numeric.rows import Rows
-from streamsvm.solvers import segments
-from streamsvm.solvers.segments import add_to_totals
-from streamsvm.train import Event, Result, TrainOptions, train
+from streamsvm.training.train import Event, Result, TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem
 
 pytestmark = pytest.mark.usefixtures("many_groups")
@@ -70,12 +71,12 @@ def test_workers_killed_during_a_pass(
     assert result.status == "converged"
 
 
-def die_as_it_is_prepared(marker: str, dask_worker: Worker, solvers: Sequence[str]) -> ReadyWorker:
+def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> ReadyWorker:
     """Prepare a worker; the first process that comes to make the marker file is killed."""
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        return prepare_worker(dask_worker, solvers)
+        return prepare_worker(dask_worker, load)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it is dead")
 
@@ -95,10 +96,10 @@ def test_what_fails_in_a_worker_that_is_alive_is_raised(both_alive: Client, monk
     """Even an error of the kind that a lost connection gives."""
     monkeypatch.setattr(workers, "prepare_worker", refuse_to_open)
     with pytest.raises(FileNotFoundError):
-        prepare_workers(both_alive)
+        prepare_workers(both_alive, compile_kernels)
 
 
-def refuse_to_open(dask_worker: Worker, solvers: Sequence[str]) -> ReadyWorker:
+def refuse_to_open(dask_worker: Worker, load: Load) -> ReadyWorker:
     raise FileNotFoundError
 
 

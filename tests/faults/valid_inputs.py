@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from scipy import sparse
 
 from streamsvm.data.spill import as_matrix
-from streamsvm.models import KernelModel, LinearModel, RankModel
+from streamsvm.models.model import KernelModel, LinearModel, RankModel
 from streamsvm.numeric.feature_maps import Features, KernelMap, PolynomialMap
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.scaling import Scaling

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import InputError
-from streamsvm.numeric.budget import collect_pack, learn_rows, make_rules, meet_pack
-from streamsvm.numeric.budget_average import average_models
-from streamsvm.numeric.budget_state import (
+from streamsvm.methods.budgeted_sgd.average import average_models
+from streamsvm.methods.budgeted_sgd.budget import collect_pack, learn_rows, make_rules, meet_pack
+from streamsvm.methods.budgeted_sgd.merging import search_share
+from streamsvm.methods.budgeted_sgd.state import (
     BIAS,
     MAINTAINED,
     SCALE,
@@ -18,7 +19,6 @@ from streamsvm.numeric.budget_state import (
     read_model,
 )
 from streamsvm.numeric.kernels import Kernel, compute_kernel
-from streamsvm.numeric.merging import search_share
 from streamsvm.numeric.rows import CsrRows, unpack
 
 GAMMA, LAMBDA = 0.1, 0.02

@@ -3,11 +3,19 @@
 import numpy as np
 import pytest
 
-from streamsvm.numeric.budget import make_rules
-from streamsvm.numeric.budget_maintenance import keep_budget
-from streamsvm.numeric.budget_state import DEGRADATION, GRADIENT_ERROR, MAINTAINED, SCALE, STEPS, VECTORS, make_state
+from streamsvm.methods.budgeted_sgd.budget import make_rules
+from streamsvm.methods.budgeted_sgd.maintenance import keep_budget
+from streamsvm.methods.budgeted_sgd.merging import build_table
+from streamsvm.methods.budgeted_sgd.state import (
+    DEGRADATION,
+    GRADIENT_ERROR,
+    MAINTAINED,
+    SCALE,
+    STEPS,
+    VECTORS,
+    make_state,
+)
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.merging import build_table
 
 GAMMA, LAMBDA, TIME = 0.4, 0.01, 50
 EVERY = ["merge", "gradient-merge", "projection", "removal"]

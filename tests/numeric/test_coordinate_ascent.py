@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy.sparse import csr_array
 
-from streamsvm.numeric.coordinate_ascent import ascend
+from streamsvm.methods.cutting_plane.coordinate_ascent import ascend
 from tests.conftest import Problem, make_problem
 from tests.solvers.conftest import bracket_by_qp, objective_by_liblinear, with_bias
 

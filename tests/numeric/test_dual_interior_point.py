@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.numeric.dual_interior_point import factor_kernel, solve_in_factor
+from streamsvm.methods.decomposition.dual_interior_point import factor_kernel, solve_in_factor
 from streamsvm.numeric.rows import F64
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streamsvm.numeric.exact_kernels import PART_ROWS, sum_exactly
+from streamsvm.methods.decomposition.exact_kernels import PART_ROWS, sum_exactly
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums
 from streamsvm.numeric.rows import F64
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.numeric.constraint_reduction import Reduction, find_keys, find_limits
-from streamsvm.numeric.interior_point import (
+from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_keys, find_limits
+from streamsvm.methods.interior_point.normal_equations import NormalEquations
+from streamsvm.methods.interior_point.steps import (
     Direction,
     Point,
     Targets,
@@ -26,7 +27,6 @@ from streamsvm.numeric.interior_point import (
     move,
     move_inside,
 )
-from streamsvm.numeric.normal_equations import NormalEquations
 from streamsvm.numeric.rows import F64
 
 N, D = 40, 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.numeric.interior_bounds import Magnitudes, find_lower_bound
-from streamsvm.numeric.interior_sums import add_assembled, combine_assembled, gather, start_assembled
+from streamsvm.methods.interior_point.bounds import Magnitudes, find_lower_bound
+from streamsvm.methods.interior_point.sums import add_assembled, combine_assembled, gather, start_assembled
 from streamsvm.numeric.rows import F64, Rows, to_dense
 from tests.kernel_problems import to_csr
 

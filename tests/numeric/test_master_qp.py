@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg.lapack import dpotrf
 
-from streamsvm.numeric.master_qp import MasterSolution, solve_master
+from streamsvm.methods.cutting_plane.master_qp import MasterSolution, solve_master
 
 F64 = npt.NDArray[np.float64]
 EPS = np.finfo(np.float64).eps
@@ -227,7 +227,7 @@ class CountedFactorisations:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        monkeypatch.setattr("streamsvm.numeric.master_qp.dpotrf", self)
+        monkeypatch.setattr("streamsvm.methods.cutting_plane.master_qp.dpotrf", self)
 
     def __call__(self, matrix: F64, lower: int) -> tuple[F64, int]:
         self.count += 1

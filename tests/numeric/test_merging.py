@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from streamsvm.numeric.merging import (
+from streamsvm.methods.budgeted_sgd.merging import (
     build_table,
     compute_loss,
     merge_by_ascent,

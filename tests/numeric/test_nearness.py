@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.numeric.nearness import code_distances, draw_near_margin
+from streamsvm.methods.cutting_plane.nearness import code_distances, draw_near_margin
 
 
 def test_codes_grow_with_the_distance_of_the_nearer_point() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.numeric.pair_updates import Order, solve_by_pairs
-from streamsvm.numeric.working_set import WorkingSet
+from streamsvm.methods.decomposition.pair_updates import Order, solve_by_pairs
+from streamsvm.methods.decomposition.working_set import WorkingSet
 from tests.numeric.working_sets import Drawn, assert_solved, make_problem, measure, solve_with_library, working_sets
 
 ORDERS: tuple[Order, ...] = ("second-order", "first-order")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.svm import SVC
 
+from streamsvm.methods.decomposition.platt import PlattResult, solve_by_platt
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.platt import PlattResult, solve_by_platt
 from streamsvm.numeric.rows import CsrRows
 
 F64 = npt.NDArray[np.float64]

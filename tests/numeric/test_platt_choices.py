@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
-from streamsvm.numeric import platt
+from streamsvm.methods.decomposition import platt
+from streamsvm.methods.decomposition.platt import solve_by_platt
+from streamsvm.methods.decomposition.platt_state import State, describe_problem, make_state
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.platt import solve_by_platt
-from streamsvm.numeric.platt_state import State, describe_problem, make_state
 from tests.numeric.test_platt import F64, KERNELS, find_violation, gram, make_rows
 
 

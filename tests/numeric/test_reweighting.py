@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from streamsvm.numeric import reweighting
-from streamsvm.numeric.pair_updates import solve_by_pairs
-from streamsvm.numeric.reweighting import solve_by_reweighting
-from streamsvm.numeric.working_set import WorkingSet
+from streamsvm.methods.decomposition import reweighting
+from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
+from streamsvm.methods.decomposition.reweighting import solve_by_reweighting
+from streamsvm.methods.decomposition.working_set import WorkingSet
 from tests.numeric.working_sets import Drawn, assert_solved, make_problem, solve_with_library, working_sets
 
 

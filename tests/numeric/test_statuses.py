@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.methods.cutting_plane.row_statuses import find_active, read_statuses
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.rows import F32, F64, Rows, compute_scores
-from streamsvm.numeric.statuses import find_active, read_statuses
 from tests.conftest import make_problem
 from tests.numeric.test_losses import Segment, dyadic_segments
 from tests.numeric.test_rows import to_csr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamsvm.numeric.step_length import choose_length, find_smallest, mend_length
+from streamsvm.methods.interior_point.step_length import choose_length, find_smallest, mend_length
 
 
 @pytest.mark.parametrize(("n_rows", "number"), [(10, 10), (1000, 64), (20_000, 200), (500_000, 2048)])

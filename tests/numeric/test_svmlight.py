@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from streamsvm.numeric import svmlight
-from streamsvm.numeric.svmlight import ParsedLines, parse_lines
+from streamsvm.data import svmlight
+from streamsvm.data.svmlight import ParsedLines, parse_lines
 
 
 def parse(text: str, qid_rule: int = svmlight.QID_UNDECIDED) -> ParsedLines:

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.errors import InputError
-from streamsvm.numeric import reweighting, working_set_qp
-from streamsvm.numeric.pair_updates import solve_by_pairs
-from streamsvm.numeric.reweighting import solve_by_reweighting
-from streamsvm.numeric.working_set import WorkingSet
-from streamsvm.numeric.working_set_qp import solve_by_qp
+from streamsvm.methods.decomposition import reweighting, working_set_qp
+from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
+from streamsvm.methods.decomposition.reweighting import solve_by_reweighting
+from streamsvm.methods.decomposition.working_set import WorkingSet
+from streamsvm.methods.decomposition.working_set_qp import solve_by_qp
 from tests.numeric.working_sets import Drawn, assert_solved, make_problem, measure, rounding_of_errors, working_sets
 
 Solve = Callable[[WorkingSet, float], npt.NDArray[np.float64]]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import piqp
 from hypothesis import strategies as st
 
-from streamsvm.numeric.working_set import WorkingSet
+from streamsvm.methods.decomposition.working_set import WorkingSet
 
 F64 = npt.NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from sklearn.svm import LinearSVC
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.solvers.cutting_plane import CuttingPlane, State, solve, start_state
-from streamsvm.solvers.protocol import All, Scan, Solver, Step
+from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, solve, start_state
+from streamsvm.requests import All, Scan, Solver, Step
 from tests.conftest import Problem
 
 F64 = npt.NDArray[np.float64]

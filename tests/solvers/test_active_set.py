@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamsvm.methods.decomposition import active_set
+from streamsvm.methods.decomposition.active_set import INNER_SOLVERS, ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.selection import RULES, find_conditions
 from streamsvm.numeric import kernels
 from streamsvm.numeric.kernels import Kernel, to_float64
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.solvers import active_set
-from streamsvm.solvers.active_set import INNER_SOLVERS, ActiveSet, ColumnCache, Rounds, improve
-from streamsvm.solvers.selection import RULES, find_conditions
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, bracket_by_qp, matrix_of, measure
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamsvm.methods.decomposition import active_set, all_active
+from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, Rounds
+from streamsvm.methods.decomposition.all_active import FAR, form_exact_sums, solve_all
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers import active_set, all_active
-from streamsvm.solvers.active_set import ActiveSet, ColumnCache, Rounds
-from streamsvm.solvers.all_active import FAR, form_exact_sums, solve_all
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, matrix_of
 

@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.algorithms.guided_planes import GuidedPlanes
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
+from streamsvm.methods.cutting_plane import beside
+from streamsvm.methods.cutting_plane import solver as cutting_plane
+from streamsvm.methods.cutting_plane.beside import KEEPS_UP, SMALL, Maker, State
+from streamsvm.methods.cutting_plane.cuts import CutState
+from streamsvm.methods.cutting_plane.guided import Guided
+from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
+from streamsvm.methods.cutting_plane.guided_setup import GuidedPlanes
+from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.numeric.rows import F64, Rows
-from streamsvm.solvers import beside, cutting_plane
-from streamsvm.solvers.beside import KEEPS_UP, SMALL, Maker, State
-from streamsvm.solvers.cuts import CutState
-from streamsvm.solvers.cutting_plane import CuttingPlane
-from streamsvm.solvers.guided import Guided
-from streamsvm.solvers.guided_dual import GuidedDual
-from streamsvm.solvers.protocol import All, Progress, Scan, Solver, Step, Take
+from streamsvm.requests import All, Progress, Scan, Solver, Step, Take
 from tests.conftest import make_problem
 from tests.solvers.conftest import bracket_by_qp, primal, run_steps
 

@@ -12,13 +12,9 @@ import pytest
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays, unpack_arrays
-from streamsvm.numeric.budget import learn_rows
-from streamsvm.numeric.budget_state import DEGRADATION, GRADIENT_ERROR, MAINTAINED, STEPS, VECTORS, make_state
-from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import Rows
-from streamsvm.solvers import budgeted_sgd
-from streamsvm.solvers.budgeted_sgd import (
+from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
+from streamsvm.methods.budgeted_sgd.budget import learn_rows
+from streamsvm.methods.budgeted_sgd.solver import (
     BudgetedSGD,
     Carry,
     State,
@@ -33,7 +29,11 @@ from streamsvm.solvers.budgeted_sgd import (
     start_state,
     unpack_models,
 )
-from streamsvm.solvers.protocol import Fold, Step, Take
+from streamsvm.methods.budgeted_sgd.state import DEGRADATION, GRADIENT_ERROR, MAINTAINED, STEPS, VECTORS, make_state
+from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rows import Rows
+from streamsvm.requests import Fold, Step, Take
 from tests.conftest import Problem, make_problem
 
 DENSE = make_problem(1, n=300, d=6, weighted=True)

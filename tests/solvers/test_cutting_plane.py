@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.solvers.cutting_plane import CuttingPlane
-from streamsvm.solvers.protocol import Step
-from streamsvm.solvers.segments import choose_cut_steps
+from streamsvm.methods.cutting_plane.segments import choose_cut_steps
+from streamsvm.methods.cutting_plane.solver import CuttingPlane
+from streamsvm.requests import Step
 from tests.conftest import Problem, make_problem
 from tests.solvers.conftest import bracket_by_qp, drive, objective_by_liblinear, primal, with_bias
 

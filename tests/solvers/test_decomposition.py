@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.methods.decomposition import all_active
+from streamsvm.methods.decomposition import solver as decomposition
+from streamsvm.methods.decomposition.solver import STUCK_STEPS, Decomposition
+from streamsvm.methods.decomposition.state import start_state
 from streamsvm.numeric.kernels import Kernel, type_of
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers import all_active, decomposition
-from streamsvm.solvers.decomposition import STUCK_STEPS, Decomposition
-from streamsvm.solvers.kernel_state import start_state
-from streamsvm.solvers.protocol import MORE_PATIENCE, Step
+from streamsvm.requests import MORE_PATIENCE, Step
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, Bracket, bracket_by_libsvm, bracket_by_qp, drive, matrix_of, measure
 

@@ -8,17 +8,17 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from streamsvm.algorithms import make_algorithm
-from streamsvm.algorithms.rankings import ROW_VECTORS
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays
+from streamsvm.methods.cutting_plane.cuts import add_cuts, minimise_master
+from streamsvm.methods.cutting_plane.segments import start_totals
+from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, start_state
+from streamsvm.methods.ranking.setup import ROW_VECTORS
+from streamsvm.methods.registry import make_algorithm
 from streamsvm.options import TrainOptions
-from streamsvm.solvers.cuts import add_cuts, minimise_master
-from streamsvm.solvers.cutting_plane import CuttingPlane, State, start_state
-from streamsvm.solvers.protocol import Step
-from streamsvm.solvers.segments import start_totals
+from streamsvm.requests import Step
 
 D, M = 50_000, 64
 

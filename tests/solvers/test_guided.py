@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.group import plan_groups
-from streamsvm.numeric.point_cuts import add_points, read_cuts, start_points
+from streamsvm.methods.cutting_plane.guided import Guided, State, solve, start_state
+from streamsvm.methods.cutting_plane.point_cuts import add_points, read_cuts, start_points
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers.guided import Guided, State, solve, start_state
-from streamsvm.solvers.protocol import Step
-from streamsvm.train import TrainOptions, train
+from streamsvm.requests import Step
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import Problem, make_problem
 from tests.faults.instants import describe
 from tests.solvers.conftest import bracket_by_qp, primal, run_steps

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.algorithms.cutting_planes import CuttingPlanes
-from streamsvm.algorithms.guided_planes import GuidedPlanes
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.methods.cutting_plane.guided import Guided
+from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
+from streamsvm.methods.cutting_plane.guided_setup import GuidedPlanes
+from streamsvm.methods.cutting_plane.setup import CuttingPlanes
+from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers.cutting_plane import CuttingPlane
-from streamsvm.solvers.guided import Guided
-from streamsvm.solvers.guided_dual import GuidedDual
 from tests.solvers.conftest import run_steps
 
 KINDS = ("normal", "repeated", "rare", "heavy", "sparse", "wide", "separable", "noise")

@@ -11,16 +11,16 @@ from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.algorithms import make_algorithm
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.group import plan_groups
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.solvers import guided_dual
-from streamsvm.solvers.guided_dual import GuidedDual, State, solve, start_state, warm_state
-from streamsvm.solvers.protocol import All, Scan, Step, Take
-from streamsvm.train import TrainOptions, train
+from streamsvm.methods.cutting_plane import guided_dual
+from streamsvm.methods.cutting_plane.guided_dual import GuidedDual, State, solve, start_state, warm_state
+from streamsvm.methods.registry import make_algorithm
+from streamsvm.requests import All, Scan, Step, Take
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import F64, Problem, make_problem
 from tests.faults.instants import describe
 from tests.solvers.conftest import bracket_by_qp, primal, run_steps, with_bias
@@ -169,7 +169,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
     """Multipliers guide however few the features."""
-    monkeypatch.setattr("streamsvm.algorithms.guided_planes.WIDE", 1)
+    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.WIDE", 1)
     algorithm = make_algorithm(dataset, OPTIONS)
     assert isinstance(algorithm.settings, GuidedDual)  # type: ignore[attr-defined]
 

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.algorithms.interior_points import InteriorPoints
 from streamsvm.data.source import RowSource
 from streamsvm.engines.joint import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays, unpack_arrays
-from streamsvm.numeric.constraint_reduction import REDUCTIONS, RULES, Reduction
+from streamsvm.methods.interior_point import solver as interior_point
+from streamsvm.methods.interior_point.constraint_reduction import REDUCTIONS, RULES, Reduction
+from streamsvm.methods.interior_point.setup import InteriorPoints
+from streamsvm.methods.interior_point.solver import InteriorPoint, solve
+from streamsvm.methods.interior_point.state import State, start_state
 from streamsvm.numeric.rows import F64
-from streamsvm.solvers import interior_point
-from streamsvm.solvers.interior_point import InteriorPoint, solve
-from streamsvm.solvers.interior_state import State, start_state
-from streamsvm.solvers.protocol import Scan, Step, Take
+from streamsvm.requests import Scan, Step, Take
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, Bracket, bracket_by_libsvm, bracket_by_qp, matrix_of
 

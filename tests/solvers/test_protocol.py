@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from streamsvm.files import pack_arrays, unpack_arrays
+from streamsvm.methods.cutting_plane.exact_points import Magnitudes
+from streamsvm.methods.cutting_plane.segments import SegmentTotals
+from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, solve, start_state
 from streamsvm.numeric.losses import FINE_STEPS, fine_steps
-from streamsvm.solvers.cutting_plane import CuttingPlane, State, solve, start_state
-from streamsvm.solvers.exact_points import Magnitudes
-from streamsvm.solvers.protocol import All, Progress, Scan, Step
-from streamsvm.solvers.segments import SegmentTotals
+from streamsvm.requests import All, Progress, Scan, Step
 from tests.conftest import Problem, make_problem
 from tests.solvers.conftest import F64, bracket_by_qp, drive, with_bias
 

@@ -17,11 +17,11 @@ from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.joint import answer
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.numeric import pair_losses
+from streamsvm.methods.ranking import pair_losses
+from streamsvm.methods.ranking.solver import Ranking, State, solve, start_state
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rows import F32, F64
-from streamsvm.solvers.protocol import Step
-from streamsvm.solvers.ranking import Ranking, State, solve, start_state
+from streamsvm.requests import Step
 
 Problem = tuple[F32, Pairs]
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from streamsvm.numeric.rows import F64, I64
-from streamsvm.solvers.selection import (
+from streamsvm.methods.decomposition.selection import (
     KEPT_SHARE,
     RULES,
     Conditions,
@@ -18,6 +17,7 @@ from streamsvm.solvers.selection import (
     choose_working_set,
     find_conditions,
 )
+from streamsvm.numeric.rows import F64, I64
 
 SETS = [rule for rule in RULES if rule != "platt"]
 TOL = 0.1

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.solvers.protocol import All, Progress, Solver, Step, Take
-from streamsvm.solvers.together import State, solve, start_state
+from streamsvm.methods.together import State, solve, start_state
+from streamsvm.requests import All, Progress, Solver, Step, Take
 
 
 @dataclass

@@ -1,0 +1,284 @@
+"""The `streamsvm` command. Progress goes to standard error, results to standard output.
+
+Exit status: 0 converged or done (budgeted-sgd: the epochs asked for), 3 stopped by a limit (the model is written all
+the same), 2 bad input or arguments, 1 anything else, 130 ended at once by a second Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streamsvm.cli.arguments import (
+    how_to_read,
+    make_parser,
+    parse_class_weight,
+    parse_count,
+    parse_options,
+    parse_shuffle,
+)
+from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
+from streamsvm.cli.progress import log_to_stderr
+from streamsvm.errors import CertificateError, InputError
+from streamsvm.interrupts import caught_by_command
+from streamsvm.training.statuses import STATUSES
+
+
+def _silence() -> None:
+    """Silence what Dask's coroutines and their tasks would say when nobody waits for them any more."""
+    warnings.simplefilter("ignore")
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    sys.unraisablehook = lambda _: None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status."""
+    with caught_by_command(_silence), log_to_stderr():
+        status = _run(make_parser().parse_args(arguments))
+    if arguments is None:  # the process ends now: a signal may end it, without a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return status
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        open_streams(options)
+        status = COMMANDS[options.command](options)
+        flush_output()
+        return status
+    except InputError as error:
+        print(f"streamsvm {options.command}: {explain(error, options)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"streamsvm {options.command}: interrupted; {say_what_is_left(options)}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        silence_output()
+        return 1
+    except (OSError, CertificateError) as error:
+        silence_output()
+        print(f"streamsvm {options.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from streamsvm.cli.demo import run_demo
+
+    return run_demo(options.out)
+
+
+def _ingest(options: argparse.Namespace) -> int:
+    from streamsvm.cli.progress import Line, RowCounter
+    from streamsvm.data.ingest import IngestOptions
+    from streamsvm.data.sources import ingest
+    from streamsvm.data.tables import Columns
+    from streamsvm.machine import format_bytes, parse_bytes
+
+    began, line = time.monotonic(), Line()
+    columns = Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight, header=options.header)
+    how = IngestOptions(
+        layout=options.layout,
+        chunk_bytes=None if options.chunk_bytes is None else parse_bytes(options.chunk_bytes),
+        codec=options.codec,
+        scale=options.scale,
+        shuffle=parse_shuffle(options.shuffle),
+        overwrite=options.overwrite,
+    )
+    try:
+        dataset = ingest(
+            options.sources, options.destination, file_format=options.format, columns=columns, options=how,
+            report=RowCounter(line).show,
+        )  # fmt: skip
+    finally:
+        line.close()
+    kind = "sparse" if dataset.is_sparse else "dense"
+    print(
+        f"{options.destination}: {dataset.n_rows:,} rows of {dataset.n_features:,} features, {kind}, "
+        f"{format_bytes(dataset.nbytes)} in {dataset.n_chunks} chunks, {time.monotonic() - began:.1f} s"
+    )
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    from streamsvm.cli.info import describe, format_description, verify
+    from streamsvm.data.dataset import open_dataset
+
+    dataset = open_dataset(options.data, options.label)
+    about = describe(dataset)
+    if options.verify:
+        about |= verify(dataset)
+    print(json.dumps(about) if options.json else format_description(about))
+    return 0
+
+
+def _features(options: argparse.Namespace) -> int:
+    from streamsvm.cli.info import describe_features, format_features
+    from streamsvm.cli.progress import Line, RowCounter
+    from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.features import FeatureOptions, make_features, plan_features
+    from streamsvm.machine import parse_bytes
+    from streamsvm.numeric.kernels import Kernel
+    from streamsvm.options import TrainOptions, make_kernel
+
+    began, line, polynomial = time.monotonic(), Line(), options.map == "polynomial"
+    if polynomial and (options.kernel or options.rank):
+        raise InputError("--kernel and --rank are not for --map polynomial, which has neither")
+    memory, chunk = (None if size is None else parse_bytes(size) for size in (options.memory, options.chunk_bytes))
+    which = FeatureOptions(options.map, options.rank or 300, options.seed, chunk, options.overwrite)
+    source, name, counter = open_dataset(options.data, options.label), options.kernel or "rbf", RowCounter(line)
+    projected = plan_features(source, options.destination, which, name, memory)
+    kernel_options = TrainOptions(kernel=name, gamma=options.gamma, degree=options.degree, coef0=options.coef0)
+    try:
+        kernel = Kernel() if polynomial else make_kernel(source, kernel_options)
+        dataset = make_features(source, options.destination, which, kernel, counter.add, resume=options.resume)
+    finally:
+        line.close()
+    about = describe_features(dataset, time.monotonic() - began, projected)
+    print(json.dumps(about) if options.json else format_features(about))
+    return 0
+
+
+def _read_settings(options: argparse.Namespace) -> Any:
+    """Return what `train` and `tune` are asked for, but for C and gamma."""
+    from streamsvm.machine import default_threads, parse_bytes
+    from streamsvm.options import TrainOptions
+
+    workers = default_threads() if options.workers == "auto" else options.workers
+    return TrainOptions(
+        solver=options.solver,
+        class_weight=parse_class_weight(options.class_weight),
+        tol=options.tol,
+        memory_bytes=None if options.memory is None else parse_bytes(options.memory),
+        threads=options.threads,
+        workers=None if workers is None else parse_count("--workers", workers),
+        scheduler=options.scheduler,
+        max_passes=options.max_passes,
+        max_seconds=options.max_seconds,
+        seed=options.seed,
+        kernel=options.kernel or ("rbf" if options.solver == "budgeted-sgd" else "linear"),
+        degree=options.degree,
+        coef0=options.coef0,
+        resident_rows=options.resident_rows,
+        task=options.task,
+        options=parse_options(options.option),
+    )
+
+
+def _train(options: argparse.Namespace) -> int:
+    from streamsvm.cli.progress import Display, Line
+    from streamsvm.data.dataset import open_dataset
+    from streamsvm.training.train import train
+
+    if options.out is None and not options.plan:
+        raise InputError("--out RUN is needed, the folder of the run")
+    train_options = replace(_read_settings(options), C=options.C, gamma=options.gamma)
+    dataset = open_dataset(options.data, options.label)
+    if options.plan:
+        from streamsvm.training.estimate import plan_training
+
+        plan = plan_training(dataset, train_options)
+        print(json.dumps(plan.as_json()) if options.json else plan)
+        return 0
+    line = Line()
+    display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
+    try:
+        result = train(
+            dataset, train_options, options.out, options.resume, listener=display.show, overwrite=options.overwrite
+        )
+    finally:
+        line.close()
+    if result.status == "interrupted":
+        print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
+    print(json.dumps(result.as_json()) if options.json else sum_up(result, options.out))
+    return 0 if result.finished else STATUSES[result.status].exit_code
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from streamsvm.cli.grid_page import format_tuning, make_tuning_page
+    from streamsvm.cli.progress import GridDisplay, Line
+    from streamsvm.data.dataset import open_dataset
+    from streamsvm.files import write_atomically
+    from streamsvm.training.grid import tune
+
+    settings, line = _read_settings(options), Line()
+    try:
+        tuning = tune(
+            open_dataset(options.data, options.label), settings, options.C, options.gamma, options.folds, options.out,
+            progress=GridDisplay(line).show, resume=options.resume, overwrite=options.overwrite,
+        )  # fmt: skip
+    finally:
+        line.close()
+    if tuning.result.status == "interrupted":
+        print(f"streamsvm tune: interrupted; {say_what_is_left(options)}", file=sys.stderr)
+    about = json.dumps(tuning.as_json())
+    write_atomically(options.out / "tuning.json", (about + "\n").encode())
+    write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())
+    print(about if options.json else f"{format_tuning(tuning)}\n{sum_up(tuning.result, options.out)}")
+    return 0 if tuning.result.finished else STATUSES[tuning.result.status].exit_code
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from streamsvm.files import refuse_inputs
+    from streamsvm.models.model import load
+    from streamsvm.models.predict import predict
+
+    model, model_file = load(options.model), Path(options.model)
+    refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
+    n_rows = predict(model, options.data, options.out, overwrite=options.overwrite, **how_to_read(options))
+    print(f"{options.out}: {n_rows:,} predictions")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from streamsvm.cli.info import format_evaluation
+    from streamsvm.models.evaluate import evaluate
+    from streamsvm.models.model import load
+
+    model = load(options.model)
+    scores = evaluate(model, options.data, **how_to_read(options), qid=options.qid)
+    print(json.dumps(scores) if options.json else format_evaluation(scores))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from streamsvm.cli.info import format_verification
+    from streamsvm.data.dataset import open_dataset
+    from streamsvm.machine import parse_bytes
+    from streamsvm.models.model import load
+    from streamsvm.training.verify import verify
+
+    memory = None if options.memory is None else parse_bytes(options.memory)
+    model, source = load(options.model), open_dataset(options.data, options.label)
+    found = verify(model, source, options.dual, memory, options.threads)
+    print(json.dumps(found.as_json()) if options.json else format_verification(found.as_json()))
+    return 0 if found.agrees else 1
+
+
+def _report(options: argparse.Namespace) -> int:
+    from streamsvm.cli.report import write_report
+
+    print(write_report(options.run, options.out))
+    return 0
+
+
+COMMANDS = {
+    "demo": _demo,
+    "ingest": _ingest,
+    "info": _info,
+    "features": _features,
+    "train": _train,
+    "tune": _tune,
+    "predict": _predict,
+    "evaluate": _evaluate,
+    "verify": _verify,
+    "report": _report,
+}

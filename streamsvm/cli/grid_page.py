@@ -1,0 +1,49 @@
+"""What a grid of settings came to: a table for people, and a page with pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from html import escape
+
+from streamsvm import __version__
+from streamsvm.cli.chart import Series, draw_chart
+from streamsvm.cli.report import STYLE
+from streamsvm.training.grid import Trial, Tuning
+
+
+def format_tuning(tuning: Tuning) -> str:
+    """Return a table, the best line marked."""
+    lines = ["        C     gamma   right on held-out rows   passes"]
+    for trial in tuning.trials:
+        gamma = "" if trial.gamma is None else f"{trial.gamma:.4g}"
+        spread = (max(trial.scores) - min(trial.scores)) / 2
+        note = ("  <- best" if trial is tuning.best else "") + ("" if trial.converged else "  (not converged)")
+        lines.append(f"{trial.C:>9.4g} {gamma:>9}   {trial.mean:.4f} +- {spread:.4f}        {trial.passes:>6}{note}")
+    folds = len(tuning.best.scores)
+    n_fits = f"{len(tuning.trials) * folds} fits ({folds} folds)"
+    lines.append(f"{n_fits} in {tuning.passes} reads of the data, {tuning.seconds:.1f} s")
+    return "\n".join(lines)
+
+
+def make_tuning_page(name: str, tuning: Tuning) -> str:
+    """Return the page as HTML: share of held-out rows that are wrong, and passes, against C."""
+    gammas = sorted({trial.gamma for trial in tuning.trials}, key=lambda gamma: gamma or 0.0)
+    wrong = [_draw_series(tuning, gamma, lambda trial: 1.0 - trial.mean) for gamma in gammas]
+    passes = [_draw_series(tuning, gamma, lambda trial: float(trial.passes)) for gamma in gammas]
+    charts = (
+        draw_chart("Wrong on held-out rows", "log10 C", "share", wrong),
+        draw_chart("Passes of the longest fit", "log10 C", "passes", passes),
+    )
+    figures = "\n".join(f"<figure>{chart}</figure>" for chart in charts)
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{escape(name)}</title><style>{STYLE}</style>\n'
+        f'<h1>{escape(name)}</h1>\n<div class="charts">{figures}</div>\n<pre>{escape(format_tuning(tuning))}</pre>\n'
+        f'<p class="note">streamsvm {__version__}</p></html>\n'
+    )
+
+
+def _draw_series(tuning: Tuning, gamma: float | None, measure: Callable[[Trial], float]) -> Series:
+    mine = [trial for trial in tuning.trials if trial.gamma == gamma]
+    name = "" if gamma is None else f"gamma {gamma:.3g}"
+    return Series(name, [math.log10(trial.C) for trial in mine], [measure(trial) for trial in mine])

@@ -1,0 +1,1 @@
+"""The methods, a folder each, and what they share."""

@@ -1,0 +1,1 @@
+"""SGD within a budget of support vectors (Qaadan & Glasmachers 2018)."""

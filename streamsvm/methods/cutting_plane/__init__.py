@@ -1,0 +1,1 @@
+"""Cutting planes for linear SVMs (Joachims 2006)."""

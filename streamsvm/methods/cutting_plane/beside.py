@@ -1,0 +1,78 @@
+"""Guided cutting planes and, beside them, the line search alone, in the same reads of the data.
+
+Resident rows can mislead; then the line search is as good or better. Both go their own ways: as long as both are there,
+they need no more passes than the line search. P is the better one's, the lower bound the higher one. The line search is
+left out once it is behind, its gap KEEPS_UP times that of the guided, and that is SMALL: a pass then computes for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamsvm.methods.cutting_plane.cuts import CutState, drop_cuts, is_better
+from streamsvm.numeric.rows import F64
+from streamsvm.requests import All, Progress, Solver, Step, Take
+
+KEEPS_UP = 4.0
+SMALL = 0.003  # of P: where gaps are large, who is ahead says little
+Maker = Callable[[Any], Solver]
+
+
+@dataclass
+class State:
+    """What both know together, and their states, the guided one's first. best_w: (d+1,); alone: the other is out."""
+
+    states: list[Any]
+    best_w: F64
+    objective: float = float("inf")
+    lower_bound: float = 0.0
+    objective_rounding: float = 0.0
+    bound_rounding: float = 0.0
+    passes: int = 0
+    alone: bool = False
+
+    @property
+    def progress(self) -> Progress:
+        """What is proved."""
+        return Progress(self.objective, self.lower_bound, self.passes, self.objective_rounding + self.bound_rounding)
+
+
+def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
+    """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits.
+
+    makers: of a solver from its state; the guided one's first.
+    """
+    solvers = [make(own) for make, own in zip(makers[: 2 - state.alone], state.states, strict=False)]
+    requests: list[Any] = [next(solver) for solver in solvers]
+    while True:
+        for k, request in enumerate(requests):
+            if isinstance(request, Take):
+                requests[k] = solvers[k].send((yield request))
+        found = yield All(requests)
+        steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
+        state = _take_over(state, [step.state for step in steps])
+        solvers = solvers[: 2 - state.alone]
+        figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
+        stalled = all(step.status == "stalled" for step in steps)
+        status = "converged" if state.progress.is_proved(tol) else "stalled" if stalled else None
+        yield Step(state, state.progress, status, figures)
+        requests = [solver.send(None) for solver in solvers]
+
+
+def _take_over(state: State, states: list[CutState]) -> State:
+    """Return the state with the best of what the solvers know; the line search's is left out if it is behind."""
+    for own in states:
+        if is_better(own.objective, own.objective_rounding, state):
+            state = replace(
+                state, objective=own.objective, objective_rounding=own.objective_rounding, best_w=own.best_w
+            )
+        if own.lower_bound > state.lower_bound:
+            state = replace(state, lower_bound=own.lower_bound, bound_rounding=own.bound_rounding)
+    gaps = [own.objective - own.lower_bound for own in states]
+    behind = not state.alone and gaps[1] > KEEPS_UP * gaps[0] and gaps[0] <= SMALL * states[0].objective
+    other = state.states[1] if state.alone else drop_cuts(states[1]) if behind else states[1]
+    return replace(
+        state, states=[states[0], other], passes=states[0].passes, alone=state.alone or behind,
+    )  # fmt: skip

@@ -1,0 +1,223 @@
+"""Cuts below a convex loss, and the master problem over them: what Algorithms 1 and 2 of Joachims 2006 share.
+
+A cut says that the loss at any w is at least b_c - w.a_c; the costs are absorbed in a_c and b_c. The master problem
+
+    min_w  1/2 |w|^2 + max(0, max_c b_c - w.a_c),      dual: max_z b'z - 1/2 z'Gz,  z >= 0, sum z <= 1,  w = sum z_c a_c
+
+has a dual value that is a lower bound of P. Cuts that have been inactive for long are dropped.
+
+Rounding: the first pass adds up M_j = sum_i C_i |x_ij|, the most that the terms of any cut or score can come to. A cut
+at any w is then off by gamma_n (sum C_i + |w|'M) at most, and so is the loss (numeric.rounding). D is evaluated from
+the cuts, not from their products, and its bound taken off; P's is kept beside it. Where P's is in the way of what is
+to be proved, points are evaluated in twice the precision as well (cutting_plane.exact_points).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from streamsvm import requests as protocol
+from streamsvm.methods.cutting_plane.master_qp import EPS, solve_master
+from streamsvm.methods.cutting_plane.master_refinement import refine_master
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rows import F64, I64
+from streamsvm.requests import Progress
+
+IDLE_STEPS = 40  # a cut that has been inactive for so many steps is dropped
+STUCK_STEPS = 30  # neither bound has moved for so many steps: rounding is the limit
+MASTER_SHARE = 0.05  # the master is solved to this share of the gap that is left or wanted
+
+
+@dataclass
+class CutState:
+    """What a cutting-plane solver knows. best_w, master_w: (width,); cuts: (m, width); offsets, sizes, z, idle: (m,).
+
+    sizes: sum of the costs of the rows that a cut was summed from, those that were taken off again included.
+    magnitudes, largest (width,), total_cost, terms: M, max_i |x_ij|, sum C_i and the most terms of a sum; empty and 0
+    before the first pass. updates: terms that were added to the first cut one time after another.
+    objective_rounding, bound_rounding: how far P of the best point can be off, and by how much D was lowered.
+    """
+
+    best_w: F64
+    master_w: F64
+    cuts: F64
+    offsets: F64 = field(default_factory=lambda: np.empty(0))
+    sizes: F64 = field(default_factory=lambda: np.empty(0))
+    z: F64 = field(default_factory=lambda: np.empty(0))
+    gram: F64 = field(default_factory=lambda: np.empty((0, 0)))
+    idle: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    objective: float = float("inf")
+    lower_bound: float = 0.0
+    slack: float = 0.0
+    passes: int = 0
+    stuck: int = 0
+    magnitudes: F64 = field(default_factory=lambda: np.empty(0))
+    largest: F64 = field(default_factory=lambda: np.empty(0))
+    total_cost: float = 0.0
+    terms: float = 0.0
+    updates: float = 0.0
+    objective_rounding: float = 0.0
+    bound_rounding: float = 0.0
+    shapes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "best_w": ("d",), "cuts": ("m", "d"), "offsets": ("m",), "sizes": ("m",), "z": ("m",), "gram": ("m", "m"),
+        "idle": ("m",), "magnitudes": ("d",), "largest": ("d",),
+    }  # fmt: skip
+
+    @property
+    def progress(self) -> Progress:
+        """What is proved."""
+        rounding = self.objective_rounding + self.bound_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, rounding)
+
+    def bound_loss(self, sizes: F64) -> float:
+        """How far a loss can be off that was summed at points of these |w_j| at the most."""
+        width = len(self.magnitudes)
+        loss = self.total_cost + float(sizes @ self.magnitudes)
+        return bound_rounding(2.0 * (self.terms + width + 8), loss) + bound_rounding(width + 8, float(sizes @ sizes))
+
+
+S = TypeVar("S", bound=CutState)
+
+
+class Known(Protocol):
+    """What is known of the best point: P, and how far it can be off."""
+
+    objective: float
+    objective_rounding: float
+
+
+def is_better(objective: float, rounding: float, known: Known) -> bool:
+    """Whether P of a point is lower than what is known, rounding included; or as low, and known much better."""
+    lower = objective < known.objective or rounding < known.objective_rounding / 2
+    return lower and objective + rounding < known.objective + known.objective_rounding
+
+
+def most_cuts(width: int) -> int:
+    """Cuts kept at once: 500, fewer where they would be more than 128 MiB, at least 64."""
+    return int(np.clip((128 << 20) // (8 * width), 64, 500))
+
+
+def cut_bytes(width: int, cuts: int) -> int:
+    """Memory of so many cuts while they are copied, and of their products."""
+    return 8 * width * 2 * cuts + 2 * 8 * cuts**2 + master_bytes(cuts)
+
+
+def master_bytes(cuts: int) -> int:
+    """Memory of solving the master problem: matrices of the cuts."""
+    return 4 * 8 * cuts**2
+
+
+def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
+    """Add those cuts that differ from the one before; drop the longest idle ones where there are more than `most`."""
+    differs = np.concatenate(([True], np.any(np.diff(cuts, axis=0) != 0, axis=1)))
+    cuts, offsets, sizes = cuts[differs], offsets[differs], sizes[differs]
+    keep = state.idle <= IDLE_STEPS
+    if (excess := int(keep.sum()) + len(cuts) - most) > 0:
+        expendable = np.lexsort((state.z, -state.idle))
+        keep[expendable[keep[expendable]][:excess]] = False
+    m = int(keep.sum())
+    both = np.empty((m + len(cuts), cuts.shape[1]))  # the cuts may be most of the driver's memory: copied once
+    old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
+    both[m:] = cuts
+    none = np.zeros(len(cuts))
+    return replace(
+        state,
+        cuts=both,
+        offsets=np.concatenate((state.offsets[keep], offsets)),
+        sizes=np.concatenate((state.sizes[keep], sizes)),
+        z=np.concatenate((state.z[keep], none)),
+        idle=np.concatenate((state.idle[keep], none.astype(np.int64))),
+        gram=extend_products(state.gram[np.ix_(keep, keep)], old, cuts),
+    )
+
+
+def extend_products(gram: F64, old: F64, new: F64) -> F64:
+    """Return the products of old cuts and new ones, given those of the old."""
+    across = new @ old.T
+    return np.block([[gram, across.T], [across, new @ new.T]])
+
+
+def drop_cuts(state: S) -> S:
+    """Return a state that holds no memory to speak of."""
+    none = np.empty(0)
+    cuts, gram, idle = state.cuts[:0].copy(), np.empty((0, 0)), np.empty(0, np.int64)
+    return replace(state, cuts=cuts, offsets=none, sizes=none, z=none, gram=gram, idle=idle)
+
+
+def minimise_master(state: S, tol: float) -> S:
+    """Solve the master problem; its minimiser and the lower bound are the state's."""
+    wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
+    z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted)
+    value, rounding = bound_dual(state, z)
+    rises = value - rounding > state.lower_bound
+    return replace(
+        state,
+        z=z,
+        master_w=master_w,
+        lower_bound=value - rounding if rises else state.lower_bound,
+        bound_rounding=rounding if rises else state.bound_rounding,
+        slack=max(0.0, float(np.max(state.offsets - state.cuts @ master_w))),
+        idle=np.where(z > 0, 0, state.idle + 1),
+    )
+
+
+def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float) -> tuple[F64, F64]:
+    """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` if it can be had.
+
+    The products of the cuts serve as long as their rounding, eps |a_c|^2, is less than that; then the cuts themselves.
+    """
+    lengths, z = np.sqrt(np.maximum(gram.diagonal(), 0.0)), start
+    if 8 * EPS * float(lengths @ z) ** 2 <= wanted:
+        solution = solve_master(gram, offsets, start, wanted)
+        z = solution.z
+        if solution.gap <= wanted and 8 * EPS * float(lengths @ z) ** 2 <= wanted:
+            return z, z @ cuts
+    refined, w = refine_master(cuts, offsets, z, wanted)
+    return refined.z, w
+
+
+def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
+    """Return D(z) of the cuts, and how far it can be off the D of the rows that are meant."""
+    used, w = np.flatnonzero(z), z @ state.cuts
+    shares, offsets, lengths = z[used], state.offsets[used], np.abs(w)
+    value = float(shares @ offsets - w @ w / 2)
+    products = [float(np.abs(state.cuts[k]) @ lengths) for k in used]  # row by row: cuts may be most of the memory
+    combined = float(shares @ (np.abs(offsets) + products))
+    costs, most = np.minimum(state.total_cost, state.sizes[used]), float(lengths @ state.magnitudes)
+    summed = float(shares @ (costs + np.minimum(most, costs * float(lengths @ state.largest))))
+    ascended = float(z[0]) * state.sizes[0] * (1.0 + float(lengths @ state.largest)) if state.updates else 0.0
+    own = bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.updates, ascended)
+    return value, own + bound_rounding(state.terms + 8, summed)
+
+
+def scale_costs(state: S, factor: float, tol: float) -> S:
+    """Return the state from which to go on where all costs are so many times larger: the cuts stay cuts, scaled."""
+    half = float(state.best_w @ state.best_w) / 2
+    none = np.zeros(len(state.z))
+    scaled = replace(
+        state, cuts=factor * state.cuts, offsets=factor * state.offsets, sizes=factor * state.sizes, z=none,
+        gram=factor**2 * state.gram, idle=none.astype(np.int64), objective=half + factor * (state.objective - half),
+        lower_bound=0.0, slack=0.0, passes=0, stuck=0, magnitudes=factor * state.magnitudes,
+        total_cost=factor * state.total_cost, objective_rounding=max(1.0, factor) * state.objective_rounding,
+        bound_rounding=0.0,
+    )  # fmt: skip
+    return minimise_master(scaled, tol)
+
+
+def count_pass(state: S, before: S, passes: int) -> S:
+    """Count passes since the state before, and whether they have moved a bound."""
+    moved = state.objective < before.objective * (1 - 1e-12) or state.lower_bound > before.lower_bound * (1 + 1e-12)
+    return replace(state, passes=before.passes + passes, stuck=0 if moved else before.stuck + 1)
+
+
+def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:
+    """Return the status by the relative gap; with epsilon, by the paper's stop: the violation of the worst cut."""
+    status = protocol.find_status(state.progress, tol, state.stuck, STUCK_STEPS)
+    if epsilon is None:
+        return status
+    if violation <= epsilon and state.passes > 1:
+        return "converged" if status == "converged" else "paper_stop"
+    return None if status == "converged" else status

@@ -1,0 +1,259 @@
+"""Cutting planes guided by the multipliers of resident rows: for rows of many features, where cuts are long.
+
+    D(c) = sum_i C_i c_i - 1/2 |w(c)|^2,   w(c) = sum_i C_i c_i y_i x_i,   0 <= c_i <= 1
+
+The master's optimum is a point of the SVM's dual: its cuts are made of rows with c_i = 0 or 1, so a combination of them
+gives every row a share c_i. The driver holds the shares, and which rows are active in each of the latest cuts (a bit a
+row). Between two passes the rows that violate their condition most,
+
+    c_i = 0: y_i w.x_i >= 1,    c_i = 1: y_i w.x_i <= 1,    else: y_i w.x_i = 1,
+
+are taken into memory, and their shares improved by coordinate ascent, all others fixed. What comes out is a cut, too,
+the best that the master has. The pass looks along the line from the best point to the master's minimiser, as that of
+cutting_plane.solver does, and finds cuts and margins on it. The bounds, and P at the best point, are of all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane.coordinate_ascent import ascend
+from streamsvm.methods.cutting_plane.cuts import (
+    CutState,
+    count_pass,
+    extend_products,
+    find_status,
+    minimise_master,
+    scale_costs,
+)
+from streamsvm.methods.cutting_plane.exact_points import (
+    choose_line_points,
+    is_noisy,
+    look_for_rounding,
+    take_exact,
+    take_magnitudes,
+)
+from streamsvm.methods.cutting_plane.nearness import draw_any
+from streamsvm.methods.cutting_plane.row_statuses import U8, find_active, read_statuses
+from streamsvm.methods.cutting_plane.segments import (
+    LineState,
+    SegmentTotals,
+    add_to_totals,
+    choose_cut_steps,
+    combine_totals,
+    count_cut_steps,
+    search_line,
+    start_totals,
+    totals_bytes,
+)
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rows import F32, F64, I64, Rows, add_rows, compute_scores
+from streamsvm.requests import All, Scan, Solver, Step, Take
+
+KEPT_CUTS = 128
+EPOCHS = 20  # at most, between two passes
+ASCENT_SHARE = 0.1  # of the gap: to this the resident rows' part of it is closed
+WHOLE_SHARE = 0.5  # of the gap that is asked for, where all rows are resident
+
+
+@dataclass(frozen=True)
+class GuidedDual:
+    """Settings. class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights; tol: relative gap."""
+
+    class_costs: tuple[float, float]
+    resident_rows: int
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    seed: int = 0
+
+    def driver_bytes(self, n_rows: int, n_features: int) -> int:
+        """Memory of the driver but for the resident rows: cuts, shares, statuses, and work on all rows."""
+        width = n_features + 1
+        return 8 * width * (2 * KEPT_CUTS + 3 * count_cut_steps(width)) + n_rows * (KEPT_CUTS // 8 * 2 + 60)
+
+    def turn_bytes(self, n_features: int) -> int:
+        """Part of it that is in use only while a step is computed: one of two copies of the cuts."""
+        return 8 * (n_features + 1) * KEPT_CUTS
+
+    def shared_bytes(self, n_features: int) -> int:
+        """Memory of what every task of a pass is sent; once more where the passes of several are one."""
+        return 8 * 4 * (n_features + 1)
+
+    def totals_bytes(self, group_rows: int, n_features: int) -> int:
+        """Memory of one task's totals, for a group of so many rows."""
+        return totals_bytes(count_cut_steps(n_features + 1), n_features + 1) + 5 * group_rows
+
+
+@dataclass
+class State(LineState):
+    """All that changes. Vectors are (d+1,), the last entry the bias' weight.
+
+    The first cut is the dual point; share: its c (n,). active: of the other cuts, packed bits (m-1, n/8). resident:
+    rows to be taken next.
+    """
+
+    share: F64 = field(default_factory=lambda: np.empty(0))
+    active: U8 = field(default_factory=lambda: np.empty((0, 0), np.uint8))
+    resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    shapes: ClassVar = CutState.shapes | {"share": ("n",), "active": ("m-1", "n/8"), "resident": ("r",)}
+    row_numbers: ClassVar = ("resident",)
+
+
+@dataclass
+class LineTotals:
+    """What a pass adds up; tiles: first row, margins at the line's end, codes of cutting_plane.row_statuses."""
+
+    segment: SegmentTotals
+    tiles: list[tuple[int, F32, U8]] = field(default_factory=list)
+
+
+def start_line(k: int, width: int) -> LineTotals:
+    """Return the totals of no rows."""
+    return LineTotals(start_totals(k, width))
+
+
+def add_to_line(
+    totals: LineTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
+) -> None:
+    """Add rows."""
+    scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
+    add_to_totals(totals.segment, replace(rows, scores=scores), ends, class_costs, cut_steps, bias_feature)
+    found = read_statuses(rows, scores, ends[:, -1] * bias_feature, class_costs, cut_steps)
+    totals.tiles.append((rows.start, *found))
+
+
+def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
+    """Return the sum."""
+    return LineTotals(combine_totals(left.segment, right.segment), left.tiles + right.tiles)
+
+
+def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
+    """Return w = 0, c = 0, and rows drawn at random."""
+    width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
+    none = np.zeros(width)
+    return State(
+        best_w=none, master_w=none, cuts=none[None, :], offsets=np.zeros(1), sizes=np.zeros(1), z=np.ones(1),
+        gram=np.zeros((1, 1)), idle=np.zeros(1, np.int64), share=np.zeros(n_rows),
+        active=np.empty((0, -(-n_rows // 8)), np.uint8), resident=rows,
+    )  # fmt: skip
+
+
+def warm_state(settings: GuidedDual, before: State, factor: float) -> State:
+    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    return replace(scale_costs(before, factor, settings.tol), step=1.0)
+
+
+def solve(settings: GuidedDual, state: State) -> Solver:
+    """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    class_costs, rows = np.array(settings.class_costs), None
+    while True:
+        before = state
+        if rows is None or len(state.resident) < len(state.share):
+            rows = yield Take(state.resident)
+        state = _improve(settings, state, rows)
+        ends = np.stack((state.best_w, state.master_w))
+        cut_steps = choose_cut_steps(state.step, count_cut_steps(ends.shape[1]))
+        start = partial(start_line, len(cut_steps), ends.shape[1])
+        shared = (ends, class_costs, cut_steps, settings.bias_feature)
+        look = Scan(start, add_to_line, combine_lines, shared, scored=0)
+        points = choose_line_points(*ends) if is_noisy(state, settings.tol) else None
+        totals, *others = yield All([look, *look_for_rounding(state, points, class_costs, settings.bias_feature)])
+        state = take_magnitudes(state, others)
+        state, margins = _settle(settings, state, ends, cut_steps, totals)
+        if points is not None:
+            state = take_exact(state, points, others[0])[0]
+        state = count_pass(replace(state, resident=_choose_rows(settings, state, margins)), before, 1)
+        figures = {"resident_rows": float(len(state.resident))}
+        yield Step(state, state.progress, find_status(state, settings.tol), figures)
+
+
+def _improve(settings: GuidedDual, state: State, rows: Rows) -> State:
+    """Improve the shares of the resident rows; then the master's combination."""
+    state = _collapse(state)
+    own, class_costs = state.share[state.resident], np.array(settings.class_costs)
+    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
+    before, everything = costs @ own, len(own) == len(state.share)
+    known = np.isfinite(state.objective)
+    wanted = ASCENT_SHARE * (state.objective - state.lower_bound) if known and not everything else 0.0
+    found, _ = ascend(
+        rows, class_costs, settings.bias_feature, own, state.cuts[0], float(state.offsets[0] - before), wanted,
+        settings.tol * (WHOLE_SHARE if everything else ASCENT_SHARE), EPOCHS, (settings.seed, state.passes),
+    )  # fmt: skip
+    share, cuts, gram = state.share.copy(), state.cuts.copy(), state.gram.copy()
+    offsets, sizes, change = state.offsets.copy(), state.sizes.copy(), costs * (found - own)
+    share[state.resident] = found
+    every = np.arange(len(own))
+    add_rows(cuts, rows.X, every, np.zeros_like(every), y * change)  # anew: the ascent has rounded at every step
+    cuts[0, -1] += settings.bias_feature * float(y @ change)
+    gram[0] = gram[:, 0] = cuts @ cuts[0]
+    offsets[0] += costs @ found - before
+    sizes[0] += float(np.sum(np.abs(change)))
+    updates = state.updates + len(own) + 4
+    state = replace(state, share=share, cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, updates=updates)
+    return _collapse(minimise_master(state, settings.tol) if known else replace(state, master_w=cuts[0]))
+
+
+def _combine_shares(state: State) -> F64:
+    """Return c of the master's combination."""
+    share: F64 = state.z[0] * state.share
+    for k in np.flatnonzero(state.z[1:]):
+        share += state.z[k + 1] * np.unpackbits(state.active[k], count=len(share))
+    np.minimum(share, 1.0, out=share)
+    return share
+
+
+def _collapse(state: State) -> State:
+    """Make the master's combination the first cut: the dual point."""
+    z = state.z
+    cuts, gram, offsets = state.cuts.copy(), state.gram.copy(), state.offsets.copy()
+    products = gram @ z
+    cuts[0], offsets[0] = z @ state.cuts, z @ state.offsets
+    gram[0] = gram[:, 0] = products
+    gram[0, 0] = z @ products
+    first, sizes = np.zeros(len(z)), state.sizes.copy()
+    first[0], sizes[0] = 1.0, z @ state.sizes
+    return replace(
+        state, share=_combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
+        updates=state.updates + np.count_nonzero(z[1:]),
+    )  # fmt: skip
+
+
+def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, totals: LineTotals) -> tuple[State, F32]:
+    """Take the best point of the line, add cuts around it and at the end, raise the lower bound; return the margins."""
+    state, chosen, _ = search_line(state, ends, cut_steps, totals.segment)
+    tiles: list[Any] = sorted(totals.tiles, key=lambda tile: tile[0])
+    margins, codes = (np.concatenate([tile[k] for tile in tiles]) for k in (1, 2))
+    chosen = np.union1d(chosen, np.maximum(chosen - 1, 0))  # these cuts serve the dual point, too: more of them pay
+    active = np.stack([np.packbits(find_active(codes, k)) for k in chosen])
+    cuts, offsets = np.cumsum(totals.segment.gradients, axis=0)[chosen], np.cumsum(totals.segment.costs)[chosen]
+    state = _add_cuts(state, cuts, offsets, 2 * totals.segment.costs[0] + offsets, active)
+    return minimise_master(state, settings.tol), margins
+
+
+def _add_cuts(state: State, cuts: F64, offsets: F64, sizes: F64, active: U8) -> State:
+    """Add cuts; of the old ones, the dual point and those that were of use last stay."""
+    others = 1 + np.sort(np.argsort(state.idle[1:], kind="stable")[: KEPT_CUTS - 1 - len(cuts)])
+    keep = np.append(0, others)
+    old, none = state.cuts[keep], np.zeros(len(cuts))
+    gram = extend_products(state.gram[np.ix_(keep, keep)], old, cuts)
+    return replace(
+        state, cuts=np.vstack((old, cuts)), offsets=np.append(state.offsets[keep], offsets), gram=gram,
+        sizes=np.append(state.sizes[keep], sizes),
+        z=np.append(state.z[keep], none), idle=np.append(state.idle[keep], none.astype(np.int64)),
+        active=np.vstack((state.active[others - 1], active)),
+    )  # fmt: skip
+
+
+def _choose_rows(settings: GuidedDual, state: State, margins: F32) -> I64:
+    """Return the rows that violate their condition most, at the line's end, ascending."""
+    if settings.resident_rows >= len(margins):
+        return state.resident
+    share = _combine_shares(state)
+    slope = 1.0 - margins
+    inside = np.where(share >= 1.0, np.maximum(-slope, 0.0), np.abs(slope))
+    violation = np.where(share <= 0.0, np.maximum(slope, 0.0), inside)
+    return np.sort(np.argpartition(-violation, settings.resident_rows)[: settings.resident_rows])

@@ -1,0 +1,110 @@
+"""The hinge loss of rows at several weight vectors, and the cut at each: Joachims 2006, Algorithm 1, at many points.
+
+loss(w) = sum_i C_i max(0, 1 - y_i w.x_i),   cut at w: sum_i C_i c_i y_i x_i and sum_i C_i c_i,  c_i = [y_i w.x_i < 1]
+
+Most rows have one status at all points. So the cuts are added up as that of the first point, and what is different at
+each of the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+
+from streamsvm.methods.cutting_plane.nearness import Codes, code_distances
+from streamsvm.numeric.losses import NO_WEIGHTS
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, unpack
+
+
+@dataclass
+class PointTotals:
+    """Losses (k,) at the points; costs (k,) and gradients (k, d+1): of the first point, and the others' differences.
+
+    tiles: first row, and how near the margin its rows are at the first two points (cutting_plane.nearness).
+    """
+
+    losses: F64
+    costs: F64
+    gradients: F64
+    tiles: list[tuple[int, Codes]] = field(default_factory=list)
+
+
+def start_points(k: int, width: int) -> PointTotals:
+    """Return the totals of no rows."""
+    return PointTotals(np.zeros(k), np.zeros(k), np.zeros((k, width)))
+
+
+@njit(cache=True, nogil=True)
+def _classify(
+    scores: F64, bias: F64, y: I32, weight: F64, class_costs: F64, losses: F64, costs: F64, signs: F64, margins: F32,
+    row: I64, point: I64, coef: F64,
+) -> tuple[int, int]:  # fmt: skip
+    """List the rows that are active at the first point, entries [:n]; from the end back, what differs elsewhere."""
+    n, end, k = 0, row.size, scores.shape[1]
+    for i in range(scores.shape[0]):
+        sign = 1.0 if y[i] == 1 else -1.0
+        cost = class_costs[y[i]] * (weight[i] if weight.size else 1.0)
+        first = sign * (scores[i, 0] + bias[0]) < 1.0
+        for p in range(k):
+            margin = sign * (scores[i, p] + bias[p])
+            if p < margins.shape[1]:
+                margins[i, p] = margin if cost > 0.0 else np.inf
+            active = margin < 1.0
+            if active:
+                losses[p] += cost * (1.0 - margin)
+            if active != first and cost > 0.0:
+                change = cost if active else -cost
+                end -= 1
+                row[end], point[end], coef[end] = i, p, change * sign
+                costs[p] += change
+                signs[p] += change * sign
+        if first and cost > 0.0:
+            row[n], point[n], coef[n] = i, 0, cost * sign
+            costs[0] += cost
+            signs[0] += cost * sign
+            n += 1
+    return n, end
+
+
+@njit(cache=True, nogil=True)
+def _add_points(
+    dense: F32, data: F32, indices: I32, indptr: I64, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64,
+    losses: F64, costs: F64, signs: F64, gradients: F64, margins: F32,
+) -> None:  # fmt: skip
+    """Do all that a tile needs, once it has scores, in one call."""
+    size = y.size * (scores.shape[1] + 1)
+    row, point, coef = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
+    n, end = _classify(scores, bias, y, weight, class_costs, losses, costs, signs, margins, row, point, coef)
+    add_rows_of(dense, data, indices, indptr, row[:n], point[:n], coef[:n], gradients)
+    add_rows_of(dense, data, indices, indptr, row[end:], point[end:], coef[end:], gradients)
+
+
+def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
+    """Add rows; W (k, d+1), the last column the weight of the constant feature."""
+    assert rows.y is not None
+    weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
+    scores = compute_scores(rows.X, W) if rows.scores is None else rows.scores
+    signs, margins = np.zeros(len(W)), np.empty((rows.n_rows, min(2, len(W))), np.float32)
+    _add_points(
+        *unpack(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature, class_costs, totals.losses, totals.costs,
+        signs, totals.gradients, margins,
+    )  # fmt: skip
+    totals.gradients[:, -1] += bias_feature * signs
+    totals.tiles.append((rows.start, code_distances(margins)))
+
+
+def combine_points(left: PointTotals, right: PointTotals) -> PointTotals:
+    """Return the sum."""
+    return PointTotals(
+        left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients, left.tiles + right.tiles
+    )
+
+
+def read_cuts(totals: PointTotals) -> tuple[F64, F64]:
+    """Return the cuts, (k, d+1) and (k,)."""
+    gradients, costs = totals.gradients.copy(), totals.costs.copy()
+    gradients[1:] += gradients[0]
+    costs[1:] += costs[0]
+    return gradients, costs

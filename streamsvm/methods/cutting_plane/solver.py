@@ -1,0 +1,121 @@
+"""Linear SVM by cutting planes: Joachims 2006, Algorithm 1, and its acceleration by line search.
+
+    P(w) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i w.x_i)       bias: a constant feature, penalised (as LIBLINEAR)
+
+Any c in {0,1}^n gives a cut: the loss at every w is at least b_c - w.a_c with a_c = sum C_i c_i y_i x_i and
+b_c = sum C_i c_i. The master problem minimises 1/2 |w|^2 + max(0, max_c b_c - w.a_c); its dual value is a lower bound
+of P, for all rows. C is absorbed in the cuts, so the paper's C / n is our C_i and its slack xi is our slack / sum C_i.
+
+A pass looks at the segment from the best point so far to the master's minimiser. It returns the exact objective at
+hundreds of steps on the segment, and cuts at a few of them (numeric.losses): the line search of OCAS (Franc &
+Sonnenburg 2008) and several cuts in one read of the data. `accelerated=False` is the paper's algorithm: both ends of
+the segment are the master's minimiser, and one cut a pass is taken there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane.cuts import (
+    add_cuts,
+    count_pass,
+    cut_bytes,
+    find_status,
+    master_bytes,
+    minimise_master,
+    most_cuts,
+    scale_costs,
+)
+from streamsvm.methods.cutting_plane.exact_points import (
+    choose_line_points,
+    is_noisy,
+    look_for_rounding,
+    take_exact,
+    take_magnitudes,
+)
+from streamsvm.methods.cutting_plane.segments import (
+    LineState,
+    choose_cut_steps,
+    count_cut_steps,
+    look_along,
+    search_line,
+    totals_bytes,
+)
+from streamsvm.requests import All, Solver, Step
+
+CUTS_A_PASS = 4  # at most; see cutting_plane.segments.search_line
+
+
+@dataclass(frozen=True)
+class CuttingPlane:
+    """Settings. tol: relative gap; epsilon: the paper's stop, violation of the worst cut by mean loss (None: by gap).
+
+    class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights.
+    """
+
+    class_costs: tuple[float, float]
+    tol: float = 1e-3
+    epsilon: float | None = None
+    accelerated: bool = True
+    bias_feature: float = 1.0
+    max_cuts: int | None = None
+
+    def cut_points(self, n_features: int) -> int:
+        """Cuts on offer in a pass."""
+        return count_cut_steps(n_features + 1) if self.accelerated else 1
+
+    def most_cuts(self, n_features: int) -> int:
+        """Cuts kept at once."""
+        return self.max_cuts or most_cuts(n_features + 1)
+
+    def driver_bytes(self, n_features: int) -> int:
+        """Memory of the driver: the cuts, and a few vectors."""
+        width = n_features + 1
+        return cut_bytes(width, self.most_cuts(n_features)) + 8 * width * (3 * self.cut_points(n_features) + 8)
+
+    def turn_bytes(self, n_features: int) -> int:
+        """Part of it that is in use only while a step is computed."""
+        return master_bytes(self.most_cuts(n_features))
+
+    def totals_bytes(self, n_features: int) -> int:
+        """Memory of one task's totals."""
+        return totals_bytes(self.cut_points(n_features), n_features + 1)
+
+
+@dataclass
+class State(LineState):
+    """All that changes. The vectors are (d+1,), the last entry the bias' weight."""
+
+
+def start_state(n_features: int) -> State:
+    """Return w = 0, no cuts."""
+    return State(np.zeros(n_features + 1), np.zeros(n_features + 1), np.empty((0, n_features + 1)))
+
+
+def warm_state(settings: CuttingPlane, before: State, factor: float) -> State:
+    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    return replace(scale_costs(before, factor, settings.tol), step=1.0)
+
+
+def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
+    """Algorithm 1; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    class_costs = np.array(settings.class_costs)
+    while True:
+        ends = np.stack((state.best_w if settings.accelerated else state.master_w, state.master_w))
+        cut_steps = choose_cut_steps(state.step, settings.cut_points(n_features))
+        before = state
+        look = look_along(ends, cut_steps, class_costs, settings.bias_feature)
+        points = choose_line_points(*ends) if is_noisy(state, settings.tol) else None
+        totals, *others = yield All([look, *look_for_rounding(state, points, class_costs, settings.bias_feature)])
+        state = take_magnitudes(state, others)
+        state, chosen, loss = search_line(state, ends, cut_steps, totals)
+        if points is not None:
+            state = take_exact(state, points, others[0])[0]
+        violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
+        cuts, offsets = np.cumsum(totals.gradients, axis=0)[chosen], np.cumsum(totals.costs)[chosen]
+        sizes = 2 * totals.costs[0] + offsets  # what is active at the segment's start may be taken off again
+        state = minimise_master(add_cuts(state, cuts, offsets, sizes, settings.most_cuts(n_features)), settings.tol)
+        state = count_pass(state, before, 1)
+        yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))

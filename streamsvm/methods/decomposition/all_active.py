@@ -1,0 +1,168 @@
+"""All rows are active: they are solved in memory to the gap asked for, and f is made exact on the way.
+
+    repeat: improve the active set, until its gap seems small enough
+            form f anew in float64, and so P and D, with bounds of what is rounded
+    until they prove it
+
+f is exact where it has a share in P or D: in rows with a multiplier, and those that float32 does not put beyond the
+margin for certain. The kernel columns in the cache serve until the end.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamsvm import interrupts
+from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.balance import restore_balance
+from streamsvm.methods.decomposition.dual_interior_point import factor_kernel, solve_in_factor
+from streamsvm.methods.decomposition.exact_kernels import EXACT_KERNELS, sum_exactly
+from streamsvm.methods.decomposition.selection import find_conditions
+from streamsvm.numeric.certificates import choose_stretch, find_best_bias, prove
+from streamsvm.numeric.kernels import (
+    Kernel,
+    add_kernel_sums,
+    add_linear_sums,
+    bound_linear_sums,
+    compute_kernel,
+    compute_squares,
+    count_items,
+    fold,
+    measure_fold,
+    to_float64,
+    type_of,
+)
+from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.rows import F64, I64, CsrRows, take_rows, to_dense
+
+REFINEMENTS = 10
+ATTEMPTS = 3  # to hold all rows on the margin for certain
+FAR = 0.1  # beyond the margin, in units of the margin, besides what rounding explains
+PART_ROWS = 4096  # so many are held in float64 at once
+UNIT_32 = 2.0**-24
+MOST_PRODUCTS = 4e8  # of numbers, in a QR factorisation or in kernel values of twice the precision
+NOISE_SHARE = 0.1  # of the violation: where kernel values round off more than that, more digits are needed
+
+
+def solve_all(
+    active: ActiveSet, rounds: Rounds, cache: ColumnCache, share: float, gap: float, largest: float = np.inf
+) -> tuple[F64, bool]:
+    """Improve alpha until the relative gap is proved, by a share of the violation at least; f becomes exact.
+
+    largest: the greatest k_ii. Return how far f can be off, (n,), and whether kernel values of more digits would help.
+    """
+    for _ in range(REFINEMENTS):
+        before = active.alpha.copy()
+        violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
+        solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
+        restore_balance(active.y, active.alpha, active.costs, np.empty(0))
+        expected = active.f.copy()
+        errors = form_exact_sums(active, rounds.kernel, rounds.threads)
+        if not np.all(np.isfinite(active.f)):
+            return errors, True
+        left = find_conditions(active.y, active.costs, active.alpha, active.f).violation
+        noisy = bool(np.max(np.abs(active.f - expected)) > NOISE_SHARE * left)
+        proof = prove(active.y, active.costs, active.alpha, active.f, errors, largest, gap, rounds.kernel.is_definite)
+        if proof.is_within(gap) or np.array_equal(active.alpha, before):
+            return errors, noisy and not proof.is_within(gap)
+        if not solved or (noisy and type_of(active.X) == np.float32):
+            break
+    return errors, noisy
+
+
+def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
+    """Whether a step of the interior-point method on these rows takes well under a second."""
+    n, d = active.X.shape
+    rank = min(n, d) if is_linear(kernel) else n
+    return kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
+
+
+def is_linear(kernel: Kernel) -> bool:
+    """Whether K is gamma X X' and a constant, which has no share in s'Ks where sum s = 0."""
+    return kernel.name == "linear" or (kernel.name == "poly" and kernel.degree == 1)
+
+
+def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap: float) -> F64:
+    """Replace alpha by what `dual_interior_point` finds; f becomes exact. Return how far f can be off, (n,)."""
+    rows = to_float64(active.X)
+    X = np.asarray(to_dense(rows) if isinstance(rows, CsrRows) else rows, np.float64)
+    if is_linear(kernel):
+        Z = X if kernel.name == "linear" else math.sqrt(kernel.gamma) * X
+    else:
+        Z = factor_kernel(np.asarray(compute_kernel(kernel, rows, threads), np.float64))
+    active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
+    if kernel.name in EXACT_KERNELS:
+        return _form_sums_exactly(active, kernel, X)
+    errors = np.zeros(len(X))
+    _form_sums(active, kernel, np.arange(len(X)), threads, errors)
+    return errors
+
+
+def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:
+    """Form f in twice the precision, of longer multipliers if these lose less; return how far f can be off, (n,)."""
+    y, costs, largest = active.y, active.costs, kernel.bound_values(float(np.max(np.sum(X * X, axis=1))))
+    best, errors, alpha = np.inf, np.empty(0), active.alpha.copy()
+    for _ in range(ATTEMPTS):
+        support = np.flatnonzero(alpha)
+        f, own = sum_exactly(kernel, X, X[support], (alpha * y)[support])
+        proof = prove(y, costs, alpha, f, own, largest, 0.0)
+        if not proof.objective + proof.objective_error < best:
+            break
+        best, errors, active.alpha[:], active.f[:] = proof.objective + proof.objective_error, own, alpha, f
+        alpha = np.minimum(choose_stretch(y, costs, alpha, f, own, proof) * alpha, costs)
+        restore_balance(y, alpha, costs, np.empty(0))
+    return errors
+
+
+def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
+    """f_i = sum_j a_j y_j k(x_i, x_j) in float64, of all rows but those that are certainly beyond the margin.
+
+    Return how far f can be off, (n,).
+    """
+    margins = active.y * (active.f + find_best_bias(active.y, active.costs, active.f))
+    errors = _bound_working_sums(active, kernel)
+    near = np.flatnonzero((active.alpha > 0) | ~(margins > 1 + FAR + 2 * errors))
+    _form_sums(active, kernel, near, threads, errors)
+    if len(near) == len(errors):
+        active.moved = 0.0
+    active.errors[near], active.terms[near] = errors[near], 0.0
+    return errors
+
+
+def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
+    """Return how far f can be off that was brought up to date with kernel values of the working sets, (n,)."""
+    squares: F64 = compute_squares(active.X, np.float64).astype(np.float64, copy=False)
+    longest = float(np.max(squares, initial=0.0))
+    items, unit = count_items(active.X), UNIT_32 if type_of(active.X) == np.float32 else UNIT
+    shares: F64
+    if kernel.name == "linear":  # w is of float64
+        shares = UNIT / unit * np.sqrt(squares * longest) * (2 * items + len(squares))
+    elif kernel.name == "rbf":
+        of_lengths = 0 if unit == UNIT_32 else items  # lengths are summed in float64
+        shares = (items + of_lengths + 8) * kernel.gamma * (squares + longest) + 12
+        return active.errors + 1.01 * unit * shares * active.terms + UNIT * MOST_ROUNDS * np.abs(active.f)
+    else:
+        sizes = kernel.gamma * np.sqrt(squares * longest) + abs(kernel.coef0)
+        degree = kernel.degree if kernel.name == "poly" else 1
+        with np.errstate(over="ignore"):
+            shares = 2 * (items + degree + 12) * degree * np.maximum(sizes, 1.0) ** degree
+    errors: F64 = active.errors + unit * shares * active.moved + UNIT * MOST_ROUNDS * np.abs(active.f)
+    return errors
+
+
+def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, threads: int, errors: F64) -> None:
+    support = np.flatnonzero(active.alpha)
+    columns, coef = to_float64(take_rows(active.X, support)), (active.alpha * active.y)[support]
+    w = fold(columns, coef) if kernel.name == "linear" else np.empty(0)
+    for at in range(0, len(rows), PART_ROWS):
+        interrupts.check()
+        part = rows[at : at + PART_ROWS]
+        X, f, own = take_rows(active.X, part), np.zeros(len(part)), np.zeros(len(part))
+        if len(w):
+            add_linear_sums(X, w, f, threads)
+            own = bound_linear_sums(X, measure_fold(columns, coef))
+        else:
+            add_kernel_sums(kernel, X, columns, coef, f, threads, errors=own)
+        active.f[part], errors[part] = f, own

@@ -1,0 +1,265 @@
+"""Linear SVM by a constraint-reduced primal-dual interior-point method: Jung, O'Leary & Tits 2008 (CRSVM), Algorithm 1.
+
+    P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.x_i + b))       the bias is free and unpenalised
+
+Mehrotra's predictor and corrector; the row-wise part, in the shares t = alpha / C and r = u / C, is in
+interior_point.steps. What is left are d equations for dw, with omega as there and sums over all rows,
+
+    M dw = -(r_w + X'Y W r_Omega) - ybar (y'alpha - y'W r_Omega) / q,   W = diag(C / omega), ybar = X'W e, q = e'W e
+    M = I + X_Q' W_Q X_Q - ybar_Q ybar_Q' / q_Q,   r_w = w - X'Y alpha                                      (3.17, 3.23)
+
+where Q are the few rows that matter (`constraint_reduction`). The driver holds f = X w, s, t, xi and r of all
+rows. An iteration makes two passes:
+
+    predict    X dw of the predictor and of pure centering; X'Y W (ds dt / t - dxi dr / r), the corrector's own part.
+               sigma is known after it only, and enters the corrector's right-hand side linearly.
+    assemble   X dw of the corrector, and X w of the new w, hence the new point; of that, sums over Q and over all
+               rows, with which the next iteration begins.
+
+So the length of the step has to be known before `assemble`, while a single row may bound it: see `step_length`.
+X dw is guessed for it by projection on what is known. Where the step turns out to be too long, `assemble` is
+repeated: a third pass, which is rare.
+
+Every `assemble` proves a gap over all rows (interior_point.state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from scipy.linalg.blas import dtrmm
+
+from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
+from streamsvm.methods.interior_point.normal_equations import NormalEquations, Solution
+from streamsvm.methods.interior_point.state import State, settle
+from streamsvm.methods.interior_point.step_length import choose_length, find_smallest, mend_length
+from streamsvm.methods.interior_point.steps import (
+    Direction,
+    Point,
+    Targets,
+    aim_at_center,
+    aim_at_zero,
+    find_direction,
+    find_mean,
+    find_ratios,
+    find_scales,
+    measure_complementarity,
+    measure_residual,
+    move,
+    move_inside,
+    unwarned,
+)
+from streamsvm.methods.interior_point.sums import (
+    AssembledSums,
+    PredictedSums,
+    add_assembled,
+    add_predicted,
+    combine_assembled,
+    combine_predicted,
+    gather,
+    start_assembled,
+    start_predicted,
+)
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rows import F64, I64, compute_scores
+from streamsvm.requests import Scan, Solver, Step, Take, find_status
+
+SHORT_STEP, LONG_STEP = 0.1, 0.5  # all rows in Q after a short one, then, or if mu rose, four times as many; long: half
+MOST_GROWTH = 1e9
+STUCK_STEPS = 15  # the gap has not fallen for so many steps: rounding is the limit
+LEAST_CENTER, LOWER = 0.01, 0.5  # share of the gap allowed below which no step aims; it is lowered while stuck
+SMALLEST_MU = 1e-250
+
+
+@dataclass(frozen=True)
+class InteriorPoint:
+    """Settings. class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights; tol: relative gap."""
+
+    class_costs: tuple[float, float]
+    tol: float = 1e-3
+    reduction: Reduction = field(default_factory=Reduction)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A step that is to be made: direction of w and b, targets of the rows, its length, largest keys of Q by class.
+
+    w: after the step.
+    """
+
+    dw: F64
+    w: F64
+    bias_change: float
+    targets: Targets
+    length: float
+    limits: F64
+
+
+def solve(settings: InteriorPoint, state: State) -> Solver:
+    """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    costs, start = np.array(settings.class_costs), partial(start_assembled, len(state.w))
+    if state.passes == 0:
+        sums = yield _assemble(settings, state, _stay(state, np.full(2, np.inf)), start)
+        y, row_costs = read_labels(costs, gather(sums.tiles, 2), gather(sums.tiles, 3))
+        state = replace(state, y=y, costs=row_costs, magnitudes=sums.magnitudes)
+        state = yield from settle(state, sums, costs, settings.tol)
+        yield _make_step(settings, state)
+    while True:
+        try:
+            equations = _make_equations(state)
+        except FloatingPointError:
+            yield Step(state, state.progress, "stalled", {"cholesky_failed": 1.0})
+            return
+        mean = find_mean(state.costs)
+        predictor, center = equations.predict(state.sums[1], mean * state.sums[2], find_scales(state.costs, mean))
+        mu = measure_complementarity(state.point, state.costs)
+        shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu, mean)
+        scan = Scan(partial(start_predicted, len(state.w)), add_predicted, combine_predicted, shared, state.point)
+        plan, guess = _correct(settings, state, equations, predictor, center, mu, (yield scan))
+        if not np.isfinite(guess).all():
+            yield _make_step(settings, replace(state, objective=float("nan")))
+            return
+        critical = _find_critical(state, plan, guess)
+        guess[critical] = compute_scores((yield Take(critical)).X, plan.dw[None, :])[:, 0]
+        plan = _choose_length(settings, state, plan, guess, critical)
+        sums = yield _assemble(settings, state, plan, start)
+        moved, inside = _move(state, plan, gather(sums.tiles, 1))
+        if not inside:
+            limits = _find_limits(settings, moved, moved.point, moved.bias)
+            sums = yield _assemble(settings, moved, _stay(moved, limits), start)
+        state = yield from settle(moved, sums, costs, settings.tol)
+        yield _make_step(settings, state, equations.jitter)
+
+
+def _make_equations(state: State) -> NormalEquations:
+    return NormalEquations(
+        state.gram, state.sums[5], state.chosen_weight, state.sums[0], _miss_w(state), state.point, state.y,
+        state.costs, state.bias,
+    )  # fmt: skip
+
+
+@unwarned
+def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> Step:
+    status = find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
+    figures = {
+        "mu": float(state.costs @ (state.s * state.t + state.xi * state.r)) / (2 * len(state.costs)),
+        "residual": _measure_residual(state) / max(float(np.max(state.magnitudes[1])), float(np.max(state.costs)), 1.0),
+        "chosen_rows": float(state.chosen_rows),
+        "step_length": state.step_length,
+        "jitter": jitter,
+    }
+    return Step(state, state.progress, status, figures)
+
+
+def _miss_w(state: State) -> F64:
+    """Return r_w."""
+    missed: F64 = state.w - (state.sums[3] - state.sums[4])
+    return missed
+
+
+def _measure_residual(state: State) -> float:
+    rows = measure_residual(state.point, state.y, state.costs, state.bias)
+    return max(rows, float(np.max(np.abs(_miss_w(state)), initial=0.0)))
+
+
+def _stay(state: State, limits: F64) -> Plan:
+    """Return the step that makes none."""
+    none = np.zeros(len(state.s))
+    return Plan(np.zeros(len(state.w)), state.w, 0.0, Targets(none, none), 0.0, limits)
+
+
+def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable[[], AssembledSums]) -> Scan:
+    """Ask for the sums at the end of a step; the first time over q_U rows drawn at random."""
+    first, most = state.passes == 0, settings.reduction.most_rows or len(state.s)
+    allowed = np.ones(len(state.s), dtype=bool)
+    if first and settings.reduction.name != "none":
+        allowed[np.random.default_rng(settings.seed).permutation(len(allowed))[most:]] = False
+    biases = np.array([state.bias, plan.bias_change])
+    ends, rule = np.stack((plan.dw, plan.w)), settings.reduction.rule
+    shared = (np.array(settings.class_costs), ends, biases, plan.length, plan.limits, rule, first)
+    return Scan(start, add_assembled, combine_assembled, shared, (*state.point, *plan.targets, allowed))
+
+
+@unwarned
+def _correct(
+    settings: InteriorPoint, state: State, equations: NormalEquations, predictor: Solution, center: Solution, mu: float,
+    sums: PredictedSums,
+) -> tuple[Plan, F64]:  # fmt: skip
+    """Return the corrector's step, its length not known yet, and a guess of X dw."""
+    products, point = np.asfortranarray(gather(sums.tiles, 1)), state.point
+    zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
+    predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
+    length = min(1.0, float(np.min(find_ratios(point, predicted))))
+    share = measure_complementarity(move(point, predicted, length), state.costs) / mu
+    sigma_mu = max(mu * share * share * share, _find_least_center(settings, state))
+    mean = find_mean(state.costs)
+    targets = aim_at_center(point, predicted, mu, sigma_mu, find_scales(state.costs, mean))
+    h = state.sums[1] + sums.second_order[0] + sigma_mu * mean * state.sums[2]
+    dw, bias_change = equations.solve(h, targets)
+    known, basis = np.array([1.0, sigma_mu, 0.0]), np.stack((predictor[0], center[0], state.w), axis=1)
+    mapped = dtrmm(1.0, equations.U, np.column_stack((basis, dw - basis @ known)))
+    if not np.isfinite(mapped).all():
+        return Plan(dw, state.w, bias_change, targets, 0.0, np.full(2, np.inf)), np.full(len(state.f), np.nan)
+    rest = np.linalg.lstsq(mapped[:, :3], mapped[:, 3])[0]
+    guess = np.column_stack((products, state.f)) @ (known + rest)
+    return Plan(dw, state.w, bias_change, targets, 0.0, np.full(2, np.inf)), guess
+
+
+def _find_least_center(settings: InteriorPoint, state: State) -> float:
+    """Return the mu below which a step does not aim."""
+    allowed = settings.tol * state.lower_bound / (2 * float(np.sum(state.costs)))
+    return max(LEAST_CENTER * LOWER**state.stuck * allowed, SMALLEST_MU)
+
+
+def _direct(state: State, plan: Plan, df: F64) -> Direction:
+    rows = (state.point, state.y, state.costs, state.bias)
+    direction: Direction = find_direction(*rows, plan.targets, df, plan.bias_change)
+    return direction
+
+
+def _find_critical(state: State, plan: Plan, guess: F64) -> I64:
+    """Return the rows that would bound the step the most, ascending."""
+    return find_smallest(find_ratios(state.point, _direct(state, plan, guess)))
+
+
+@unwarned
+def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64, critical: I64) -> Plan:
+    """Return the plan with the length that the critical rows allow, and Q by where all rows are expected then."""
+    direction = _direct(state, plan, guess)
+    length = choose_length(find_ratios(state.point, direction)[critical], len(guess))
+    expected = move_inside(state.point, direction, length)
+    bias = state.bias + length * plan.bias_change
+    limits = np.full(2, np.inf)
+    if length >= SHORT_STEP:
+        limits = _find_limits(settings, state, expected, bias)
+    return replace(plan, w=state.w + length * plan.dw, length=length, limits=limits)
+
+
+def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: float) -> F64:
+    mu = measure_complementarity(point, state.costs)
+    return find_limits(settings.reduction, point, state.y, state.costs, bias, mu, state.growth, len(state.w))
+
+
+@unwarned
+def _move(state: State, plan: Plan, products: F64) -> tuple[State, bool]:
+    """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside.
+
+    products (n, 2): X dw, and X w at the end of the plan.
+    """
+    direction = _direct(state, plan, products[:, 0].copy())
+    length = mend_length(plan.length, find_ratios(state.point, direction))
+    inside = length == plan.length
+    point = move_inside(state.point, direction, length)
+    point = point._replace(f=products[:, 1].copy()) if inside else point
+    rose = measure_complementarity(point, state.costs) > measure_complementarity(state.point, state.costs)
+    factor = 4.0 if length < SHORT_STEP or rose else 0.5 if length >= LONG_STEP else 1.0
+    moved = replace(
+        state, **point._asdict(), w=plan.w if inside else state.w + length * plan.dw,
+        bias=state.bias + length * plan.bias_change, step_length=length,
+        growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)), passes=state.passes + 1 + (not inside),
+    )  # fmt: skip
+    return moved, inside

@@ -1,0 +1,151 @@
+"""Where an interior-point run stands (interior_point.solver), and what its best point so far proves.
+
+A point that is settled brings P at the best bias for its w, and D at a feasible multiple of its alpha, either with a
+bound of what was rounded (interior_point.bounds). Where the gap is small enough and only that bound is in the way of
+a proof, a pass in twice the precision gives D of that alpha, and P of that w and of slightly longer ones: rows of high
+costs that w holds at a margin of 1 lose what rounding makes of it, and a w longer by as much loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamsvm.errors import CertificateError
+from streamsvm.methods.interior_point.bounds import (
+    Dual,
+    Magnitudes,
+    Primal,
+    choose_exact,
+    find_exact_lower_bound,
+    find_lower_bound,
+    find_primal,
+    lengthen,
+)
+from streamsvm.methods.interior_point.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
+from streamsvm.methods.interior_point.steps import Point
+from streamsvm.methods.interior_point.sums import AssembledSums, gather
+from streamsvm.numeric.exact_losses import add_exact, combine_exact, start_exact
+from streamsvm.numeric.rows import F64
+from streamsvm.requests import All, Progress, Scan
+
+FALLS = 0.99  # a run is stuck while the gap stays above this share of what it was
+
+
+@dataclass
+class State:
+    """All that changes. f, s, t, xi, r, y, costs: (n,); sums of the last pass at this point: see AssembledSums.
+
+    rounding, lower_rounding: bounds of what objective and lower_bound lost, the latter taken off lower_bound. last_gap:
+    P - D when it last fell; exact_step: the first step that may ask for an exact pass again.
+    """
+
+    f: F64
+    s: F64
+    t: F64
+    xi: F64
+    r: F64
+    w: F64
+    best_w: F64
+    gram: F64
+    sums: F64
+    y: F64 = field(default_factory=lambda: np.empty(0))
+    costs: F64 = field(default_factory=lambda: np.empty(0))
+    bias: float = 0.0
+    best_bias: float = 0.0
+    magnitudes: F64 = field(default_factory=lambda: np.empty((2, 0)))
+    chosen_weight: float = 0.0
+    chosen_rows: int = 0
+    step_length: float = 0.0
+    growth: float = 1.0
+    objective: float = float("inf")
+    rounding: float = 0.0
+    lower_bound: float = 0.0
+    lower_rounding: float = 0.0
+    last_gap: float = float("inf")
+    exact_passes: int = 0
+    exact_step: int = 0
+    passes: int = 0
+    steps: int = 0
+    stuck: int = 0
+    shapes: ClassVar = {
+        "f": ("n",), "y": ("n",), "costs": ("n",), "w": ("d",), "best_w": ("d",), "gram": ("d", "d"),
+        "sums": ("6", "d"), "magnitudes": ("2", "d"),
+    }  # fmt: skip
+
+    @property
+    def point(self) -> Point:
+        """The rows' part."""
+        return Point(self.f, self.s, self.t, self.xi, self.r)
+
+    @property
+    def progress(self) -> Progress:
+        """What is proved."""
+        return Progress(self.objective, self.lower_bound, self.passes, self.rounding + self.lower_rounding)
+
+
+def start_state(n_rows: int, n_features: int) -> State:
+    """Return w = 0, s = xi = 2 as in the paper, and t = r = 1: multipliers within their bounds."""
+    two, one, none = np.full(n_rows, 2.0), np.ones(n_rows), np.zeros(n_features)
+    return State(np.zeros(n_rows), two, one, two, one, none, none, np.zeros((0, 0)), np.zeros((0, 0)))
+
+
+def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> Generator[All, Any, State]:
+    """Return the state with the sums of its point, and what they prove; an exact pass may be asked for."""
+    state = replace(
+        state, f=gather(sums.tiles, 1)[:, 1].copy(), gram=sums.gram.finish(), sums=sums.sums, steps=state.steps + 1,
+        chosen_weight=sums.chosen_weight, chosen_rows=sums.chosen_rows, passes=state.passes + 1,
+    )  # fmt: skip
+    if not all(np.isfinite(part).all() for part in (state.f, state.sums, np.diag(state.gram))):
+        return replace(state, objective=float("nan"))
+    most, magnitudes = max(1.0, float(np.max(state.t))), Magnitudes(*state.magnitudes)
+    alpha = state.costs * state.t
+    found = find_primal(state.w, state.f, state.y, state.costs, magnitudes)
+    bound = find_lower_bound(state.sums[3:5], state.y, alpha, most, magnitudes, sums.depth)
+    state = _keep_best(state, found, bound)
+    if not _needs_exact_pass(state, found, bound, tol):
+        return _note_progress(state)
+    W, biases = lengthen(found, tol)
+    losses = Scan(partial(start_exact, len(W)), add_exact, combine_exact, (W, biases, class_costs))
+    start = partial(start_exact_sums, len(state.w))
+    exact_losses, exact_sums = yield All([losses, Scan(start, add_exact_sums, combine_exact_sums, (), (alpha,))])
+    again = state.steps + 2**state.exact_passes
+    state = replace(state, passes=state.passes + 1, exact_passes=state.exact_passes + 1, exact_step=again)
+    found, bound = choose_exact(W, biases, exact_losses), find_exact_lower_bound(exact_sums, most, magnitudes)
+    return _note_progress(_keep_best(state, found, bound))
+
+
+def _needs_exact_pass(state: State, found: Primal, bound: Dual, tol: float) -> bool:
+    """Whether less rounding would prove what is asked for at the point that was settled, or most of a gap is rounding.
+
+    Not after every step: where nothing was proved, the next exact pass is twice as many steps away.
+    """
+    allowed = tol * found.objective
+    near = found.objective - max(state.lower_bound, bound.computed) <= allowed
+    useful = (near or state.progress.is_rounded) and not state.progress.is_proved(tol)
+    return useful and state.steps >= state.exact_step
+
+
+def _keep_best(state: State, found: Primal, bound: Dual) -> State:
+    """Return the state with the better one of two points, and of two bounds."""
+    if not np.isfinite([found.objective, found.rounding, bound.bound, bound.rounding]).all():
+        return replace(state, objective=float("nan"))
+    if found.objective + found.rounding < state.objective + state.rounding:
+        state = replace(state, best_w=found.w, best_bias=found.bias, objective=found.objective, rounding=found.rounding)
+    if bound.bound > state.lower_bound:
+        state = replace(state, lower_bound=bound.bound, lower_rounding=bound.rounding)
+    if state.objective - state.lower_bound < -state.rounding:
+        raise CertificateError(f"the lower bound {state.lower_bound} is above the objective {state.objective}")
+    return state
+
+
+def _note_progress(state: State) -> State:
+    """Return the state that knows whether the gap has fallen."""
+    gap = state.objective - state.lower_bound
+    if state.last_gap > 0 and gap <= FALLS * state.last_gap:
+        return replace(state, last_gap=gap, stuck=0)
+    return replace(state, stuck=state.stuck + 1)

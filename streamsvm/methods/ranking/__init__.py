@@ -1,0 +1,1 @@
+"""Cutting planes for rankings (Joachims 2006)."""

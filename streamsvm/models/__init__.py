@@ -1,0 +1,1 @@
+"""Trained models: what they hold, what they predict, how good they are."""

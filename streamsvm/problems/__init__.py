@@ -1,0 +1,1 @@
+"""Problems: what is learned from the labels of the rows."""

@@ -1,1 +1,0 @@
-"""Solvers: they plan passes and digest totals, and never read data."""

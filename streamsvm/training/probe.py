@@ -1,0 +1,251 @@
+"""What a training is tried on before it runs: a sample of rows in memory, and a few chunks read as it would read them.
+
+The sample is minimised by the solver itself, with C n / n_sample for C, so that its problem is like that of all rows.
+It says how many passes the solver makes, what it asks for in a pass, and how long it thinks between two. The engine
+then carries such a pass out over a few chunks of the data, some of them kept in memory as they will be.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.source import RowSource
+from streamsvm.engines.memory import MemoryPlan
+from streamsvm.engines.protocol import Engine
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.errors import InputError
+from streamsvm.methods.registry import make_algorithm
+from streamsvm.numeric.rows import I64, CsrRows, Rows
+from streamsvm.options import TrainOptions
+from streamsvm.requests import Fold, Scan, Take
+from streamsvm.training.loop import Training, drive
+
+T = TypeVar("T")
+
+SAMPLE_ROWS = 8000
+SAMPLE_BYTES = 16 << 20
+SAMPLE_CHUNKS = 8  # that its rows are taken from: to take rows of a chunk, all of it is read
+SAMPLE_SECONDS = 5.0
+PROBE_SECONDS = 0.3  # of a pass over a few chunks, of which four are made and more
+READ_BYTES_A_SECOND = 1e9  # assumed, to choose how many
+
+
+class FirstChunks:
+    """The first chunks of a source. All else is the source's; workers make it again from its parts."""
+
+    def __init__(self, source: RowSource, n_chunks: int) -> None:
+        self.source, self.n_chunks = source, n_chunks
+        self.chunk_starts = source.chunk_starts[: n_chunks + 1]
+        self.n_rows = int(self.chunk_starts[-1])
+        self.nbytes = source.nbytes * self.n_rows // source.n_rows
+        self.fingerprint = f"{source.fingerprint}, {n_chunks} chunks"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    def __reduce__(self) -> Any:
+        return FirstChunks, (self.source, self.n_chunks)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of a sample of n_rows; CPU seconds, on one thread. status: as in a result.
+
+    scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; fold_seconds: of the
+    sequential passes of the last epoch; between: of all that was neither, a pass. taken_rows: by number, a pass.
+    """
+
+    n_rows: int
+    status: str
+    passes: int
+    scans: list[tuple[Scan, float]]
+    scan_seconds: float
+    fold_seconds: float
+    between: float
+    taken_rows: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds a row of a first pass and of a later one, measured on n_chunks."""
+
+    first: float
+    later: float
+    n_chunks: int
+
+
+class _Recorder(SerialEngine):
+    """Notes what is asked for, and how long it takes."""
+
+    def __init__(self, source: RowSource) -> None:
+        super().__init__(source)
+        self.kinds: dict[Any, tuple[Scan, int]] = {}
+        self.seconds: defaultdict[Any, list[float]] = defaultdict(list)
+        self.taken_rows, self.thought, self.answered = 0, 0.0, time.process_time()
+
+    def scan(self, scan: Scan) -> Any:
+        """Of each kind, keep the latest whose number is a power of two: one from the middle of the run."""
+        kind = getattr(scan.add, "func", scan.add)
+        kept, number = self.kinds.get(kind, (scan, 0))
+        self.kinds[kind] = (scan if (number + 1).bit_count() == 1 else kept, number + 1)
+        return self._note(kind, partial(super().scan, scan))
+
+    def weigh(self) -> list[tuple[Scan, float]]:
+        """Return a pass of each kind, and how many such ones all of the kind were worth: some ask for less, later."""
+        found = []
+        for kind, (scan, number) in self.kinds.items():
+            seconds = self.seconds[kind][1:] or self.seconds[kind]  # the first may be slow
+            mean = sum(seconds) / len(seconds)
+            found.append((scan, number * mean / _time_best(partial(super().scan, scan), time.process_time)))
+        return found
+
+    def take(self, take: Take) -> Rows:
+        """Count rows."""
+        self.taken_rows += len(take.rows)
+        return self._note("take", partial(super().take, take))
+
+    def fold(self, fold: Fold) -> Any:
+        """Time it."""
+        return self._note("fold", partial(super().fold, fold))
+
+    def _note(self, what: Any, do: Callable[[], T]) -> T:
+        """Note the CPU seconds of what is asked for, and those that the solver thought before it."""
+        began = time.process_time()
+        self.thought += began - self.answered
+        found = do()
+        self.answered = time.process_time()
+        self.seconds[what].append(self.answered - began)
+        return found
+
+
+def draw_sample(source: RowSource, queries: bool, seed: int) -> ArrayDataset:
+    """Take some thousand rows of a few chunks, evenly spread; of a ranking, whole queries."""
+    random, n_chunks = np.random.default_rng((seed, 1 << 33)), source.n_chunks
+    most = max(64, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
+    places = range(n_chunks) if n_chunks <= SAMPLE_CHUNKS else np.linspace(0, n_chunks - 1, SAMPLE_CHUNKS + 1)[1:]
+    chunks = [source.chunk_starts[int(k) : int(k) + 2].tolist() for k in places]
+    share = min(1.0, most / sum(stop - start for start, stop in chunks))
+    qid = source.column("qid") if queries else None
+    rows = np.concatenate([_draw(random, start, stop, round(share * (stop - start)), qid) for start, stop in chunks])
+    taken = source.take(rows)
+    return _hold(taken, source, taken.qid)
+
+
+def _draw(random: np.random.Generator, start: int, stop: int, wanted: int, qid: I64 | None) -> I64:
+    """Return rows of a chunk, ascending."""
+    if qid is None:
+        return start + np.sort(random.permutation(stop - start)[:wanted])
+    firsts = np.flatnonzero(np.diff(qid[start:stop], prepend=qid[start] - 1))
+    ends = np.append(firsts[1:], stop - start)
+    order = random.permutation(len(firsts))
+    n_queries = 1 + int(np.searchsorted(np.cumsum((ends - firsts)[order]), wanted))
+    return start + np.concatenate([np.arange(firsts[k], ends[k]) for k in np.sort(order[:n_queries])])
+
+
+def repeat(sample: ArrayDataset, times: int) -> ArrayDataset:
+    """Return the rows several times over: the same problem, once C is divided; queries of a copy are its own."""
+    n, qid = sample.n_rows, sample.qid
+    taken = sample.take(np.tile(np.arange(n), times))
+    if qid is not None:
+        qid = np.concatenate([qid + k * (int(np.max(qid) - np.min(qid)) + 1) for k in range(times)])
+    return _hold(taken, sample, qid)
+
+
+def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
+    X = taken.X
+    if isinstance(X, CsrRows):
+        X = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
+    return ArrayDataset(X, taken.y, source.classes, taken.sample_weight, f"{source.name}: a sample", qid)
+
+
+def try_sample(
+    sample: ArrayDataset, source: RowSource, options: TrainOptions, plan: MemoryPlan, most_passes: int | None = None
+) -> Tried:  # fmt: skip
+    """Train on the sample, for a few seconds at most. InputError where its problem is none (one class only)."""
+    if sample.y is not None and len(np.unique(sample.y)) < 2:
+        raise InputError(f"{sample.n_rows:,} sampled rows are of one class")
+    C = options.C * source.n_rows / sample.n_rows
+    alike = replace(options, C=C, max_passes=most_passes, max_seconds=SAMPLE_SECONDS)
+    engine = _Recorder(sample)
+    algorithm = make_algorithm(sample, alike)
+    training = Training(sample, alike, algorithm, engine, plan, None, lambda _: None)
+    drive(engine, [training.requests()])
+    thought, passes = engine.thought + time.process_time() - engine.answered, algorithm.report(training.state).passes
+    folds = engine.seconds["fold"]
+    return Tried(
+        n_rows=sample.n_rows,
+        status=training.status,
+        passes=passes,
+        scans=engine.weigh(),
+        scan_seconds=sum(sum(engine.seconds[kind]) for kind in engine.kinds),
+        fold_seconds=sum(folds[len(folds) - len(folds) // max(1, passes) :]),
+        taken_rows=engine.taken_rows / max(1, passes),
+        between=thought / max(1, passes),
+    )
+
+
+def measure_reading(engine: Engine, n_tasks: int, plan: MemoryPlan) -> Speed:
+    """Measure a pass that reads rows and does nothing with them."""
+    return _measure(engine, n_tasks, plan, [(Scan(list, _read_only, _keep_left), 1.0)], 0.0)
+
+
+def measure_passes(engine: Engine, n_tasks: int, plan: MemoryPlan, tried: Tried) -> Speed:
+    """Measure a pass of the solver, of all its kinds, as often as each was made."""
+    row_seconds = tried.scan_seconds / (tried.n_rows * sum(count for _, count in tried.scans))
+    kinds = [(scan, count / tried.passes) for scan, count in tried.scans]
+    return _measure(engine, n_tasks, plan, kinds, row_seconds)
+
+
+def _measure(
+    engine: Engine, n_tasks: int, plan: MemoryPlan, kinds: list[tuple[Scan, float]], row_seconds: float
+) -> Speed:
+    """Carry passes out over the first chunks, of which the same share is kept in memory as will be of all.
+
+    kinds: of passes, and how often each is made in a read of the data; row_seconds: that a row takes a thread. The
+    chunks are as many as keep n_tasks threads busy for PROBE_SECONDS, or one each. The engine is left with them.
+    """
+    source, per_chunk = engine.source, 1.0 / engine.source.n_chunks
+    chunk_seconds = per_chunk * (source.n_rows * row_seconds + source.nbytes / READ_BYTES_A_SECOND)
+    wanted = n_tasks * math.ceil(PROBE_SECONDS / chunk_seconds)
+    part = FirstChunks(source, min(wanted, source.n_chunks))
+    pin_bytes = int(plan.pin_bytes * part.nbytes / source.nbytes)
+    engine.source, engine.pin_bytes = cast("RowSource", part), pin_bytes
+    scans = [
+        replace(scan, by_row=tuple(np.resize(vector, (part.n_rows, *vector.shape[1:])) for vector in scan.by_row))
+        for scan, _ in kinds
+    ]
+    often = np.array([count for _, count in kinds])
+    cold, again = (
+        _time(partial(engine.scan, scans[0])),
+        np.array([_time_best(partial(engine.scan, scan)) for scan in scans]),
+    )
+    first = often @ np.array([cold, *again[1:]])
+    return Speed(float(first) / part.n_rows, float(often @ again) / part.n_rows, part.n_chunks)
+
+
+def _time_best(do: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    return min(_time(do, clock) for _ in range(3))
+
+
+def _time(do: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
+    do()
+    return clock() - began
+
+
+def _read_only(totals: list[Any], rows: Rows) -> None:
+    """Do nothing with rows that were read."""
+
+
+def _keep_left(left: list[Any], right: list[Any]) -> list[Any]:  # noqa: ARG001
+    return left

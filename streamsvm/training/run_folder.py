@@ -1,0 +1,261 @@
+"""A run's folder: settings, history, checkpoint, result. Every file appears whole or not at all.
+
+One process at a time writes to it (locks.Lock). What is written is on disk before what counts on it: the history's
+lines before the checkpoint that counts them, and each file before its name. So a run can be resumed, or begun anew,
+wherever a process or a machine stops.
+
+settings.json    what was asked for; `--resume` refuses to go on with other settings
+history.jsonl    a line a step
+checkpoint.npz   the solver's whole state after a step (arrays, no pickle)
+model.npz        the model
+result.json      the object that `--json` prints
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from streamsvm.errors import InputError, WriteError
+from streamsvm.files import is_partial, remove_partials, sync_folder, unpack_arrays, write_arrays, write_atomically
+from streamsvm.locks import Lock
+from streamsvm.training.states import flatten, restore
+
+S = TypeVar("S")
+
+CHECKPOINT_SECONDS = 10.0
+MOST_CHECKPOINT_SHARE = 0.05  # of the time; the state may be large
+LOCK = ".lock"
+NO_LINES = ""  # the digest of an empty history
+# In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
+RUN_FILES = ("tuning.json", "tuning.html", "report.html", "result.json", "model.npz", "checkpoint.npz",
+             "history.jsonl", "settings.json")  # fmt: skip
+# Features are those of an estimator, which keeps them with its checkpoint.
+MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", LOCK}
+
+
+@dataclass(frozen=True)
+class Saved(Generic[S]):
+    """What a run goes on from: the state after the last step, the line of every step, status and seconds so far."""
+
+    state: S
+    history: list[dict[str, Any]]
+    status: str
+    seconds: float
+
+
+class RunFolder:
+    """The folder of one run, new or resumed. Nothing is written before `begin`, which locks it until `close`.
+
+    overwrite: the files of a run that is there are removed; files of others stay, unless they have the same names.
+    lock: that of a caller who writes in this folder already, and has seen to what it holds. n_beside: runs that are
+    kept side by side, which share the time for checkpoints.
+    """
+
+    def __init__(
+        self, path: str | Path, settings: dict[str, Any], resume: bool, overwrite: bool = False,
+        lock: Lock | None = None, n_beside: int = 1,
+    ) -> None:  # fmt: skip
+        self.path, self.settings, self.resume, self.overwrite = Path(path), settings, resume, overwrite
+        self._lock, self._owns_lock = lock, lock is None
+        self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside
+        self._digests, self._is_new = [NO_LINES], False
+        self._check()
+
+    def begin(self, start: S, n_rows: int | None = None) -> Saved[S] | None:
+        """Make the folder; return what was saved there, if there is a checkpoint.
+
+        start: the state of a new run. n_rows: of its data. InputError for a checkpoint that is none of such a run.
+        """
+        self._take_over()
+        write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
+        path = self.path / "checkpoint.npz"
+        if not path.exists():
+            write_atomically(self.path / "history.jsonl", b"")
+            return None
+        arrays = unpack_arrays(path)
+        if set(arrays) != {*flatten(start), "run"}:
+            raise InputError(f"{path}: no checkpoint, or one of another version of streamsvm")
+        try:
+            extra, state = _read_about(arrays.pop("run")), restore(start, arrays, n_rows)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: damaged, or not of this run ({error})") from error
+        lines = self._read_history(extra["steps"], extra.get("history"))
+        write_atomically(self.path / "history.jsonl", b"".join(lines))
+        return Saved(state, [json.loads(line) for line in lines], extra["status"] or "", extra["seconds"])
+
+    def record(self, line: dict[str, Any]) -> None:
+        """Add a line to the history."""
+        content = (json.dumps(line) + "\n").encode()
+        path = self.path / "history.jsonl"
+        try:
+            with path.open("ab") as file:
+                file.write(content)
+        except OSError as error:
+            raise WriteError(f"{path}: cannot be written: {error.strerror}") from error
+        self._digests.append(_digest(self._digests[-1], content))
+
+    def save(self, state: Any, steps: int, status: str, seconds: float, now: bool = False) -> None:
+        """Write a checkpoint, if `now` or if it is time for one, after the lines of the history that it counts."""
+        waited = time.monotonic() - self._last_save
+        if not now and waited < max(CHECKPOINT_SECONDS, self._save_cost / self._share):
+            return
+        began = time.monotonic()
+        with (self.path / "history.jsonl").open("rb") as file:
+            os.fsync(file.fileno())
+        about = {"status": status, "seconds": seconds, "steps": steps, "history": self._digests[steps]}
+        write_arrays(self.path / "checkpoint.npz", {**flatten(state), "run": json.dumps(about)})
+        self._last_save = time.monotonic()
+        self._save_cost = self._last_save - began
+
+    def finish(self, model: bytes, result: dict[str, Any]) -> None:
+        """Write model and result."""
+        write_atomically(self.path / "model.npz", model)
+        write_atomically(self.path / "result.json", (json.dumps(result, indent=1) + "\n").encode())
+
+    def close(self) -> None:
+        """Let others write to the folder; if it was made and could not be written to, it is removed."""
+        if self._lock is not None and self._owns_lock:
+            self._lock.release()
+            self._lock = None
+            remove_if_empty(self.path, self._is_new)
+
+    def _take_over(self) -> None:
+        """Make the folder, lock it, and remove what killed processes have left in it, or what is to be replaced."""
+        try:
+            self._is_new = not self.path.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                self._lock = Lock(self.path, self.path / LOCK)
+                self._check()  # again: what has happened until now, another process may have done
+            sync_folder(self.path.absolute().parent)
+            remove_partials(self.path)
+            for name in RUN_FILES if self.overwrite else ():
+                (self.path / name).unlink(missing_ok=True)
+            sync_folder(self.path)
+        except InputError:
+            raise
+        except OSError as error:
+            raise WriteError(f"{self.path}: cannot be written: {error.strerror}") from error
+
+    def _check(self) -> None:
+        """InputError for a folder that is not to be written to."""
+        check_place(self.path)
+        if self.overwrite:
+            return
+        if not (self.path / "checkpoint.npz").exists():
+            if self._lock is None or self._owns_lock:
+                check_empty(self.path)
+        elif self.resume:
+            compare_settings(self.path, self.settings)
+        else:
+            raise InputError(
+                f"{self.path}: a run is there already; go on with --resume, or choose another --out, or replace the "
+                "run by --overwrite"
+            )
+
+    def _read_history(self, n_steps: int, digest: str | None) -> list[bytes]:
+        """Return the lines that the checkpoint counts; digest: what it knows of them (None: of streamsvm 0.1, nothing).
+
+        Lines after those were written by a process that was killed before its next checkpoint: they are made again.
+        """
+        path = self.path / "history.jsonl"
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)[:n_steps]
+        except OSError as error:
+            raise InputError(f"{path}: missing or damaged ({error})") from error
+        if len(lines) < n_steps:
+            raise InputError(f"{path}: {len(lines)} lines, the checkpoint has {n_steps} steps")
+        for line in lines:
+            self._digests.append(_digest(self._digests[-1], line))
+        try:
+            if digest not in (None, self._digests[-1]) or not all(isinstance(json.loads(line), dict) for line in lines):
+                raise ValueError("it is not the history of the checkpoint")
+        except ValueError as error:
+            raise InputError(f"{path}: missing or damaged ({error})") from error
+        return lines
+
+
+def check_place(folder: Path) -> None:
+    """InputError if there is something else than a folder, or a dataset."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, a folder is needed")
+    if (folder / "zarr.json").exists():
+        raise InputError(f"{folder}: is a dataset; choose another folder for the run")
+
+
+def compare_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """InputError if a run was begun with other settings.
+
+    The path of the data is not compared, since they may move: their fingerprint says whether they are the same.
+    """
+    path = folder / "settings.json"
+    try:
+        known = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: missing or damaged ({error})") from error
+    new = {name: value for name, value in settings.items() if name != "data"}
+    differing = [name for name in new if known.get(name) != new[name]]
+    if differing:
+        listed = ", ".join(f"{name} was {known.get(name)!r}, now {new[name]!r}" for name in differing)
+        raise InputError(f"{folder}: cannot be resumed with other settings: {listed}")
+
+
+def remove_if_empty(folder: Path, is_new: bool) -> None:
+    """Remove a folder that this process has made, if nothing could be written to it."""
+    if is_new and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
+    """InputError if a folder holds more than a run that has ended before its first checkpoint.
+
+    besides: other names that may be there.
+    """
+    names = {entry.name for entry in folder.iterdir() if not is_partial(entry.name)} if folder.exists() else set()
+    if left := sorted(names & {"model.npz", "result.json"}):
+        raise InputError(
+            f"{folder}: a run has ended there ({left[0]}), and its checkpoint.npz is missing; choose another --out, or "
+            "replace the run by --overwrite"
+        )
+    foreign = sorted(names - MAY_BE_THERE - set(besides))
+    if "settings.json" in names and not is_of_a_run(folder / "settings.json"):
+        foreign = ["settings.json", *foreign]
+    if foreign:
+        raise InputError(
+            f"{folder}: is not empty, and what is there is no run ({foreign[0]}); choose another --out, or write a run "
+            "into that folder by --overwrite"
+        )
+
+
+def is_of_a_run(path: Path) -> bool:
+    """Tell whether settings are those of a run: editors, too, call their files settings.json."""
+    try:
+        settings = json.loads(path.read_bytes())
+        return isinstance(settings, dict) and "fingerprint" in settings
+    except (OSError, ValueError):
+        return False
+
+
+def _digest(before: str, line: bytes) -> str:
+    """Return the digest of a history from that of its lines before the last one."""
+    return hashlib.sha256(before.encode() + line).hexdigest()
+
+
+def _read_about(text: Any) -> dict[str, Any]:
+    """Return status, seconds and steps of a checkpoint; ValueError for anything else."""
+    about = json.loads(str(text))
+    if not isinstance(about, dict) or not isinstance(about.get("status"), str | None):
+        raise ValueError("run has no status")
+    steps, seconds = about.get("steps"), about.get("seconds")
+    if type(steps) is not int or steps < 0:
+        raise ValueError(f"run: steps are {str(steps)[:40]}")
+    if not isinstance(seconds, int | float) or not 0 <= seconds < 1e300:
+        raise ValueError(f"run: seconds are {str(seconds)[:40]}")
+    return about

@@ -1,0 +1,83 @@
+"""How a training ends: every status, what it means, and the exit status of the command. docs/statuses.md shows them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamsvm.errors import CertificateError, InputError
+
+if TYPE_CHECKING:
+    from streamsvm.options import TrainOptions
+    from streamsvm.requests import Progress
+
+
+@dataclass(frozen=True)
+class Status:
+    """exit_code: of the command; is_final: a resumed run does not go on; meaning: a sentence for people."""
+
+    exit_code: int
+    is_final: bool
+    meaning: str
+
+
+STATUSES = {
+    "converged": Status(0, True, "The relative gap over all rows is proved to be at most tol, rounding included."),
+    "paper_stop": Status(
+        0, True, "The stop that `--option epsilon` asked for was reached; the gap that is told is larger than tol."
+    ),
+    "stationary": Status(
+        0, True, "The kernel is indefinite and has no lower bound; every row meets its condition within the tolerance."
+    ),
+    "early_stop": Status(0, True, "A stop on rows held out was reached. No solver of this version ends so."),
+    "pass_limit": Status(
+        3, False, "As many passes as were allowed are made. After budgeted-sgd's epochs the exit status is 0."
+    ),
+    "time_limit": Status(3, False, "As many seconds as were allowed have passed."),
+    "stalled": Status(3, True, "Further steps no longer change what is proved: rounding is the limit."),
+    "interrupted": Status(1, False, "A signal ended the run; the checkpoint is written."),
+}
+FINAL = tuple(name for name, status in STATUSES.items() if status.is_final)
+DONE = tuple(name for name, status in STATUSES.items() if status.exit_code == 0)
+
+
+def explain(status: str, progress: Progress, options: TrainOptions) -> str:
+    """Return why a run ended so, with its figures; empty where it converged or goes on."""
+    gap = progress.relative_gap
+    match status:
+        case "stalled" if gap is None:
+            return "the steps no longer change the multipliers, and the kernel has no lower bound"
+        case "stalled":
+            share = progress.rounding_bound / progress.objective if progress.objective > 0 else 0.0
+            limit = "rounding is the limit" if progress.is_rounded else "this is more than rounding explains"
+            return (
+                f"no step moves the objective or its bound any more at a gap of {gap:.1e} (tol {options.tol:g}): "
+                f"rounding may account for {share:.1e} of the objective, and {limit}; features scaled to about 1 or a "
+                "smaller C help"
+            )
+        case "paper_stop":
+            return f"the worst cut is violated by at most epsilon; the gap that is proved is {gap:.1e}"
+        case "stationary":
+            return "every row meets its condition within the tolerance; an indefinite kernel has no lower bound"
+    return ""
+
+
+def require_finite(progress: Progress) -> None:
+    """InputError where the objective, its lower bound or the rounding bound is not a finite number."""
+    values = (progress.objective, progress.lower_bound or 0.0, progress.rounding_bound)
+    if not all(map(math.isfinite, values)):
+        raise InputError(
+            f"numbers beyond the range of float64 after pass {progress.passes} (objective {progress.objective}, lower "
+            f"bound {progress.lower_bound}): scale the features to about 1 (ingest --scale), or lower C and the weights"
+        )
+
+
+def require_proved(progress: Progress) -> None:
+    """CertificateError where the lower bound is above the objective by more than rounding can be the reason for."""
+    if progress.lower_bound is None or progress.lower_bound - progress.objective <= progress.rounding_bound:
+        return
+    raise CertificateError(
+        f"the lower bound {progress.lower_bound!r} is above the objective {progress.objective!r} by more than the "
+        f"rounding bound {progress.rounding_bound!r}: a fault of streamsvm; please report it with the data and command"
+    )

@@ -1,0 +1,211 @@
+"""Verifying a model: its objective P is computed anew, in one read of the rows that it was trained on.
+
+P of a linear model or a ranking is evaluated in twice the precision, so it is that of the saved numbers to some units
+in the last place; P of a kernel model in float64. The lower bound of a kernel model can be computed anew as well:
+its coefficients y_i a_i are the dual point, D = sum a_i - 1/2 |w|^2, if y'a = 0 and no a_i exceeds its cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from streamsvm.data.source import RowSource
+from streamsvm.engines.opening import open_engine
+from streamsvm.engines.protocol import Engine
+from streamsvm.errors import InputError
+from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.models.model import KernelModel, LinearModel, Model, RankModel
+from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, compute_exact_scores, start_exact
+from streamsvm.numeric.exact_pairs import measure_pairs_exactly
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
+from streamsvm.problems.ranking import find_pairs
+from streamsvm.requests import Scan
+
+SUM_SHARE = 1e-12  # of sum a_i that y'a may be: the sum of many rounded numbers
+AGREEMENT = 1e-9  # relative: what two evaluations of a kernel model's P in float64 may differ by, beside their bounds
+
+
+@dataclass(frozen=True)
+class Verification:
+    """P as it was told and as it is, and what rounding may account for; D, if it was asked for and can be had.
+
+    agrees: whether the told P lies within the rounding bounds of both, and the rows are as many as in training.
+    """
+
+    objective: float
+    rounding_bound: float
+    told_objective: float
+    told_lower_bound: float | None
+    lower_bound: float | None
+    relative_gap: float | None
+    agrees: bool
+    n_rows: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `verify --json` prints."""
+        return dict(vars(self))
+
+
+def verify(
+    model: Model, source: RowSource, dual: bool = False, memory_bytes: int | None = None, threads: int | None = None
+) -> Verification:
+    """Compute P of the model over all rows of the source; with `dual`, D of a kernel model's own dual point.
+
+    Raises InputError where the model does not tell its costs (models of version 0.1 do not), where the rows are of
+    another kind than it was trained on, and for `dual` with a model that holds no dual point.
+    """
+    problem = model.info.get("problem")
+    if not isinstance(problem, dict):
+        raise InputError("the model does not tell the costs that it was trained with: train it anew to verify it")
+    if dual and not isinstance(model, KernelModel):
+        raise InputError("a linear model holds no dual point: its lower bound cannot be computed from the model alone")
+    with threadpool_limits(1), _open(model, source, memory_bytes, threads) as (engine, _):
+        objective, rounding = _evaluate(model, source, engine, problem)
+    told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
+    bound = _evaluate_dual(model, source, problem) if dual and isinstance(model, KernelModel) else told[1]
+    slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
+    return Verification(
+        objective=objective,
+        rounding_bound=rounding,
+        told_objective=told[0],
+        told_lower_bound=told[1],
+        lower_bound=bound,
+        relative_gap=None if bound is None or not objective > 0 else (objective - bound) / objective,
+        agrees=abs(objective - told[0]) <= slack and problem["n_rows"] == source.n_rows,
+        n_rows=source.n_rows,
+    )
+
+
+def _open(model: Model, source: RowSource, memory_bytes: int | None, threads: int | None) -> Any:
+    """Open an engine with room for the model, and for the scores of all rows where pairs are compared."""
+    held = 48 * source.n_rows if isinstance(model, RankModel) else 0
+    size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
+    return open_engine(
+        source, load=compile_kernels, totals_bytes=1 << 20, solver_bytes=held + size, shared_bytes=size,
+        budget_bytes=memory_bytes, threads=threads,
+    )  # fmt: skip
+
+
+def _evaluate(model: Model, source: RowSource, engine: Engine, problem: dict[str, Any]) -> tuple[float, float]:
+    if isinstance(model, RankModel):
+        return _evaluate_ranking(model, source, engine, float(problem["pair_cost"]), str(model.info["task"]))
+    costs = np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
+    n_problems = 1 if np.ndim(model.intercept) == 0 else len(np.asarray(model.intercept))
+    costs = np.broadcast_to(costs, (n_problems, 2))
+    if isinstance(model, KernelModel):
+        return _evaluate_kernel(model, engine, costs)
+    return _evaluate_linear(model, engine, costs, problem.get("bias_feature"))
+
+
+def _evaluate_linear(model: LinearModel, engine: Engine, costs: F64, bias_feature: float | None) -> tuple[float, float]:
+    W, biases = np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
+    start = partial(_start_problems, len(W))
+    totals = engine.scan(Scan(start, _add_problems, _combine_problems, (W, biases, costs)))
+    found = [total.read(W.shape[1]) for total in totals]
+    half = float(np.sum(W**2)) / 2
+    if bias_feature is not None:
+        half += float(np.sum((biases / bias_feature) ** 2)) / 2
+    rounding = bound_rounding(W.size + 8, 2 * half) + sum(float(bound[0]) for _, bound in found)
+    return half + sum(float(loss[0]) for loss, _ in found), rounding
+
+
+def _start_problems(n_problems: int) -> list[ExactLosses]:
+    return [start_exact(1) for _ in range(n_problems)]
+
+
+def _add_problems(totals: list[ExactLosses], rows: Rows, W: F64, biases: F64, costs: F64) -> None:
+    """Add the rows' losses in the problem of two classes, or in each of the problems of a class against the rest."""
+    for k, total in enumerate(totals):
+        add_exact(total, _single_out(rows, k, len(totals)), W[k : k + 1], biases[k : k + 1], costs[k])
+
+
+def _single_out(rows: Rows, code: int, n_problems: int) -> Rows:
+    if n_problems == 1 or rows.y is None:
+        return rows
+    return replace(rows, y=(rows.y == code).astype(np.int32))
+
+
+def _combine_problems(left: list[ExactLosses], right: list[ExactLosses]) -> list[ExactLosses]:
+    return [combine_exact(a, b) for a, b in zip(left, right, strict=True)]
+
+
+def _evaluate_ranking(
+    model: RankModel, source: RowSource, engine: Engine, pair_cost: float, task: str
+) -> tuple[float, float]:
+    pairs, _ = find_pairs(source, task)
+    tiles = engine.scan(Scan(list, _add_scores, _join, (np.atleast_2d(model.coef),)))
+    scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
+    loss, rounding = measure_pairs_exactly(scores, pairs, pair_cost)
+    half = float(model.coef @ model.coef) / 2
+    return half + loss, rounding + bound_rounding(len(model.coef) + 8, 2 * half)
+
+
+def _add_scores(tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
+    tiles.append((rows.start, compute_exact_scores(rows.X, W)[0]))
+
+
+def _join(left: list[Any], right: list[Any]) -> list[Any]:
+    return left + right
+
+
+def _evaluate_kernel(model: KernelModel, engine: Engine, costs: F64) -> tuple[float, float]:
+    coefs, biases = np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
+    shared = (model.kernel, model.support_vectors, coefs, biases, costs)
+    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), _add_kernel_losses, np.add, shared))
+    squares = _measure_squares(model, coefs)
+    loss, size = totals.sum(axis=0)
+    terms = engine.source.n_rows + coefs.shape[1] + engine.source.n_features
+    half = float(np.sum(squares)) / 2
+    return half + float(loss), bound_rounding(terms, float(size) + 2 * half + float(np.sum(np.abs(coefs))))
+
+
+def _add_kernel_losses(
+    totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coefs: F64, biases: F64, costs: F64
+) -> None:
+    """Add losses, and C_i (|f_i| + 1), of every problem."""
+    X = to_float64(rows.X)
+    F = compute_kernel_sums(kernel, X, vectors, coefs)
+    for k in range(len(coefs)):
+        one = _single_out(rows, k, len(coefs))
+        y, row_costs = read_labels(costs[k], one.y, one.sample_weight)
+        f = F[:, k] + biases[k]
+        totals[k] += float(row_costs @ np.maximum(0.0, 1.0 - y * f)), float(row_costs @ (np.abs(f) + 1.0))
+
+
+def _measure_squares(model: KernelModel, coefs: F64) -> F64:
+    """Return |w|^2 of each problem, from the support vectors alone."""
+    X = to_float64(model.support_vectors)
+    squares = np.zeros(len(coefs))
+    for k, coef in enumerate(coefs):
+        f = np.zeros(len(coef))
+        used = np.flatnonzero(coef)
+        if len(used):
+            add_kernel_sums(model.kernel, X, take_rows(X, used), coef[used], f)
+        squares[k] = coef @ f
+    return squares
+
+
+def _evaluate_dual(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> float | None:
+    """Return D of the model's coefficients, less its rounding; None for a kernel without a bound.
+
+    InputError for coefficients that are no dual point: their sum is not zero, or one is above the cost of its class
+    (which is known where rows have no weights of their own).
+    """
+    if model.info["lower_bound"] is None:
+        return None
+    coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
+    total, squares = np.abs(coefs).sum(axis=1), _measure_squares(model, coefs)
+    if np.any(np.abs(coefs.sum(axis=1)) > SUM_SHARE * total):
+        raise InputError("the model's coefficients are no dual point: they do not sum to zero")
+    if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):
+        raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
+    rounding = bound_rounding(coefs.shape[1] + source.n_features + 8, float(np.sum(total + squares)))
+    return float(np.sum(total - squares / 2)) - rounding
