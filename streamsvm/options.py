@@ -18,6 +18,8 @@ from streamsvm.numeric.rows import F64, compute_scores
 LARGEST_COST = 1e100  # squares of such a sum times features of 1e38 are still numbers
 ROUNDING = 2.0**-47  # share of the mean square that is left of the variance of equal values
 
+BUDGET_SHARE = 4  # rows held in memory get a quarter of what is spare, and their kernel columns another
+
 ClassWeight = Mapping[Any, float] | str | None
 
 

@@ -16,11 +16,10 @@ from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
-from streamsvm.methods.decomposition.setup import BUDGET_SHARE
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.methods.method import Report, TakeRows
 from streamsvm.models.model import LinearModel
-from streamsvm.options import TrainOptions, compute_class_costs, count_resident, read_positive
+from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, read_positive
 from streamsvm.requests import Solver
 
 WIDE = 2000  # from so many features on cuts of a sample take longer than its rows: multipliers guide

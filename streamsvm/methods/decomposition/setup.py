@@ -21,6 +21,7 @@ from streamsvm.models.model import KernelModel
 from streamsvm.numeric.kernel_values import COLUMNS
 from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES
 from streamsvm.options import (
+    BUDGET_SHARE,
     TrainOptions,
     check_names,
     compute_class_costs,
@@ -43,7 +44,6 @@ WHOLE_ROWS = 16_384  # so few are all active, where their kernel columns fit, to
 WHOLE_BYTES = 2048  # rows so long are, too, where the columns of one row in ten fit: passes take longer than columns
 WHOLE_SHARE = 10
 LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
-BUDGET_SHARE = 4  # one part in so many of what is spare for active rows, and one for their kernel columns
 PRECISE_BYTES = 4 << 20  # rows of so many bytes are all active, if need be, in float64: OTHER_BYTES has room for them
 OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
 
