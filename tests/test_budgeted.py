@@ -266,7 +266,7 @@ WITHIN_LEAST = """
 import json, re, sys
 from contextlib import nullcontext
 import streamsvm.engines.opening, streamsvm.training.train
-from streamsvm.methods.registry import budgeted
+from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.data.sources import ingest

@@ -166,7 +166,7 @@ def test_a_worker_that_replaces_a_dead_one_has_no_pages_either(workers_import_te
 def test_workers_are_as_asked_for_and_end_with_the_block(workers_import_tests: None) -> None:
     before = set(psutil.Process().children(recursive=True))
     with start_workers(1, 2, WORKER_BYTES // 2) as client:
-        (ready,) = client.run(prepare_worker).values()
+        (ready,) = client.run(prepare_worker, load=compile_kernels).values()
         started = set(psutil.Process().children(recursive=True)) - before
         assert ready == ReadyWorker(ready.resident_bytes, 2, WORKER_BYTES // 2)
         assert 50_000_000 < ready.resident_bytes < 1_000_000_000

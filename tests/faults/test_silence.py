@@ -26,7 +26,7 @@ SAME = TrainOptions(C=1000, tol=1e-12, options={"acceleration": "none"})
 # `streamsvm`, which waits for less long: as many seconds as its first arguments say.
 IMPATIENT = """
 import sys
-from streamsvm import progress
+from streamsvm.cli import progress
 from streamsvm.cli.command import main
 from streamsvm.engines import patience, workers
 patience.SILENT_SECONDS, patience.LOST_SECONDS, workers.GIVEN_UP_SECONDS = map(float, sys.argv[1:4])
