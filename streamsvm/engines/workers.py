@@ -65,11 +65,14 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
 
 def _prepare(client: Client, load: Load, workers: Sequence[str]) -> list[ReadyWorker]:
     """Prepare those of the workers that are not lost meanwhile; what fails in a worker is raised."""
+    from distributed.comm import CommClosedError
+
     with waiting():
         answers = client.run(prepare_worker, load=load, workers=workers, on_error="return")
-    known = _list_workers(client)
+    known = _list_workers(client)  # a worker may be listed still as its connection closes, but not once connecting fails
     for address, answer in answers.items():
-        if isinstance(answer, BaseException) and not (isinstance(answer, OSError) and address not in known):
+        is_lost = isinstance(answer, CommClosedError) or (isinstance(answer, OSError) and address not in known)
+        if isinstance(answer, BaseException) and not is_lost:
             raise answer
     return [answer for answer in answers.values() if isinstance(answer, ReadyWorker)]
 
