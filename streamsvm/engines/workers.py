@@ -69,7 +69,7 @@ def _prepare(client: Client, load: Load, workers: Sequence[str]) -> list[ReadyWo
 
     with waiting():
         answers = client.run(prepare_worker, load=load, workers=workers, on_error="return")
-    known = _list_workers(client)  # a worker may be listed still as its connection closes, but not once connecting fails
+    known = _list_workers(client)  # it may list a worker whose connection closes, but none that cannot be connected
     for address, answer in answers.items():
         is_lost = isinstance(answer, CommClosedError) or (isinstance(answer, OSError) and address not in known)
         if isinstance(answer, BaseException) and not is_lost:
