@@ -84,8 +84,8 @@ def caught_by_command(on_signal: Callable[[], None]) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM set the flag while a command runs; another Ctrl-C ends the process at once.
 
     on_signal is called in the main thread when the first signal is handled. A thread prints that the command stops,
-    and waits for the second Ctrl-C: it gets through while the main thread is within compiled code, too. The handler
-    waits for that line, so that nothing that the main thread prints of its end stands before it.
+    and waits for the second Ctrl-C, which so ends the process while the main thread is within compiled code, too. The
+    handler waits for the line of that thread, so that the line stands before whatever the main thread prints next.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -64,7 +64,7 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
 
 
 def _prepare(client: Client, load: Load, workers: Sequence[str]) -> list[ReadyWorker]:
-    """Prepare those of the workers that are not lost meanwhile; what fails in a worker is raised."""
+    """Prepare workers, and leave out a worker that is lost meanwhile; raise what fails in a worker that lives."""
     from distributed.comm import CommClosedError
 
     with waiting():

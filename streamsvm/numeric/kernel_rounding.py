@@ -29,7 +29,7 @@ SQUASHED = 0.16  # times what `bound_sums` makes of it, more than 4 u
 STEEP = 40.0  # beyond, tanh is 1 or -1 to the last bit
 
 
-@njit(cache=True, nogil=True)  # not "contract": products that are used twice would be fused here and not there
+@njit(cache=True, nogil=True)  # "contract" would fuse products that are used twice in one process only
 def add_with_magnitudes(values: Values, coef: F64, f: F64, magnitudes: F64) -> None:
     """f_i += sum_c coef_c values_ci, as `kernel_values.add_columns` does; magnitudes_i += sum_c |coef_c values_ci|."""
     k, n = 0, values.shape[0]

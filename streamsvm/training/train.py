@@ -55,7 +55,7 @@ def train(
 def train_together(
     source: RowSource, many: Sequence[TrainOptions], client: Client | None = None, listener: Listener = lambda _: None
 ) -> list[Result]:
-    """Train several models, each to its own end, in one read of the data a round; the bits are those of `train`.
+    """Train several models, each to its own end, in one read of the data a round, to the same bits as `train`.
 
     For a grid of C and gamma, or several class weights. Memory, threads, workers and scheduler are the first one's;
     the memory of all solvers is counted. Models of budgeted SGD share a read if they have one seed and as many

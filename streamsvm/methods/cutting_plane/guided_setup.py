@@ -33,7 +33,7 @@ OTHER_BYTES = 320 << 20  # interpreter, libraries, streaming
 
 @dataclass(frozen=True)
 class GuidedPlanes:
-    """See Algorithm; cutting_plane.beside, of cutting_plane.guided or guided_dual, and cutting_plane.solver."""
+    """See Algorithm. `beside` runs `guided` or `guided_dual` next to the line search of `solver`."""
 
     settings: Guided | GuidedDual
     name: ClassVar[str] = "cutting-plane"

@@ -90,8 +90,8 @@ def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, ga
     room_i, room_j = greatest[i] - moved[i], moved[j] - least[j]
     t = float(min(gap / curvature, room_i, room_j))
     if t < room_i and t < room_j:
-        larger = moved[i] if abs(moved[i]) >= abs(moved[j]) else moved[j]
-        whole = (abs(larger) + t) - abs(larger)
+        size = max(abs(moved[i]), abs(moved[j]))
+        whole = (size + t) - size
         t = whole if whole > 0.0 else t
     before_i, before_j = moved[i], moved[j]
     moved[i] = greatest[i] if t >= room_i else min(moved[i] + t, greatest[i])
