@@ -133,7 +133,8 @@ class Runner:
     def predict(self, run: Run, data: Path, out: Path) -> str:
         """Return the SHA-256 of what the model of a run predicts of the rows before they were mapped."""
         rows, predicted = run.data.partition(".")[0], self.folder / "predicted.csv"
-        self.call("predict", out, data / f"{rows}.zarr", "--out", predicted, "--overwrite")
+        predicted.unlink(missing_ok=True)
+        self.call("predict", out, data / f"{rows}.zarr", "--out", predicted)
         return hashlib.sha256(predicted.read_bytes()).hexdigest()
 
 
