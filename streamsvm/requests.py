@@ -67,6 +67,22 @@ class All:
 
 
 @dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that a fit needs beside the chunks that are read; an engine projects the process from them.
+
+    driver_bytes: where the solver runs, what it sends to tasks included; turn_bytes: the part of them that is in use
+    only while a step is computed, which fits that take turns share; totals_bytes: the totals of one task; shared_bytes:
+    what every task of a pass is sent; sequential_bytes: the sequential passes that one process carries out at once.
+    """
+
+    driver_bytes: int
+    turn_bytes: int
+    totals_bytes: int
+    shared_bytes: int
+    sequential_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Progress:
     """Where a solver stands: P of the best point, a proved lower bound D of the optimum, passes so far.
 

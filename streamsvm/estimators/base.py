@@ -30,9 +30,10 @@ from streamsvm.interrupts import caught
 from streamsvm.machine import parse_bytes
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import Model
-from streamsvm.models.predict import choose, score_chunks
+from streamsvm.models.predict import score_chunks
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
+from streamsvm.problems.classification import choose
 from streamsvm.requests import Progress
 from streamsvm.training.train import train
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
@@ -15,9 +16,10 @@ from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel import KernelSVC
 from streamsvm.interrupts import caught
-from streamsvm.methods.budgeted_sgd.setup import BudgetedModels, make_stream
+from streamsvm.methods.budgeted_sgd.setup import Stream, make_stream
 from streamsvm.methods.budgeted_sgd.solver import State
-from streamsvm.methods.one_against_rest import join_models, make_each, view_class
+from streamsvm.methods.one_against_rest import join_models, share_options, view_classes
+from streamsvm.problems.classification import CLASSIFY
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -48,7 +50,7 @@ class BudgetedSVC(KernelSVC):
     solver = "budgeted-sgd"
     tol = 1e-3  # nobody looks at it: there is no gap
     resident_rows = None
-    _stream: list[tuple[BudgetedModels, State]]
+    _stream: list[tuple[Stream, State]]
 
     def __init__(
         self, C: float = 1.0, *, budget: int = 500, merge: int = 2, kernel: str = "rbf", gamma: float | str = "scale",
@@ -95,30 +97,31 @@ class BudgetedSVC(KernelSVC):
         known = classes if first and classes is not None else self.classes_
         chunk = check_chunk(self, X, y, known, sample_weight, reset=first)
         stream = self._start_stream(chunk) if first else self._stream
-        seen = [chunk] if len(stream) == 1 else [view_class(chunk, code) for code in range(len(stream))]
         with caught(), threadpool_limits(1):
-            learned = [
-                (algorithm, algorithm.learn_chunk(view, state))
-                for (algorithm, state), view in zip(stream, seen, strict=True)
-            ]
-        self._stream = learned
-        models = [algorithm.make_model(chunk, state, chunk.take) for algorithm, state in self._stream]
-        model: Any = models[0] if len(models) == 1 else join_models(models, [], chunk.take)
+            parts = zip(stream, self._view_problems(chunk), strict=True)
+            self._stream = [(problem, problem.learn_chunk(view, state)) for (problem, state), view in parts]
+        models = [problem.fit.make_model(state, chunk.take) for problem, state in self._stream]
+        model: Any = models[0] if len(models) == 1 else join_models(models, np.asarray(chunk.classes), [], chunk.take)
         about = {"solver": self.solver, "C": float(self.C), "version": __version__, "status": "pass_limit"}
         info = {**about, "objective": sum(state.objective for _, state in self._stream), "lower_bound": None}
         self._take_model(replace(model, info=info), getattr(y, "dtype", None))
         return self
 
-    def _start_stream(self, chunk: ArrayDataset) -> list[tuple[BudgetedModels, State]]:
+    def _start_stream(self, chunk: ArrayDataset) -> list[tuple[Stream, State]]:
         """Return what learns each of the problems of many classes, or the one of two, and that it knows nothing yet."""
         for name in ("result_", "history_", "n_iter_", "n_passes_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         if self.class_weight == "balanced":
             raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
         make, options = partial(make_stream, expected_rows=self.expected_rows), self._options()
-        several = chunk.classes is not None and len(chunk.classes) > 2
-        algorithms = [make(chunk, options)] if not several else [one for _, one in make_each(chunk, options, make)]
-        return [(algorithm, algorithm.start_state(chunk)) for algorithm in algorithms]
+        views = self._view_problems(chunk)
+        each = [options] if len(views) == 1 else share_options(chunk, options, make)
+        problems = [make(view, its) for view, its in zip(views, each, strict=True)]
+        return [(problem, problem.fit.start()) for problem in problems]
+
+    def _view_problems(self, chunk: ArrayDataset) -> list[Any]:
+        """Return the rows as each of the problems of many classes sees them, or as they are for two classes."""
+        return [chunk] if CLASSIFY.count_problems(chunk) == 1 else view_classes(chunk)
 
     def _name_options(self) -> dict[str, Any]:
         names = ("budget", "merge", "maintenance", "epochs", "pack", "replicas")

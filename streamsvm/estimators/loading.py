@@ -11,7 +11,7 @@ from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.ranking import RankSVM
-from streamsvm.models.model import LinearModel, Model, RankModel
+from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
 
 Estimator = LinearSVC | SVC | BudgetedSVC | RankSVM
@@ -33,8 +33,8 @@ def make_estimator(model: Model) -> Estimator:
     """Return the estimator of a model; KeyError if it does not say how it was trained."""
     C, solver = model.info["C"], model.info["solver"]
     estimator: Any  # each takes models of its own kind
-    if isinstance(model, RankModel):
-        estimator = RankSVM(C=C, task=model.info["task"])
+    if model.kind == "rank":
+        estimator = RankSVM(C=C, task=model.problem.name)
     elif isinstance(model, LinearModel):
         estimator = LinearSVC(C=C, solver=solver)
     else:

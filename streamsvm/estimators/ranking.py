@@ -11,8 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
-from streamsvm.models.evaluate import evaluate, evaluate_ranking
+from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import RankModel
+from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -59,8 +60,8 @@ class RankSVM(BaseSVM):
 
     def fit(self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None) -> Self:
         """Train; see the class. ValueError (InputError) for bad data and settings."""
-        if self.task not in ("rank", "roc-area"):
-            raise InputError(f"task {self.task!r}: choose from rank, roc-area")
+        if self.task not in (RANK.name, ROC_AREA.name):
+            raise InputError(f"task {self.task!r}: choose from {RANK.name}, {ROC_AREA.name}")
         return self._fit(X, y, sample_weight, qid)
 
     def predict(self, X: Any) -> Any:

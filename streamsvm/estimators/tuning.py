@@ -14,6 +14,7 @@ from streamsvm.estimators.loading import make_estimator
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.machine import parse_bytes
 from streamsvm.options import TrainOptions
+from streamsvm.problems.registry import find_problem
 from streamsvm.training.grid import Tuning
 from streamsvm.training.grid import tune as tune_source
 
@@ -44,11 +45,8 @@ def tune(
         options = TrainOptions(memory_bytes=None if memory is None else parse_bytes(memory), **settings)
     except TypeError as error:
         raise InputError(f"tune: {error}") from None
-    like: Any = (
-        LinearSVC(client=client, checkpoint=out)
-        if options.task == "classify"
-        else RankSVM(client=client, checkpoint=out)
-    )
+    kind: Any = LinearSVC if find_problem(options.task).predicts_labels else RankSVM
+    like = kind(client=client, checkpoint=out)
     with open_source(like, X, y, sample_weight, qid) as source:
         found = tune_source(source, options, C, gamma, folds, out, client, resume=resume, overwrite=overwrite)
     return Tuned(**vars(found), estimator=make_estimator(found.result.model))

@@ -30,6 +30,8 @@ from streamsvm.numeric.rows import (
     to_dense,
 )
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
+from streamsvm.problems.problem import Problem
+from streamsvm.problems.registry import PROBLEMS, find_problem
 
 FORMAT = 1
 Scorer = Callable[[Matrix], F64]
@@ -44,6 +46,14 @@ class _SavedModel(ABC):
     """
 
     features: Features | None
+    info: dict[str, Any]
+    kind: ClassVar[str]
+    default_task: ClassVar[str] = "classify"
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that it solves, which says what its scores stand for."""
+        return find_problem(self.info.get("task", self.default_task))
 
     @property
     @abstractmethod
@@ -157,6 +167,7 @@ class RankModel(LinearModel):
     """f(x) = w.x: rows of a higher rank get higher scores. classes: the ranks of the training rows; no intercept."""
 
     kind: ClassVar[str] = "rank"
+    default_task: ClassVar[str] = "rank"
 
 
 @dataclass(frozen=True)
@@ -176,6 +187,7 @@ class KernelModel(_SavedModel):
     feature_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     features: Features | None = None
+    kind: ClassVar[str] = "kernel"
 
     @property
     def n_trained(self) -> int:
@@ -207,7 +219,7 @@ class KernelModel(_SavedModel):
     def to_arrays(self) -> dict[str, Any]:
         """Return what is saved."""
         intercept = np.asarray(self.intercept).tolist()
-        about = _describe(self, "kernel") | {"intercept": intercept, "kernel": asdict(self.kernel)}
+        about = _describe(self, self.kind) | {"intercept": intercept, "kernel": asdict(self.kernel)}
         arrays = {"dual_coef": self.dual_coef, "classes": self.classes}
         arrays |= pack_rows(self.support_vectors, "support_vectors") | _pack_scaling(self.scaling)
         return arrays | {"about": json.dumps(about)} | _pack_features(self.features)
@@ -247,15 +259,24 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     )
     if features is not None and features.map.n_features != d:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
-    n_scores = len(classes) if len(classes) > 2 and kind != "rank" else 1
+    info = saved.read_info(about)
+    n_scores = _find_problem(kind, info).count_scores(len(classes))
     lead = () if n_scores == 1 else (n_scores,)
     names = saved.read_names(about, d if features is None else features.map.d)
-    scaling, info = saved.read_scaling(about, arrays, d), saved.read_info(about)
+    scaling = saved.read_scaling(about, arrays, d)
     shared = (saved.read_intercept(about, n_scores), classes, scaling, names, info, features)
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
     kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
     return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, vectors.shape[0])), *shared)
+
+
+def _find_problem(kind: str, info: dict[str, Any]) -> Problem:
+    """Return the problem of a saved model; ValueError for one that is unknown, or has no such models."""
+    task = info.get("task", RankModel.default_task if kind == RankModel.kind else "classify")
+    if task not in PROBLEMS or kind not in find_problem(task).models:
+        raise ValueError(f"a model of the kind {kind} for the task {str(task)[:40]!r}")
+    return find_problem(task)
 
 
 def _pack_features(features: Features | None) -> dict[str, Any]:

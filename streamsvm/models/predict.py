@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +18,7 @@ import zarr
 from threadpoolctl import threadpool_limits
 
 from streamsvm import interrupts
-from streamsvm.data.csv_cells import strip_guard, write_cell
+from streamsvm.data.csv_cells import write_cell
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import check_destination, new_folder
 from streamsvm.data.source import RowSource
@@ -29,23 +29,12 @@ from streamsvm.errors import InputError
 from streamsvm.files import open_atomically, refuse_inputs, remove_partials
 from streamsvm.locks import Lock
 from streamsvm.machine import default_threads
-from streamsvm.models.model import Model, RankModel, Scorer
+from streamsvm.models.model import Model, Scorer
 from streamsvm.numeric.rows import F64, I64
+from streamsvm.problems.classification import choose
+from streamsvm.problems.problem import Scored
 
-Codes = npt.NDArray[np.int32]
 ZARR_CHUNK_ROWS = 1 << 18
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Some consecutive rows: f(x) as (n,) float64, or (n, K) for K > 2 classes; what is known of them.
-
-    truth: codes in the model's classes (-1: unknown); for rankings, the labels as numbers. qid: query ids.
-    """
-
-    scores: F64
-    truth: Codes | F64 | None = None
-    qid: I64 | None = None
 
 
 def predict(
@@ -94,7 +83,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
         raise InputError(f"{source.name}: its features are not those that the model was trained on")
     scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
-    table = None if source.classes is None else _code_labels(source.classes, model)
+    table = None if source.classes is None else model.problem.code_labels(source.classes, model.classes)
     threads = threads or default_threads()
     with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:  # BLAS: as many bits as threads otherwise
         waiting: deque[Future[Scored]] = deque()
@@ -107,7 +96,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
             yield waiting.popleft().result()
 
 
-def _score_chunk(source: RowSource, index: int, scorer: Scorer, table: Codes | F64 | None) -> Scored:
+def _score_chunk(source: RowSource, index: int, scorer: Scorer, table: npt.NDArray[Any] | None) -> Scored:
     scores: list[F64] = []
     truth: list[Any] = []
     qid: list[I64] = []
@@ -133,34 +122,9 @@ def _score_file(
             scores = model.decide(as_matrix(rows.X))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        yield Scored(scores, None if rows.labels is None else _code_labels(rows.labels, model), rows.qid)
+        truth = None if rows.labels is None else model.problem.code_labels(rows.labels, model.classes)
+        yield Scored(scores, truth, rows.qid)
         interrupts.check()
-
-
-def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes | F64:
-    """Return the model's codes of labels, equal as numbers or as texts; -1 for one it does not know.
-
-    Of a ranking: the labels as numbers (codes if its classes are texts, NaN for unknown ones). InputError for texts.
-    """
-    if isinstance(model, RankModel) and model.classes.dtype.kind in "biuf":
-        try:
-            return labels.astype(np.float64)
-        except ValueError:
-            raise InputError(f"labels are {str(labels[0])!r}, ..; ranks have to be numbers") from None
-    different, inverse = np.unique(labels, return_inverse=True)
-    codes = np.full(len(different), -1, np.int32)
-    for code, known in enumerate(model.classes.tolist()):
-        codes[[_is_same_label(label, known) for label in different.tolist()]] = code
-    return np.where(codes < 0, np.nan, codes)[inverse] if isinstance(model, RankModel) else codes[inverse]
-
-
-def _is_same_label(label: Any, known: Any) -> bool:
-    """Compare labels as values or as texts; one that `predict` has written to a table is known again."""
-    return bool(label == known) or _to_text(known) in (_to_text(label), strip_guard(_to_text(label)))
-
-
-def _to_text(label: Any) -> str:
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 Writer = Callable[[Model, Iterator[F64], Path], int]
@@ -198,7 +162,7 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
         file.write(f"{','.join(_name_columns(model))}\n".encode())
         for scores in scored:
             columns = [[f"{value:.9g}" for value in column.tolist()] for column in np.atleast_2d(scores.T)]
-            if not isinstance(model, RankModel):
+            if model.problem.predicts_labels:
                 columns = [cells[choose(scores)].tolist(), *columns]
             file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())
             n_rows += len(scores)
@@ -207,25 +171,20 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
 
 def _name_columns(model: Model) -> list[str]:
     """Return the header of a table: a score by class where there are several."""
-    if isinstance(model, RankModel):
+    if not model.problem.predicts_labels:
         return ["score"]
     several = model.classes.tolist() if np.ndim(model.intercept) else None
     return ["label", "score"] if several is None else ["label", *(write_cell(f"score {name}") for name in several)]
 
 
-def choose(scores: F64) -> npt.NDArray[np.intp]:
-    """Return the code of the class that scores are for: by sign, or the highest of K, of equals the first."""
-    return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
-
-
 def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
-    n_rows, ranks = 0, isinstance(model, RankModel)
-    dtype = np.dtype(np.float64) if ranks else model.classes.dtype
+    n_rows, labels = 0, model.problem.predicts_labels
+    dtype = model.classes.dtype if labels else np.dtype(np.float64)
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     with _new_file(out) as file:
         np.lib.format.write_array_header_1_0(file, {**about, "shape": (0,)})
         for scores in scored:
-            values = scores if ranks else model.classes[choose(scores)]
+            values = model.classes[choose(scores)] if labels else scores
             file.write(values.tobytes())  # `tofile` misses a full disk
             n_rows += len(scores)
         file.seek(0)  # a header leaves room for the number of rows to grow
@@ -241,7 +200,7 @@ def _write_zarr(model: Model, scored: Iterator[F64], out: Path, overwrite: bool)
         chunks = (ZARR_CHUNK_ROWS // math.prod(width),)
         score = group.create_array("score", shape=(0, *width), chunks=(*chunks, *width), dtype="float64")
         label = None
-        if not isinstance(model, RankModel):
+        if model.problem.predicts_labels:
             label = group.create_array("label", shape=(0,), chunks=chunks, dtype="int32")
         for scores in scored:
             score.append(scores)
