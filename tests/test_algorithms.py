@@ -47,7 +47,7 @@ def test_what_a_solver_owes(name: str, tmp_path: Path) -> None:
     algorithm = make_algorithm(source, options_of(name))
     assert algorithm.name == name
     assert json.loads(json.dumps(algorithm.describe())) == algorithm.describe() != {}
-    assert algorithm.totals_bytes(source) + algorithm.fold_bytes(source, 1) > 0
+    assert algorithm.totals_bytes(source) + algorithm.walk_bytes(source, 1) > 0
     assert algorithm.driver_bytes(source) > 0
     assert algorithm.shared_bytes(source) >= 0
     state = drive(name, source, algorithm.start_state(source), 3)
@@ -97,7 +97,7 @@ class ToySolver:
     def shared_bytes(self, source: RowSource) -> int:
         return 0
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:
+    def walk_bytes(self, source: RowSource, threads: int) -> int:
         return 0
 
     def start_state(self, source: RowSource) -> Averages:

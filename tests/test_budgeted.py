@@ -322,7 +322,7 @@ def test_models_take_what_is_planned(replicas: int, tmp_path: Path) -> None:
     source = make_problem(3, n=500, d=20_000, density=0.001).in_memory()
     options = with_options(budget=500, replicas=replicas, epochs=1)
     algorithm = make_algorithm(source, options)
-    planned = algorithm.driver_bytes(source) + algorithm.fold_bytes(source, 1)
+    planned = algorithm.driver_bytes(source) + algorithm.walk_bytes(source, 1)
     tracemalloc.start()
     try:
         train(source, options, out=tmp_path / "run")

@@ -210,7 +210,7 @@ def test_the_memory_of_all_is_counted(name: str, dataset: Dataset, relabelled: l
     for what in ("totals_bytes", "shared_bytes"):
         assert getattr(several, what)(dataset) == 4 * getattr(one, what)(dataset)
     assert several.driver_bytes(dataset) > one.driver_bytes(dataset)
-    assert several.fold_bytes(dataset, 1) >= one.fold_bytes(dataset, 1)
+    assert several.walk_bytes(dataset, 1) >= one.walk_bytes(dataset, 1)
     with pytest.raises(MemoryBudgetError):
         train(dataset, replace(SOLVERS[name], memory_bytes=1 << 20))
 

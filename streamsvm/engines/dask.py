@@ -19,7 +19,6 @@ import dask.threaded
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.engines.fold import run_pass
 from streamsvm.engines.group import (
     Partial,
     combine_partials,
@@ -31,9 +30,10 @@ from streamsvm.engines.group import (
 )
 from streamsvm.engines.patience import Patience
 from streamsvm.engines.protocol import Costs
+from streamsvm.engines.walk import run_walk
 from streamsvm.interrupts import waiting
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.requests import Scan, Take, Walk
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -74,12 +74,12 @@ class ThreadedEngine:
         self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> Any:
         """See Engine."""
         stopped = Event()
         futures = [
-            self._pool.submit(run_pass, self.source, fold.step, carry, order, self.pin_bytes, stopped.is_set)
-            for carry, order in zip(fold.carries, fold.orders, strict=True)
+            self._pool.submit(run_walk, self.source, walk.step, carry, order, self.pin_bytes, stopped.is_set)
+            for carry, order in zip(walk.carries, walk.orders, strict=True)
         ]
         try:
             with waiting():
@@ -137,17 +137,17 @@ class DistributedEngine:
         self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> Any:
         """See Engine."""
-        patience, n = self._begin_pass(), len(fold.carries)
+        patience, n = self._begin_pass(), len(walk.carries)
         workers = patience.list_workers()
         with dask.config.set(MODELS_MAY_TRAVEL):
             futures = [
                 self.client.submit(
-                    _run_pass, self.source, fold.step, carry, order, self.pin_bytes, pure=False,
+                    _run_walk, self.source, walk.step, carry, order, self.pin_bytes, pure=False,
                     workers=[workers[k * len(workers) // n]] if workers else None, allow_other_workers=bool(workers),
                 )
-                for k, (carry, order) in enumerate(zip(fold.carries, fold.orders, strict=True))
+                for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True))
             ]  # fmt: skip
             return [self.costs.count(patience.result(future)) for future in futures]
 
@@ -169,9 +169,9 @@ def _run_group(
     return run_group(source, group, replace(scan, shared=shared, by_row=by_row), pin_bytes)
 
 
-def _run_pass(source: RowSource, step: Any, carry: Any, order: Any, pin_bytes: int) -> Partial:
+def _run_walk(source: RowSource, step: Any, carry: Any, order: Any, pin_bytes: int) -> Partial:
     limit_blas_threads()
-    return run_pass(source, step, carry, order, pin_bytes)
+    return run_walk(source, step, carry, order, pin_bytes)
 
 
 def _combine(scan: Scan, left: Partial, right: Partial) -> Partial:

@@ -18,7 +18,7 @@ import numpy as np
 
 from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
-from streamsvm.requests import All, Fold, Question, Scan, Take
+from streamsvm.requests import All, Question, Scan, Take, Walk
 
 BLOCK = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer ones
 
@@ -50,7 +50,7 @@ def answer_all(engine: Engine, questions: Sequence[Question]) -> list[Any]:
     return [_collect(question, found) for question in questions]
 
 
-def _list(question: Question) -> Iterator[Scan | Take | Fold]:
+def _list(question: Question) -> Iterator[Scan | Take | Walk]:
     """Single requests, in order."""
     if isinstance(question, All):
         for request in question.requests:
@@ -64,12 +64,12 @@ def _collect(question: Question, found: Iterator[Any]) -> Any:
     return [_collect(part, found) for part in question.requests] if isinstance(question, All) else next(found)
 
 
-def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Fold]) -> list[Any]:
+def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Walk]) -> list[Any]:
     answers: list[Any] = [None] * len(requests)
     scans = [k for k, request in enumerate(requests) if isinstance(request, Scan)]
     groups: dict[Any, list[int]] = {"scans": scans} if scans else {}
     for k, request in enumerate(requests):
-        if isinstance(request, Fold):
+        if isinstance(request, Walk):
             groups.setdefault(_name_orders(request), []).append(k)
         elif isinstance(request, Take):
             groups.setdefault(request.rows.tobytes(), []).append(k)
@@ -85,8 +85,8 @@ def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
     match alike[0]:
         case Scan():
             return _scan(engine, alike) if len(alike) > 1 else [engine.scan(alike[0])]
-        case Fold():
-            return _fold(engine, alike) if len(alike) > 1 else [engine.fold(alike[0])]
+        case Walk():
+            return _walk(engine, alike) if len(alike) > 1 else [engine.walk(alike[0])]
     return [engine.take(alike[0])] * len(alike)
 
 
@@ -138,13 +138,13 @@ def _combine(parts: Sequence[Part], left: list[Any], right: list[Any]) -> list[A
     return [part.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
 
 
-def _name_orders(fold: Fold) -> tuple[Any, ...]:
-    return tuple(tuple(tuple(group) for group in order) for order in fold.orders)
+def _name_orders(walk: Walk) -> tuple[Any, ...]:
+    return tuple(tuple(tuple(group) for group in order) for order in walk.orders)
 
 
-def _fold(engine: Engine, folds: Sequence[Fold]) -> list[Any]:
-    carries = list(zip(*(fold.carries for fold in folds), strict=True))
-    found = engine.fold(Fold(partial(_step, [fold.step for fold in folds]), carries, folds[0].orders))
+def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:
+    carries = list(zip(*(walk.carries for walk in walks), strict=True))
+    found = engine.walk(Walk(partial(_step, [walk.step for walk in walks]), carries, walks[0].orders))
     return [list(carries) for carries in zip(*found, strict=True)]
 
 

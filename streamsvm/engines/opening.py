@@ -23,13 +23,13 @@ Opened = tuple[Engine, MemoryPlan]
 @contextmanager
 def open_engine(
     source: RowSource, *, load: Load, totals_bytes: int, solver_bytes: int, shared_bytes: int = 0,
-    fold_bytes: Callable[[int], int] = lambda _: 0, budget_bytes: int | None = None, threads: int | None = None,
+    walk_bytes: Callable[[int], int] = lambda _: 0, budget_bytes: int | None = None, threads: int | None = None,
     workers: int | None = None, scheduler: str | None = None, client: Client | None = None,
 ) -> Iterator[Opened]:  # fmt: skip
     """Open the engine that was asked for, and close it at the end: a client's, a scheduler's, workers, or threads.
 
     totals_bytes: of one task; solver_bytes: of the driver, what it sends to all tasks included; shared_bytes: of that
-    alone, which workers hold, too; fold_bytes: of sequential passes, by the threads of a process; budget_bytes: of
+    alone, which workers hold, too; walk_bytes: of sequential passes, by the threads of a process; budget_bytes: of
     one process (None: half of the machine's); load: what workers call before the first task, to load their kernels.
     Yields the engine and the plan of the process that needs the most. MemoryBudgetError before anything is started or
     read, InputError for a scheduler that cannot be used.
@@ -38,7 +38,7 @@ def open_engine(
     opened: AbstractContextManager[Opened]
     if client is None and workers is None and scheduler is None:
         n_threads = threads or default_threads()
-        opened = _open_threads(source, n_threads, budget, totals_bytes, solver_bytes + fold_bytes(n_threads))
+        opened = _open_threads(source, n_threads, budget, totals_bytes, solver_bytes + walk_bytes(n_threads))
     else:
         driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * totals_bytes, solver_bytes + 2 * shared_bytes, 0)
         cluster: AbstractContextManager[Client] = nullcontext(client)
@@ -46,7 +46,7 @@ def open_engine(
             cluster = connect(scheduler)
         elif client is None:
             cluster = start_workers(workers or default_threads(), threads or 1, budget)
-        opened = _open_cluster(source, cluster, driver, totals_bytes, shared_bytes, fold_bytes, load)
+        opened = _open_cluster(source, cluster, driver, totals_bytes, shared_bytes, walk_bytes, load)
     with opened as engine_and_plan:
         yield engine_and_plan
 
@@ -69,7 +69,7 @@ def _open_threads(
 @contextmanager
 def _open_cluster(
     source: RowSource, cluster: AbstractContextManager[Client], driver: MemoryPlan, totals_bytes: int,
-    shared_bytes: int, fold_bytes: Callable[[int], int], load: Load,
+    shared_bytes: int, walk_bytes: Callable[[int], int], load: Load,
 ) -> Iterator[Opened]:  # fmt: skip
     with cluster as client:
         ready = prepare_workers(client, load)
@@ -77,7 +77,7 @@ def _open_cluster(
         threads = max(worker.threads for worker in ready)
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
         held = 4 * totals_bytes + _waiting_bytes(source, totals_bytes) + (2 + threads) * shared_bytes
-        held += fold_bytes(threads)
+        held += walk_bytes(threads)
         plan = plan_memory(limit, base, threads, source.stream_bytes(), totals_bytes, held, source.nbytes)
         engine = DistributedEngine(source, client, plan.pin_bytes)
         try:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.requests import Scan, Take, Walk
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Engine(Protocol):
     def take(self, take: Take) -> Rows:
         """Return rows by number."""
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> Any:
         """Carry sequential passes out; return their carries. IntegrityError if a chunk is damaged."""
 
     def close(self) -> None:

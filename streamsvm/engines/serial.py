@@ -7,11 +7,11 @@ from typing import Any
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.engines.fold import run_pass
 from streamsvm.engines.group import combine_partials, release_pins, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
+from streamsvm.engines.walk import run_walk
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.requests import Scan, Take, Walk
 
 
 class SerialEngine:
@@ -36,10 +36,10 @@ class SerialEngine:
         self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> Any:
         """See Engine."""
-        passes = zip(fold.carries, fold.orders, strict=True)
-        parts = [run_pass(self.source, fold.step, carry, order, self.pin_bytes) for carry, order in passes]
+        passes = zip(walk.carries, walk.orders, strict=True)
+        parts = [run_walk(self.source, walk.step, carry, order, self.pin_bytes) for carry, order in passes]
         return [self.costs.count(part) for part in parts]
 
     def close(self) -> None:

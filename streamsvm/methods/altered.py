@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import All, Fold, Question, Scan, Solver, Step, Take
+from streamsvm.requests import All, Question, Scan, Solver, Step, Take, Walk
 
 Alter = Callable[..., Rows]  # rows, and the entries of `by_row` that are theirs
 Columns = tuple[npt.NDArray[Any], ...]
@@ -50,7 +50,7 @@ def _alter_question(request: Question, alter: Alter, by_row: Columns) -> Questio
         case Scan():
             add = partial(_add, request.add, alter, len(request.shared), len(by_row))
             return replace(request, add=add, by_row=(*by_row, *request.by_row))
-        case Fold():
+        case Walk():
             assert not by_row
             return replace(request, step=partial(_step, request.step, alter))
         case All():

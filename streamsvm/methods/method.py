@@ -25,7 +25,7 @@ class Algorithm(Protocol):
     """A solver with its settings. A state is a dataclass of arrays, scalars and lists of states: it is saved as it is.
 
     `driver_bytes`, `totals_bytes` and `shared_bytes` are what engines.memory projects: memory of the solver itself, of
-    the totals of one task, and of what every task of a pass is sent. `fold_bytes` is that of the sequential passes that
+    the totals of one task, and of what every task of a pass is sent. `walk_bytes` is that of the sequential passes that
     a process with so many threads carries out at once.
     """
 
@@ -48,7 +48,7 @@ class Algorithm(Protocol):
     def shared_bytes(self, source: RowSource) -> int:
         """Memory of what all tasks of a pass are sent."""
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:
+    def walk_bytes(self, source: RowSource, threads: int) -> int:
         """Memory of the sequential passes that one process carries out at once."""
 
     def start_state(self, source: RowSource) -> Any:

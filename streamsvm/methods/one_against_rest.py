@@ -110,10 +110,10 @@ class OneAgainstRest:
         """See Algorithm."""
         return sum(part.shared_bytes(source) for part in self.parts)
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:
+    def walk_bytes(self, source: RowSource, threads: int) -> int:
         """See Algorithm: they take turns with one buffer of rows; each has a model before, a model after, and one."""
         first, *others = self.parts
-        return first.fold_bytes(source, threads) + 3 * sum(part.shared_bytes(source) for part in others)
+        return first.walk_bytes(source, threads) + 3 * sum(part.shared_bytes(source) for part in others)
 
     def start_state(self, source: RowSource) -> State:
         """See Algorithm."""

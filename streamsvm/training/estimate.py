@@ -85,7 +85,7 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
         return passes, measure_reading(engine, n_tasks, memory), None, 0.0
     read = measure_reading(engine, n_tasks, memory)
     replicas = read_count(options.options, "replicas", 1) or 1
-    learned = tried.fold_seconds / tried.n_rows / min(replicas, n_tasks)
+    learned = tried.walk_seconds / tried.n_rows / min(replicas, n_tasks)
     speed = Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
     return passes, speed, tried.between, 0.0
 

@@ -139,7 +139,7 @@ def open_for(
         totals_bytes=sum(algorithm.totals_bytes(source) for algorithm in algorithms),
         solver_bytes=count_driver_bytes(algorithms, source),
         shared_bytes=sum(algorithm.shared_bytes(source) for algorithm in algorithms),
-        fold_bytes=lambda threads: sum(algorithm.fold_bytes(source, threads) for algorithm in algorithms),
+        walk_bytes=lambda threads: sum(algorithm.walk_bytes(source, threads) for algorithm in algorithms),
         budget_bytes=options.memory_bytes,
         threads=options.threads,
         workers=options.workers,

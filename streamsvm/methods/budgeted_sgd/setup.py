@@ -73,7 +73,7 @@ class BudgetedModels:
         """See Algorithm: the models."""
         return self.settings.replicas * count_state_bytes(self.settings)
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:
+    def walk_bytes(self, source: RowSource, threads: int) -> int:
         """See Algorithm: a buffer is computed on while another is read and put together."""
         settings = self.settings
         rows = settings.buffer_chunks * int(np.diff(source.chunk_starts).max())

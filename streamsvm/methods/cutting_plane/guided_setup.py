@@ -74,7 +74,7 @@ class GuidedPlanes:
         width = source.n_features + 1
         return self.settings.shared_bytes(source.n_features) + 32 * width + exact_bytes(width)
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
+    def walk_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
         return 0
 

@@ -54,7 +54,7 @@ class CuttingPlanes:
         """See Algorithm; once more where the passes of several are one."""
         return 32 * (source.n_features + 1) + exact_bytes(source.n_features + 1)
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
+    def walk_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
         return 0
 

@@ -85,7 +85,7 @@ class Decompositions:
         """See Algorithm: as many rows as may be active, in float64."""
         return int(2 * min(source.n_rows, self.settings.resident_rows) * _row_bytes(source))
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
+    def walk_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
         return 0
 

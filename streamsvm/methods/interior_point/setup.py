@@ -67,7 +67,7 @@ class InteriorPoints:
         """See Algorithm: vectors of d; and the rows' own, of which each task is sent its part."""
         return 32 * source.n_features + 8 * 8 * source.n_rows // len(plan_groups(source))
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
+    def walk_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
         return 0
 

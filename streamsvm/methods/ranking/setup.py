@@ -52,7 +52,7 @@ class Rankings:
         """See Algorithm: a vector; of the rows' own, each task is sent its part."""
         return 8 * source.n_features + 8 * (ranking.RETREATS + 1) * source.n_rows // len(plan_groups(source))
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
+    def walk_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
         """See Algorithm: there are none."""
         return 0
 

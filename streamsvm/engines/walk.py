@@ -17,7 +17,7 @@ from streamsvm.numeric.rows import Rows, stack_rows
 Step = Callable[[Any, Rows], Iterator[Any]]
 
 
-def run_pass(
+def run_walk(
     source: RowSource, step: Step, carry: Any, order: Sequence[Sequence[int]], pin_bytes: int,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Partial:  # fmt: skip
