@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods import registry
 from streamsvm.methods.registry import FACTORIES, Report, TakeRows, make_algorithm

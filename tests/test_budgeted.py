@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, IntegrityError, MemoryBudgetError
 from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
@@ -269,7 +269,7 @@ import streamsvm.engines.opening, streamsvm.training.train
 from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 

@@ -15,7 +15,7 @@ from sklearn.svm import LinearSVC as Liblinear
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, MemoryBudgetError

@@ -1,4 +1,4 @@
-"""Opening an engine: memory is projected, what does not fit is refused, then threads or workers are made ready."""
+"""Opening an engine: first its memory is planned, or refused, and then its threads or workers are started."""
 
 from __future__ import annotations
 
@@ -22,17 +22,27 @@ Opened = tuple[Engine, MemoryPlan]
 
 @contextmanager
 def open_engine(
-    source: RowSource, *, load: Load, totals_bytes: int, solver_bytes: int, shared_bytes: int = 0,
-    walk_bytes: Callable[[int], int] = lambda _: 0, budget_bytes: int | None = None, threads: int | None = None,
-    workers: int | None = None, scheduler: str | None = None, client: Client | None = None,
-) -> Iterator[Opened]:  # fmt: skip
-    """Open the engine that was asked for, and close it at the end: a client's, a scheduler's, workers, or threads.
+    source: RowSource,
+    *,
+    load: Load,
+    totals_bytes: int,
+    solver_bytes: int,
+    shared_bytes: int = 0,
+    walk_bytes: Callable[[int], int] = lambda _: 0,
+    budget_bytes: int | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    client: Client | None = None,
+) -> Iterator[Opened]:
+    """Open an engine, yield it with the plan of the process that needs the most memory, and close it at the end.
 
-    totals_bytes: of one task; solver_bytes: of the driver, what it sends to all tasks included; shared_bytes: of that
-    alone, which workers hold, too; walk_bytes: of sequential passes, by the threads of a process; budget_bytes: of
-    one process (None: half of the machine's); load: what workers call before the first task, to load their kernels.
-    Yields the engine and the plan of the process that needs the most. MemoryBudgetError before anything is started or
-    read, InputError for a scheduler that cannot be used.
+    A client, a scheduler or a number of workers asks for a cluster; otherwise the engine runs threads. `load` is called
+    by each worker before its first task, to load the kernels. totals_bytes is the memory of the totals of one task,
+    solver_bytes that of the driver, including the shared_bytes that it sends to all tasks and that workers hold, too;
+    walk_bytes(threads) is the memory of the walks in one process. budget_bytes is for one process (None: half of the
+    machine's memory). Raises MemoryBudgetError before anything is started or read, and InputError for a scheduler that
+    cannot be used.
     """
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     opened: AbstractContextManager[Opened]
@@ -68,9 +78,14 @@ def _open_threads(
 
 @contextmanager
 def _open_cluster(
-    source: RowSource, cluster: AbstractContextManager[Client], driver: MemoryPlan, totals_bytes: int,
-    shared_bytes: int, walk_bytes: Callable[[int], int], load: Load,
-) -> Iterator[Opened]:  # fmt: skip
+    source: RowSource,
+    cluster: AbstractContextManager[Client],
+    driver: MemoryPlan,
+    totals_bytes: int,
+    shared_bytes: int,
+    walk_bytes: Callable[[int], int],
+    load: Load,
+) -> Iterator[Opened]:
     with cluster as client:
         ready = prepare_workers(client, load)
         base = max(worker.resident_bytes for worker in ready)
@@ -87,5 +102,5 @@ def _open_cluster(
 
 
 def _waiting_bytes(source: RowSource, totals_bytes: int) -> int:
-    """Return the memory of sums of the tree that wait for their other halves."""
+    """Return the memory of the totals in the tree that wait for their neighbours: one for each level."""
     return (len(plan_groups(source)) - 1).bit_length() * totals_bytes

@@ -1,4 +1,4 @@
-"""The reference engine: one group after another, in this thread. The others must give its bits."""
+"""The reference engine takes one group after another in this thread. The other engines must return its bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamsvm.requests import Scan, Take, Walk
 
 
 class SerialEngine:
-    """See Engine. pin_bytes: memory for chunks that are kept."""
+    """An Engine without threads; it keeps up to `pin_bytes` of decoded chunks in memory."""
 
     def __init__(self, source: RowSource, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
@@ -36,7 +36,7 @@ class SerialEngine:
         self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
-    def walk(self, walk: Walk) -> Any:
+    def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
         passes = zip(walk.carries, walk.orders, strict=True)
         parts = [run_walk(self.source, walk.step, carry, order, self.pin_bytes) for carry, order in passes]

@@ -15,7 +15,7 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError

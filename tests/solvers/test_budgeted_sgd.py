@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd

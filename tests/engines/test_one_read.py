@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines import joint
+from streamsvm.engines import one_read
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.joint import answer, answer_all
+from streamsvm.engines.one_read import answer, answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows, compute_scores
@@ -92,7 +92,7 @@ def note_scores(seen: list[Any], rows: Rows, weights: Any, name: str) -> None:
 
 def test_scores_of_several_passes_are_one_product(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of passes; of a width of their own where they have another number of weight vectors."""
-    monkeypatch.setattr(joint, "BLOCK", 2)
+    monkeypatch.setattr(one_read, "BLOCK_PASSES", 2)
     d, random = engine.source.n_features, np.random.default_rng(0)
     widths = {"a": 2, "b": 2, "none": 2, "c": 2, "d": 4, "e": 2}
     scans = [
