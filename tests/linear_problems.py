@@ -10,7 +10,7 @@ import piqp
 from sklearn.svm import LinearSVC
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, solve, start_state
 from streamsvm.requests import All, Scan, Solver, Step

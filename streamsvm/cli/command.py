@@ -81,7 +81,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.data.ingest import IngestOptions
-    from streamsvm.data.sources import ingest
+    from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns
     from streamsvm.machine import format_bytes, parse_bytes
 

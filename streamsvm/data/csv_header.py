@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 
 from streamsvm.data.csv_rows import find_first_end, find_last_end
-from streamsvm.data.files import OPENERS
 from streamsvm.data.tables import LABEL_NAMES, Columns, show_name
+from streamsvm.data.text_files import OPENERS
 from streamsvm.data.values import parse_number
 from streamsvm.errors import InputError
 

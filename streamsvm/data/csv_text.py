@@ -18,9 +18,9 @@ import numpy as np
 
 from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_blank_lines
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end, quotes_enclose
-from streamsvm.data.files import READING_ERRORS, explain_reading, open_text
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out, show_name
+from streamsvm.data.text_files import READING_ERRORS, explain_reading, open_text
 from streamsvm.data.values import (
     BOOLEANS,
     Place,

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm.data.arrays import ITEM_BYTES, Stream, cut_rows, join_streams, open_stream, require_shape
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector
 from streamsvm.errors import InputError
 from streamsvm.npy_header import ZIP_ERRORS, NpyHeader, read_npy_header

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.parquet_pages import check_pages
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import Place, Vector, feature_fault, has_number_labels, to_source_rows
 from streamsvm.errors import InputError

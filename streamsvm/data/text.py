@@ -18,9 +18,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data import svmlight
-from streamsvm.data.files import READING_ERRORS, explain_reading, open_text
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
+from streamsvm.data.text_files import READING_ERRORS, explain_reading, open_text
 from streamsvm.errors import InputError
 from streamsvm.interrupts import waiting
 

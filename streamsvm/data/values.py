@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from streamsvm.data.rows import Labels, SourceRows
+from streamsvm.data.source_rows import Labels, SourceRows
 from streamsvm.errors import InputError
 
 Vector = npt.NDArray[Any]

@@ -1,4 +1,4 @@
-"""Opening an engine: memory is projected, what does not fit is refused, then threads or workers are made ready."""
+"""Opening an engine: first its memory is planned, or refused, and then its threads or workers are started."""
 
 from __future__ import annotations
 
@@ -23,15 +23,22 @@ Opened = tuple[Engine, MemoryPlan]
 
 @contextmanager
 def open_engine(
-    source: RowSource, *, load: Load, memory: Callable[[int], MemoryNeed], budget_bytes: int | None = None,
-    threads: int | None = None, workers: int | None = None, scheduler: str | None = None, client: Client | None = None,
-) -> Iterator[Opened]:  # fmt: skip
-    """Open the engine that was asked for, and close it at the end: a client's, a scheduler's, workers, or threads.
+    source: RowSource,
+    *,
+    load: Load,
+    memory: Callable[[int], MemoryNeed],
+    budget_bytes: int | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    client: Client | None = None,
+) -> Iterator[Opened]:
+    """Open an engine, yield it with the plan of the process that needs the most memory, and close it at the end.
 
-    memory: what is needed beside the chunks, by the threads of a process; budget_bytes: of one process (None: half of
-    the machine's); load: what workers call before the first task, to load their kernels.
-    Yields the engine and the plan of the process that needs the most. MemoryBudgetError before anything is started or
-    read, InputError for a scheduler that cannot be used.
+    A client, a scheduler or a number of workers asks for a cluster; otherwise the engine runs threads. `load` is called
+    by each worker before its first task, to load the kernels. memory(threads) is what a process with so many threads
+    needs beside the chunks. budget_bytes is for one process (None: half of the machine's memory). Raises
+    MemoryBudgetError before anything is started or read, and InputError for a scheduler that cannot be used.
     """
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     opened: AbstractContextManager[Opened]
@@ -54,7 +61,7 @@ def open_engine(
 
 @contextmanager
 def _open_threads(source: RowSource, threads: int, budget_bytes: int, need: MemoryNeed) -> Iterator[Opened]:
-    held = need.driver_bytes + need.sequential_bytes + _waiting_bytes(source, need.totals_bytes)
+    held = need.driver_bytes + need.walk_bytes + _waiting_bytes(source, need.totals_bytes)
     data_bytes = source.nbytes if source.on_disk else 0
     stream_bytes = source.stream_bytes()
     plan = plan_memory(budget_bytes, resident_bytes(), threads, stream_bytes, need.totals_bytes, held, data_bytes)
@@ -67,9 +74,12 @@ def _open_threads(source: RowSource, threads: int, budget_bytes: int, need: Memo
 
 @contextmanager
 def _open_cluster(
-    source: RowSource, cluster: AbstractContextManager[Client], driver: MemoryPlan,
-    memory: Callable[[int], MemoryNeed], load: Load,
-) -> Iterator[Opened]:  # fmt: skip
+    source: RowSource,
+    cluster: AbstractContextManager[Client],
+    driver: MemoryPlan,
+    memory: Callable[[int], MemoryNeed],
+    load: Load,
+) -> Iterator[Opened]:
     with cluster as client:
         ready = prepare_workers(client, load)
         base = max(worker.resident_bytes for worker in ready)
@@ -77,7 +87,7 @@ def _open_cluster(
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
         need = memory(threads)
         held = 4 * need.totals_bytes + _waiting_bytes(source, need.totals_bytes) + (2 + threads) * need.shared_bytes
-        held += need.sequential_bytes
+        held += need.walk_bytes
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes)
         engine = DistributedEngine(source, client, plan.pin_bytes)
         try:
@@ -87,5 +97,5 @@ def _open_cluster(
 
 
 def _waiting_bytes(source: RowSource, totals_bytes: int) -> int:
-    """Return the memory of sums of the tree that wait for their other halves."""
+    """Return the memory of the totals in the tree that wait for their neighbours: one for each level."""
     return (len(plan_groups(source)) - 1).bit_length() * totals_bytes

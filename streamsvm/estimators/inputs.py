@@ -18,8 +18,8 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
-from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.options import list_labels

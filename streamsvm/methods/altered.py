@@ -8,7 +8,7 @@ from typing import Any
 
 from streamsvm.data.view import Alteration
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import All, Fold, Question, Scan, Solver, Step, Take
+from streamsvm.requests import All, Question, Scan, Solver, Step, Take, Walk
 
 
 def alter_rows(solver: Solver, alteration: Alteration) -> Solver:
@@ -31,7 +31,7 @@ def _alter_question(request: Question, alteration: Alteration) -> Question:
         case Scan():
             add = AlteredAdd(request.add, alteration.alter, len(request.shared), len(alteration.by_row))
             return replace(request, add=add, by_row=(*alteration.by_row, *request.by_row))
-        case Fold():
+        case Walk():
             assert not alteration.by_row
             return replace(request, step=AlteredStep(request.step, alteration.alter))
         case All():

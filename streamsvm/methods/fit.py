@@ -75,5 +75,5 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
         turn_bytes=turn,
         totals_bytes=sum(need.totals_bytes for need in needs),
         shared_bytes=sum(need.shared_bytes for need in needs),
-        sequential_bytes=sum(need.sequential_bytes for need in needs),
+        walk_bytes=sum(need.walk_bytes for need in needs),
     )

@@ -90,7 +90,7 @@ def _need_memory(parts: Sequence[Fit], threads: int) -> MemoryNeed:
     """
     needs = [part.memory(threads) for part in parts]
     others = 3 * sum(need.shared_bytes for need in needs[1:])
-    return replace(sum_memory(needs), sequential_bytes=needs[0].sequential_bytes + others)
+    return replace(sum_memory(needs), walk_bytes=needs[0].walk_bytes + others)
 
 
 def _start_warm(parts: Sequence[Fit], before: State, factor: float) -> State:

@@ -21,8 +21,8 @@ from streamsvm import interrupts
 from streamsvm.data.csv_cells import write_cell
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import check_destination, new_folder
+from streamsvm.data.readers import open_files
 from streamsvm.data.source import RowSource
-from streamsvm.data.sources import open_files
 from streamsvm.data.spill import as_matrix
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError

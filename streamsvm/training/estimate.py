@@ -87,7 +87,7 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
     except InputError:
         return passes, measure_reading(engine, n_tasks, memory), None, 0.0
     read = measure_reading(engine, n_tasks, memory)
-    learned = tried.fold_seconds / tried.n_rows / min(own.replicas, n_tasks)
+    learned = tried.walk_seconds / tried.n_rows / min(own.replicas, n_tasks)
     speed = Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
     return passes, speed, tried.between, 0.0
 

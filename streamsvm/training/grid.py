@@ -1,8 +1,8 @@
 """Many settings, one read of the data: a grid of C and gamma by cross-validation, and the best one trained on all rows.
 
 Fits of all folds go on side by side, in each of them a chain of small C and one of large C, where a fit starts from the
-last; in each round one read of the data answers all that they ask for (engines.joint). Rows that a fold holds out have
-weight 0. One more read counts how many of them each model gets right, or, of rankings, how many of their pairs.
+last; in each round one read of the data answers all that they ask for (engines.one_read). Rows that a fold holds out
+have weight 0. One more read counts how many of them each model gets right, or, of rankings, how many of their pairs.
 """
 
 from __future__ import annotations

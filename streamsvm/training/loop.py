@@ -10,8 +10,8 @@ from typing import Any
 
 from streamsvm import __version__, interrupts
 from streamsvm.data.source import RowSource
-from streamsvm.engines.joint import answer_all
 from streamsvm.engines.memory import MemoryPlan
+from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.methods.fit import Fit

@@ -29,7 +29,7 @@ from streamsvm.methods.altered import AlteredAdd
 from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.rows import I64, CsrRows, Rows
 from streamsvm.options import TrainOptions
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.requests import Scan, Take, Walk
 from streamsvm.training.loop import Training, drive
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ READ_BYTES_A_SECOND = 1e9  # assumed, to choose how many
 class Tried:
     """What became of a sample of n_rows; CPU seconds, on one thread. status: as in a result.
 
-    scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; fold_seconds: of the
+    scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; walk_seconds: of the
     sequential passes of the last epoch; between: of all that was neither, a pass. taken_rows: by number, a pass.
     """
 
@@ -55,7 +55,7 @@ class Tried:
     passes: int
     scans: list[tuple[Scan, float]]
     scan_seconds: float
-    fold_seconds: float
+    walk_seconds: float
     between: float
     taken_rows: float
 
@@ -99,9 +99,9 @@ class _Recorder(SerialEngine):
         self.taken_rows += len(take.rows)
         return self._note("take", partial(super().take, take))
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> Any:
         """Time it."""
-        return self._note("fold", partial(super().fold, fold))
+        return self._note("walk", partial(super().walk, walk))
 
     def _note(self, what: Any, do: Callable[[], T]) -> T:
         """Note the CPU seconds of what is asked for, and those that the solver thought before it."""
@@ -173,14 +173,14 @@ def try_sample(
     training = Training(sample, alike, fit, engine, plan, None, lambda _: None)
     drive(engine, [training.requests()])
     thought, passes = engine.thought + time.process_time() - engine.answered, fit.report(training.state).passes
-    folds = engine.seconds["fold"]
+    walks = engine.seconds["walk"]
     return Tried(
         n_rows=sample.n_rows,
         status=training.status,
         passes=passes,
         scans=engine.weigh(),
         scan_seconds=sum(sum(engine.seconds[kind]) for kind in engine.kinds),
-        fold_seconds=sum(folds[len(folds) - len(folds) // max(1, passes) :]),
+        walk_seconds=sum(walks[len(walks) - len(walks) // max(1, passes) :]),
         taken_rows=engine.taken_rows / max(1, passes),
         between=thought / max(1, passes),
     )

@@ -22,7 +22,7 @@ from sklearn.datasets import load_svmlight_file
 
 from streamsvm.data import files
 from streamsvm.data import text as text_module
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError
 

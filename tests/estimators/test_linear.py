@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC, RankSVM
-from streamsvm.engines.joint import answer_all
+from streamsvm.engines.one_read import answer_all
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.models.model import LinearModel
 from tests.conftest import Problem, compute_objective, make_problem

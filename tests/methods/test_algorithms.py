@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods import registry
 from streamsvm.methods.registry import FACTORIES, Report, TakeRows, make_algorithm
@@ -47,7 +47,7 @@ def test_what_a_solver_owes(name: str, tmp_path: Path) -> None:
     algorithm = make_algorithm(source, options_of(name))
     assert algorithm.name == name
     assert json.loads(json.dumps(algorithm.describe())) == algorithm.describe() != {}
-    assert algorithm.totals_bytes(source) + algorithm.fold_bytes(source, 1) > 0
+    assert algorithm.totals_bytes(source) + algorithm.walk_bytes(source, 1) > 0
     assert algorithm.driver_bytes(source) > 0
     assert algorithm.shared_bytes(source) >= 0
     state = drive(name, source, algorithm.start_state(source), 3)
@@ -97,7 +97,7 @@ class ToySolver:
     def shared_bytes(self, source: RowSource) -> int:
         return 0
 
-    def fold_bytes(self, source: RowSource, threads: int) -> int:
+    def walk_bytes(self, source: RowSource, threads: int) -> int:
         return 0
 
     def start_state(self, source: RowSource) -> Averages:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays
 from streamsvm.methods.cutting_plane.cuts import add_cuts, minimise_master

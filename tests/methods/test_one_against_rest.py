@@ -15,7 +15,7 @@ from sklearn.svm import LinearSVC as Liblinear
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, MemoryBudgetError
@@ -210,7 +210,7 @@ def test_the_memory_of_all_is_counted(name: str, dataset: Dataset, relabelled: l
     for what in ("totals_bytes", "shared_bytes"):
         assert getattr(several, what)(dataset) == 4 * getattr(one, what)(dataset)
     assert several.driver_bytes(dataset) > one.driver_bytes(dataset)
-    assert several.fold_bytes(dataset, 1) >= one.fold_bytes(dataset, 1)
+    assert several.walk_bytes(dataset, 1) >= one.walk_bytes(dataset, 1)
     with pytest.raises(MemoryBudgetError):
         train(dataset, replace(SOLVERS[name], memory_bytes=1 << 20))
 

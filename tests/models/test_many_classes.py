@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC
 from streamsvm.cli.info import format_evaluation
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel, LinearModel, load

@@ -18,7 +18,7 @@ from streamsvm.cli.command import main
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.training.grid import draw_folds, tune
 from streamsvm.training.train import TrainOptions, train

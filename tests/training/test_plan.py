@@ -11,7 +11,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.errors import InputError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.training.train import TrainOptions, train

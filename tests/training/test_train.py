@@ -21,7 +21,7 @@ import streamsvm
 from streamsvm import estimators
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError

@@ -100,7 +100,7 @@ def _need_memory(settings: BudgetedSGD, source: RowSource, threads: int) -> Memo
         turn_bytes=turn,
         totals_bytes=0,
         shared_bytes=models,
-        sequential_bytes=min(threads, settings.replicas) * one,
+        walk_bytes=min(threads, settings.replicas) * one,
     )
 
 

@@ -48,7 +48,7 @@ from streamsvm.methods.budgeted_sgd.state import (
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
-from streamsvm.requests import Fold, Progress, Solver, Step, Take
+from streamsvm.requests import Progress, Solver, Step, Take, Walk
 
 LARGEST = float(np.finfo(np.float32).max)
 SAMPLE_ROWS = 1024
@@ -140,7 +140,7 @@ def solve(settings: BudgetedSGD, sample: I64, state: State) -> Solver:
         segment = [order[state.buffer : state.buffer + SEGMENT_BUFFERS] for order in orders]
         models = unpack_models(state.models)
         carries = [Carry(model, replica, state.buffer) for replica, model in enumerate(models)]
-        carries = yield Fold(partial(learn_buffer, settings, state.epoch), carries, segment)
+        carries = yield Walk(partial(learn_buffer, settings, state.epoch), carries, segment)
         ends = state.buffer + SEGMENT_BUFFERS >= max(map(len, orders))
         state, figures = _update(settings, state, [carry.model for carry in carries], rows, ends)
         status = "pass_limit" if state.epoch == settings.epochs else None

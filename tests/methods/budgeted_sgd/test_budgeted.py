@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, IntegrityError, MemoryBudgetError
 from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
@@ -269,7 +269,7 @@ import streamsvm.engines.opening, streamsvm.training.train
 from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
 
@@ -322,7 +322,7 @@ def test_models_take_what_is_planned(replicas: int, tmp_path: Path) -> None:
     source = make_problem(3, n=500, d=20_000, density=0.001).in_memory()
     options = with_options(budget=500, replicas=replicas, epochs=1)
     algorithm = make_algorithm(source, options)
-    planned = algorithm.driver_bytes(source) + algorithm.fold_bytes(source, 1)
+    planned = algorithm.driver_bytes(source) + algorithm.walk_bytes(source, 1)
     tracemalloc.start()
     try:
         train(source, options, out=tmp_path / "run")

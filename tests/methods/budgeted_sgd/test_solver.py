@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
@@ -33,7 +33,7 @@ from streamsvm.methods.budgeted_sgd.state import DEGRADATION, GRADIENT_ERROR, MA
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Fold, Step, Take
+from streamsvm.requests import Step, Take, Walk
 from tests.conftest import Problem, make_problem
 
 DENSE = make_problem(1, n=300, d=6, weighted=True)
@@ -117,7 +117,7 @@ def drive(problem: Problem, settings: BudgetedSGD, state: State | None = None) -
                 return steps
             request = solver.send(None)
         else:
-            assert isinstance(request, Take | Fold)
+            assert isinstance(request, Take | Walk)
             request = solver.send(answer(engine, request))
 
 
@@ -156,11 +156,11 @@ def test_replicas_are_averaged() -> None:
     settings = replace(SETTINGS, replicas=2, budget=700, free_bias=True)
     solver = solve(settings, np.arange(300), start_state(settings))
     next(solver)
-    fold = solver.send(dense_rows())
-    assert isinstance(fold, Fold)
+    walk = solver.send(dense_rows())
+    assert isinstance(walk, Walk)
     carries = []
-    for carry in fold.carries:
-        *_, after = fold.step(carry, dense_rows())
+    for carry in walk.carries:
+        *_, after = walk.step(carry, dense_rows())
         carries.append(after)
     step = solver.send(carries)
     assert isinstance(step, Step)

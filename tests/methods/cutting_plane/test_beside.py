@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane import beside
 from streamsvm.methods.cutting_plane import solver as cutting_plane

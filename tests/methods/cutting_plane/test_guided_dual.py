@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane import guided_dual
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual, State, solve, start_state, warm_state

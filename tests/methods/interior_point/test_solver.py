@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.methods.interior_point import solver as interior_point

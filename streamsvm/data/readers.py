@@ -15,7 +15,7 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.npy import read_npy
 from streamsvm.data.parquet import read_parquet
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError

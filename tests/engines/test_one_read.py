@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines import joint
+from streamsvm.engines import one_read
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.joint import answer, answer_all
+from streamsvm.engines.one_read import answer, answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows, compute_scores
-from streamsvm.requests import All, Fold, Scan, Take
+from streamsvm.requests import All, Scan, Take, Walk
 from tests.engines.scans import Trace, note_rows, trace_scan
 
 
@@ -28,17 +28,17 @@ def engine(request: pytest.FixtureRequest, sources: dict[str, RowSource]) -> Ite
     made.close()
 
 
-def make_requests(source: RowSource) -> list[Scan | Take | Fold]:
+def make_requests(source: RowSource) -> list[Scan | Take | Walk]:
     by_row = np.arange(source.n_rows)
     order = [[3, 1], [0], [2]]
     return [
         trace_scan((np.ones(2),), (by_row, -by_row)),
         Take(np.array([7, 5, 900])),
         trace_scan(),
-        Fold(note_rows, [["a"], ["b"]], [order, [[5]]]),
+        Walk(note_rows, [["a"], ["b"]], [order, [[5]]]),
         trace_scan((np.zeros(3), np.arange(4)), (2.0 * by_row,)),
-        Fold(partial(note_rows), [["c"], ["d"]], [order, [[5]]]),
-        Fold(note_rows, [["e"]], [[[1], [3]]]),
+        Walk(partial(note_rows), [["c"], ["d"]], [order, [[5]]]),
+        Walk(note_rows, [["e"]], [[[1], [3]]]),
     ]
 
 
@@ -72,10 +72,10 @@ def test_passes_of_one_kind_read_once(engine: Engine) -> None:
     answer_all(engine, scans)
     assert engine.costs.read_bytes == engine.source.nbytes
     before = engine.costs.read_bytes
-    folds = [request for request in requests if isinstance(request, Fold)][:2]
-    answer_all(engine, folds)
+    walks = [request for request in requests if isinstance(request, Walk)][:2]
+    answer_all(engine, walks)
     together = engine.costs.read_bytes - before
-    answer(engine, folds[0])
+    answer(engine, walks[0])
     assert together == engine.costs.read_bytes - before - together
 
 
@@ -92,7 +92,7 @@ def note_scores(seen: list[Any], rows: Rows, weights: Any, name: str) -> None:
 
 def test_scores_of_several_passes_are_one_product(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """In blocks of passes; of a width of their own where they have another number of weight vectors."""
-    monkeypatch.setattr(joint, "BLOCK", 2)
+    monkeypatch.setattr(one_read, "BLOCK_PASSES", 2)
     d, random = engine.source.n_features, np.random.default_rng(0)
     widths = {"a": 2, "b": 2, "none": 2, "c": 2, "d": 4, "e": 2}
     scans = [

@@ -1,4 +1,4 @@
-"""What a task of a sequential pass does: groups of chunks, one after another, into a carry of its own."""
+"""The task of a sequential walk: it takes groups of chunks, one after another, into a carry of its own."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from streamsvm.engines.group import Partial, Pins, bytes_to_read, find_pins, loa
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import Rows, stack_rows
 
-Step = Callable[[Any, Rows], Iterator[Any]]
+WalkStep = Callable[[Any, Rows], Iterator[Any]]
 
 
-def run_pass(
-    source: RowSource, step: Step, carry: Any, order: Sequence[Sequence[int]], pin_bytes: int,
+def run_walk(
+    source: RowSource,
+    step: WalkStep,
+    carry: Any,
+    order: Sequence[Sequence[int]],
+    pin_bytes: int,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> Partial:  # fmt: skip
-    """Carry one sequential pass out; a thread reads the next group meanwhile. It ends early once it is stopped."""
+) -> Partial:
+    """Carry out one walk, while a thread reads the next group; the walk ends early once `is_stopped` says so."""
     partial, pins = Partial(carry), find_pins(source, pin_bytes)
     with ThreadPoolExecutor(1) as reader:
         following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[:1]]
@@ -31,7 +35,7 @@ def run_pass(
                 break
             following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[k + 1 : k + 2]]
             partial.read_bytes += read_bytes
-            for partial.totals in step(partial.totals, rows):  # noqa: B020  the step begins with the carry before
+            for partial.totals in step(partial.totals, rows):  # noqa: B020  each step starts from the last carry
                 if is_stopped():
                     break
             del rows
@@ -40,7 +44,7 @@ def run_pass(
 
 
 def _read_chunks(source: RowSource, chunks: Sequence[int], pins: Pins) -> tuple[Rows, int]:
-    """Return chunks as one, verified, and the bytes that were read."""
+    """Return some chunks, verified, as one `Rows`, and the bytes that were read from storage."""
     parts, read_bytes = [], bytes_to_read(source, chunks, pins)
     for index in chunks:
         kept = load_or_pin(source, index, pins)
@@ -52,4 +56,5 @@ def _read_chunks(source: RowSource, chunks: Sequence[int], pins: Pins) -> tuple[
 
 
 def _join(parts: list[Any]) -> Any:
+    """Return the vectors of several chunks as one; None if the source has no such vector."""
     return None if parts[0] is None else np.concatenate(parts)
