@@ -33,7 +33,7 @@ def make_estimator(model: Model) -> Estimator:
     """Return the estimator of a model; KeyError if it does not say how it was trained."""
     C, solver = model.info["C"], model.info["solver"]
     estimator: Any  # each takes models of its own kind
-    if model.kind == "rank":
+    if not model.problem.predicts_labels:
         estimator = RankSVM(C=C, task=model.problem.name)
     elif isinstance(model, LinearModel):
         estimator = LinearSVC(C=C, solver=solver)

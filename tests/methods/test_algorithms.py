@@ -14,10 +14,13 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods import registry
-from streamsvm.methods.registry import FACTORIES, Report, TakeRows, make_algorithm
+from streamsvm.methods.fit import Fit, Report, TakeRows
+from streamsvm.methods.method import Method
+from streamsvm.methods.registry import name_methods
+from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.requests import Progress, Scan, Solver, Step
+from streamsvm.requests import MemoryNeed, Progress, Scan, Solver, Step
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.train import Event, Result, TrainOptions, train
 from tests.conftest import make_problem
@@ -31,7 +34,7 @@ def options_of(name: str) -> TrainOptions:
 
 def drive(name: str, source: RowSource, state: Any, n_steps: int) -> Any:
     """The state after so many steps."""
-    solver, engine = make_algorithm(source, options_of(name)).solve(source, state), SerialEngine(source)
+    solver, engine = set_up(source, options_of(name)).solve(state), SerialEngine(source)
     request = next(solver)
     for _ in range(n_steps):
         while not isinstance(request, Step):
@@ -40,28 +43,29 @@ def drive(name: str, source: RowSource, state: Any, n_steps: int) -> Any:
     return state
 
 
-@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize("name", name_methods())
 def test_what_a_solver_owes(name: str, tmp_path: Path) -> None:
     """A state that is saved as it is, gone on from to the same bits; a report; a model; bytes; settings as JSON."""
     source = make_problem(1).in_memory()
-    algorithm = make_algorithm(source, options_of(name))
-    assert algorithm.name == name
-    assert json.loads(json.dumps(algorithm.describe())) == algorithm.describe() != {}
-    assert algorithm.totals_bytes(source) + algorithm.walk_bytes(source, 1) > 0
-    assert algorithm.driver_bytes(source) > 0
-    assert algorithm.shared_bytes(source) >= 0
-    state = drive(name, source, algorithm.start_state(source), 3)
+    fit = set_up(source, options_of(name))
+    assert fit.method == name
+    assert json.loads(json.dumps(fit.settings)) == fit.settings != {}
+    need = fit.memory(1)
+    assert need.totals_bytes + need.walk_bytes > 0
+    assert need.driver_bytes >= need.turn_bytes > 0
+    assert need.shared_bytes >= 0
+    state = drive(name, source, fit.start(), 3)
     settings = {"solver": name}
     run = RunFolder(tmp_path / "run", settings, resume=False)
-    run.begin(algorithm.start_state(source))
+    run.begin(fit.start())
     run.save(state, 0, "", 0.0, now=True)
     run.close()
-    saved = RunFolder(tmp_path / "run", settings, resume=True).begin(algorithm.start_state(source))
+    saved = RunFolder(tmp_path / "run", settings, resume=True).begin(fit.start())
     assert saved is not None
     ends = [drive(name, source, start, 2) for start in (state, saved.state)]
-    models = [algorithm.make_model(source, end, source.take) for end in ends]
+    models = [fit.make_model(end, source.take) for end in ends]
     assert models[0].to_bytes() == models[1].to_bytes()
-    reports = [algorithm.report(each) for each in (state, *ends)]
+    reports = [fit.report(each) for each in (state, *ends)]
     assert reports[1] == reports[2] != reports[0]
     assert 0 < reports[1].objective < np.inf
     assert reports[1].objective <= reports[0].objective or reports[1].lower_bound is None
@@ -77,44 +81,39 @@ class Averages:
     chosen: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-class ToySolver:
+@dataclass(frozen=True)
+class ToyOptions:
+    """None."""
+
+
+def set_up_toy(source: RowSource, options: TrainOptions, own: ToyOptions) -> Fit:
     """Stands in for kernel solvers: proves nothing, and its model is made of rows of the data. (Two rows, in fact.)"""
 
-    name = "toy"
-
-    def describe(self) -> dict[str, Any]:
-        return {"toys": 2}
-
-    def driver_bytes(self, source: RowSource) -> int:
-        return 3_000_000
-
-    def turn_bytes(self, source: RowSource) -> int:
-        return 0
-
-    def totals_bytes(self, source: RowSource) -> int:
-        return 8 * source.n_features
-
-    def shared_bytes(self, source: RowSource) -> int:
-        return 0
-
-    def walk_bytes(self, source: RowSource, threads: int) -> int:
-        return 0
-
-    def start_state(self, source: RowSource) -> Averages:
-        return Averages()
-
-    def solve(self, source: RowSource, state: Averages) -> Solver:
-        while True:
-            totals = yield Scan(FewSums, add_rows, combine_sums)
-            state = Averages(state.passes + 1, totals.sums, np.array([1, 0]))
-            yield Step(state, Progress(7.5, None, state.passes), "converged" if state.passes == 4 else None)
-
-    def make_model(self, source: RowSource, state: Averages, take: TakeRows) -> LinearModel:
+    def make_model(state: Averages, take: TakeRows) -> LinearModel:
         rows = take(state.chosen)
         return LinearModel(np.asarray(rows.X, np.float64)[0] + state.sums, 0.0, np.asarray(source.classes))
 
-    def report(self, state: Averages) -> Report:
-        return Report(7.5, None, state.passes)
+    return Fit(
+        method="toy",
+        settings={"toys": 2},
+        memory=lambda threads: MemoryNeed(3_000_000, 0, 8 * source.n_features, 0),
+        start=Averages,
+        solve=solve_toy,
+        make_model=make_model,
+        report=lambda state: Report(7.5, None, state.passes),
+        kernels=("toy",),
+    )
+
+
+def solve_toy(state: Averages) -> Solver:
+    while True:
+        totals = yield Scan(FewSums, add_rows, combine_sums)
+        state = Averages(state.passes + 1, totals.sums, np.array([1, 0]))
+        yield Step(state, Progress(7.5, None, state.passes), "converged" if state.passes == 4 else None)
+
+
+def run_kernels(group: str, rows: Rows) -> None:
+    """There are none."""
 
 
 class FewSums:
@@ -134,7 +133,8 @@ def combine_sums(left: FewSums, right: FewSums) -> FewSums:
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> TrainOptions:
-    monkeypatch.setitem(registry.FACTORIES, "toy", lambda source, options: ToySolver())
+    monkeypatch.setattr(registry, "METHODS", [*registry.METHODS, Method("toy", ("hinge",), ToyOptions, __name__)])
+    monkeypatch.setattr(Method, "set_up", lambda self, *given: set_up_toy(*given))
     return TrainOptions(solver="toy", threads=2)
 
 

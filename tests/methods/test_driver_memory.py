@@ -16,7 +16,7 @@ from streamsvm.methods.cutting_plane.cuts import add_cuts, minimise_master
 from streamsvm.methods.cutting_plane.segments import start_totals
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, start_state
 from streamsvm.methods.ranking.setup import ROW_VECTORS
-from streamsvm.methods.registry import make_algorithm
+from streamsvm.methods.set_up import set_up
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Step
 
@@ -74,8 +74,8 @@ def test_a_ranking_holds_what_is_planned(with_queries: bool) -> None:
 
 def _make_steps(source: ArrayDataset) -> None:
     """Three steps, each with its checkpoint."""
-    algorithm = make_algorithm(source, TrainOptions(task="rank"))
-    solver, engine, steps = algorithm.solve(source, algorithm.start_state(source)), SerialEngine(source), 0
+    fit = set_up(source, TrainOptions(task="rank"))
+    solver, engine, steps = fit.solve(fit.start()), SerialEngine(source), 0
     request = next(solver)
     while steps < 3:
         if isinstance(request, Step):

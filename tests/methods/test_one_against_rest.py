@@ -16,12 +16,12 @@ from sklearn.svm import LinearSVC as Liblinear
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.readers import ingest
+from streamsvm.data.view import OneClass
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.decomposition.setup import OTHER_BYTES, share_budget
-from streamsvm.methods.one_against_rest import view_class
-from streamsvm.methods.registry import make_algorithm
+from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import F64
@@ -157,12 +157,12 @@ def test_gamma_is_found_in_one_read(dataset: Dataset, monkeypatch: pytest.Monkey
     read: list[int] = []
     tiles = Dataset.tiles
     monkeypatch.setattr(Dataset, "tiles", lambda self, index: read.append(index) or tiles(self, index))
-    algorithm = make_algorithm(dataset, replace(KERNEL, gamma="scale"))
+    fit = set_up(dataset, replace(KERNEL, gamma="scale"))
     assert sorted(read) == list(range(dataset.n_chunks))
     weight = np.repeat(ROWS.weight[:, None], 6, axis=1)
     mean = np.average(ROWS.X.astype(float), weights=weight)
     variance = np.average((ROWS.X.astype(float) - mean) ** 2, weights=weight)
-    assert algorithm.describe()["kernel"]["gamma"] == pytest.approx(1 / (6 * variance), rel=1e-6)
+    assert fit.settings["kernel"]["gamma"] == pytest.approx(1 / (6 * variance), rel=1e-6)
 
 
 @pytest.mark.parametrize("density", [1.0, 0.5])
@@ -193,7 +193,7 @@ def test_a_class_may_occur_once(name: str, tmp_path: Path) -> None:
 
 def test_whatever_is_refused_for_two_classes_is_refused(dataset: Dataset) -> None:
     for options, message in (
-        (replace(LINEAR, kernel="rbf"), "cutting planes are for the linear one"),
+        (replace(LINEAR, kernel="rbf"), "kernel rbf: cutting-plane is for the linear one"),
         (replace(LINEAR, class_weight={"e": 2.0}), "class_weight names 'e'; the classes are a, b, c and d"),
         (replace(LINEAR, class_weight="heavy"), "class_weight 'heavy'"),
         (replace(LINEAR, C=-1), "C is -1"),
@@ -206,11 +206,11 @@ def test_whatever_is_refused_for_two_classes_is_refused(dataset: Dataset) -> Non
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_the_memory_of_all_is_counted(name: str, dataset: Dataset, relabelled: list[Dataset]) -> None:
-    several, one = make_algorithm(dataset, SOLVERS[name]), make_algorithm(relabelled[0], weigh(SOLVERS[name], 0))
-    for what in ("totals_bytes", "shared_bytes"):
-        assert getattr(several, what)(dataset) == 4 * getattr(one, what)(dataset)
-    assert several.driver_bytes(dataset) > one.driver_bytes(dataset)
-    assert several.walk_bytes(dataset, 1) >= one.walk_bytes(dataset, 1)
+    several = set_up(dataset, SOLVERS[name]).memory(1)
+    one = set_up(relabelled[0], weigh(SOLVERS[name], 0)).memory(1)
+    assert (several.totals_bytes, several.shared_bytes) == (4 * one.totals_bytes, 4 * one.shared_bytes)
+    assert several.driver_bytes > one.driver_bytes
+    assert several.walk_bytes >= one.walk_bytes
     with pytest.raises(MemoryBudgetError):
         train(dataset, replace(SOLVERS[name], memory_bytes=1 << 20))
 
@@ -227,7 +227,7 @@ def test_problems_that_take_turns_share_what_a_step_needs(tmp_path: Path) -> Non
     """Not as many times as there are classes: the matrices of a master problem are there once."""
     X = np.random.default_rng(0).standard_normal((60, 4))
     dataset, options = ingest(X, tmp_path / "rows.zarr", np.arange(60) % 5), TrainOptions(threads=1)
-    one, several = make_algorithm(view_class(dataset, 0), options), make_algorithm(dataset, options)
-    held = one.driver_bytes(dataset) - one.turn_bytes(dataset)
-    assert several.driver_bytes(dataset) == 5 * held + one.turn_bytes(dataset)
-    assert one.turn_bytes(dataset) > held
+    one, several = (set_up(source, options).memory(1) for source in (OneClass(dataset, 0), dataset))
+    held = one.driver_bytes - one.turn_bytes
+    assert several.driver_bytes == 5 * held + one.turn_bytes
+    assert one.turn_bytes > held

@@ -25,9 +25,10 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel, LinearModel, load
-from streamsvm.models.predict import choose, predict
+from streamsvm.models.predict import predict
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import CsrRows
+from streamsvm.problems.classification import choose
 from tests.commands import Run, run
 from tests.kernel_problems import compute_matrix
 from tests.methods.test_one_against_rest import make_classes

@@ -21,10 +21,12 @@ from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_a
 from streamsvm import ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError, IntegrityError
-from streamsvm.models.evaluate import evaluate, roc_area
+from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel
-from streamsvm.models.predict import Scored, predict, score, score_chunks
+from streamsvm.models.predict import predict, score, score_chunks
 from streamsvm.numeric.scaling import Scaling
+from streamsvm.problems.measures import roc_area
+from streamsvm.problems.problem import Scored
 from tests.conftest import Problem, make_problem
 
 D = 6

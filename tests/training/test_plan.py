@@ -12,6 +12,7 @@ from distributed import Client
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.readers import ingest
+from streamsvm.data.view import FirstChunks
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.errors import InputError
@@ -20,7 +21,7 @@ from streamsvm.requests import Scan
 from streamsvm.training import estimate, probe
 from streamsvm.training.estimate import plan_training
 from streamsvm.training.plan import Passes, Plan
-from streamsvm.training.probe import FirstChunks, draw_sample, repeat, try_sample
+from streamsvm.training.probe import draw_sample, repeat, try_sample
 from streamsvm.training.train import train
 from tests.commands import Run, data, run, text
 from tests.conftest import make_problem

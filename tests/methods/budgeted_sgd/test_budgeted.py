@@ -18,9 +18,9 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, IntegrityError, MemoryBudgetError
 from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
-from streamsvm.methods.budgeted_sgd.setup import BudgetedModels
+from streamsvm.methods.budgeted_sgd.setup import _choose_settings
 from streamsvm.methods.budgeted_sgd.solver import BudgetedSGD
-from streamsvm.methods.registry import make_algorithm
+from streamsvm.methods.set_up import read_own_options, set_up
 from streamsvm.models.model import KernelModel, load
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.training import run_folder
@@ -56,9 +56,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings_of(source: Any, options: TrainOptions) -> BudgetedSGD:
-    algorithm = make_algorithm(source, options)
-    assert isinstance(algorithm, BudgetedModels)
-    return algorithm.settings
+    return _choose_settings(source, options, read_own_options(options))
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
@@ -321,8 +319,8 @@ def test_models_take_what_is_planned(replicas: int, tmp_path: Path) -> None:
     """Of 20,000 features and 500 vectors, 41 MB each: while they are trained, joined, saved and read."""
     source = make_problem(3, n=500, d=20_000, density=0.001).in_memory()
     options = with_options(budget=500, replicas=replicas, epochs=1)
-    algorithm = make_algorithm(source, options)
-    planned = algorithm.driver_bytes(source) + algorithm.walk_bytes(source, 1)
+    need = set_up(source, options).memory(1)
+    planned = need.driver_bytes + need.walk_bytes
     tracemalloc.start()
     try:
         train(source, options, out=tmp_path / "run")

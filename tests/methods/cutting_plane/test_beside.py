@@ -20,7 +20,7 @@ from streamsvm.methods.cutting_plane.beside import KEEPS_UP, SMALL, Maker, State
 from streamsvm.methods.cutting_plane.cuts import CutState
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.guided_setup import GuidedPlanes
+from streamsvm.methods.cutting_plane.guided_setup import Guide
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import All, Progress, Scan, Solver, Step, Take
@@ -158,10 +158,10 @@ def test_one_that_is_stuck_does_not_end_the_other() -> None:
     assert run_steps(source, beside.solve(makers, 1e-4, state))[-1].status == "converged"
 
 
-def solve_guided(source: ArrayDataset, dual: bool) -> tuple[GuidedPlanes, list[Step]]:
+def solve_guided(source: ArrayDataset, dual: bool) -> tuple[Guide, list[Step]]:
     """A run in which the line search is left out on the way."""
-    guided = GuidedPlanes((GuidedDual if dual else Guided)((0.1, 0.1), 200, 1e-6))
-    steps = run_steps(source, guided.solve(source, guided.start_state(source)))
+    guided = Guide((GuidedDual if dual else Guided)((0.1, 0.1), 200, 1e-6))
+    steps = run_steps(source, guided.solve(D, guided.start(source)))
     assert steps[-1].status == "converged"
     assert (steps[0].figures["beside"], steps[-1].figures["beside"]) == (1.0, 0.0)
     return guided, steps
@@ -188,7 +188,7 @@ def test_gone_on_from_any_state_to_the_same_bits(dual: bool) -> None:
     source = make_problem(2, n=700, d=12).in_memory()
     guided, steps = solve_guided(source, dual)
     for k, step in enumerate(steps[:-1]):
-        rest = run_steps(source, guided.solve(source, deepcopy(step.state)))
+        rest = run_steps(source, guided.solve(D, deepcopy(step.state)))
         assert [one.progress for one in rest] == [one.progress for one in steps[k + 1 :]]
         assert [one.figures for one in rest] == [one.figures for one in steps[k + 1 :]]
         assert list_bytes(rest[-1].state) == list_bytes(steps[-1].state)

@@ -11,9 +11,8 @@ from scipy.sparse import csr_array
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.guided_setup import GuidedPlanes
-from streamsvm.methods.cutting_plane.setup import CuttingPlanes
-from streamsvm.methods.cutting_plane.solver import CuttingPlane
+from streamsvm.methods.cutting_plane.guided_setup import Guide
+from streamsvm.methods.cutting_plane.solver import CuttingPlane, solve, start_state
 from streamsvm.numeric.rows import F64
 from tests.linear_problems import run_steps
 
@@ -52,10 +51,9 @@ def test_never_wrong_and_never_much_slower(
     kind: str, seed: int, n: int, d: int, log_C: float, share: float, dual: bool
 ) -> None:
     source, C = make_rows(kind, seed, n, d), 10.0**log_C
-    alone = CuttingPlanes(CuttingPlane((C, C)))
-    usual = run_steps(source, alone.solve(source, alone.start_state(source)))[-1].progress
-    guided = GuidedPlanes((GuidedDual if dual else Guided)((C, C), max(2, int(share * n))))
-    last = run_steps(source, guided.solve(source, guided.start_state(source)))[-1]
+    usual = run_steps(source, solve(CuttingPlane((C, C)), d, start_state(d)))[-1].progress
+    guided = Guide((GuidedDual if dual else Guided)((C, C), max(2, int(share * n))))
+    last = run_steps(source, guided.solve(d, guided.start(source)))[-1]
     assert last.status == "converged"
     assert usual.lower_bound is not None
     assert last.progress.lower_bound is not None

@@ -18,7 +18,7 @@ from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane import guided_dual
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual, State, solve, start_state, warm_state
-from streamsvm.methods.registry import make_algorithm
+from streamsvm.methods.set_up import set_up
 from streamsvm.requests import All, Scan, Step, Take
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import F64, Problem, make_problem
@@ -170,8 +170,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def wide(monkeypatch: pytest.MonkeyPatch, dataset: Dataset) -> None:
     """Multipliers guide however few the features."""
     monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.WIDE", 1)
-    algorithm = make_algorithm(dataset, OPTIONS)
-    assert isinstance(algorithm.settings, GuidedDual)  # type: ignore[attr-defined]
+    assert isinstance(set_up(dataset, OPTIONS).start().states[0], State)
 
 
 @pytest.mark.usefixtures("many_groups", "wide")

@@ -11,12 +11,10 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods.cutting_plane.guided import Guided
-from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.guided_setup import GuidedPlanes
-from streamsvm.methods.cutting_plane.setup import CuttingPlanes
+from streamsvm.methods.cutting_plane import guided, guided_dual
 from streamsvm.methods.decomposition.setup import OTHER_BYTES
-from streamsvm.methods.registry import make_algorithm
+from streamsvm.methods.fit import Fit
+from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import LinearModel
 from streamsvm.training.grid import draw_folds, tune
 from streamsvm.training.train import TrainOptions, train, train_chains
@@ -34,15 +32,24 @@ def make_source(n: int, d: int) -> ArrayDataset:
     return ArrayDataset(np.zeros((1000, d), np.float32), (np.arange(1000) % 2).astype(np.int32), CLASSES)
 
 
-def choose(n: int, d: int, **settings: Any) -> GuidedPlanes | CuttingPlanes:
-    """The algorithm for n rows of d values, which need not exist."""
+def choose(n: int, d: int, **settings: Any) -> Fit:
+    """The fit for n rows of d values, which need not exist."""
     source = make_source(n, d)
     source.n_rows, source.nbytes = n, 4 * n * d
-    algorithm = make_algorithm(source, replace(OPTIONS, **{"memory_bytes": 8 << 30, **settings}))
-    assert isinstance(algorithm, GuidedPlanes | CuttingPlanes)
-    if "memory_bytes" in settings and isinstance(algorithm, GuidedPlanes):
-        assert algorithm.driver_bytes(source) + OTHER_BYTES <= settings["memory_bytes"]
-    return algorithm
+    fit = set_up(source, replace(OPTIONS, **{"memory_bytes": 8 << 30, **settings}))
+    if "memory_bytes" in settings and is_guided(fit):
+        assert fit.memory(1).driver_bytes + OTHER_BYTES <= settings["memory_bytes"]
+    return fit
+
+
+def is_guided(fit: Fit) -> bool:
+    """Whether resident rows guide it, and not a line search alone."""
+    return fit.settings.get("acceleration") == "guided"
+
+
+def state_of(fit: Fit) -> Any:
+    """The guide's state at the start: it tells which of the two guides it is."""
+    return fit.start().states[0]
 
 
 @pytest.mark.parametrize(
@@ -52,20 +59,19 @@ def choose(n: int, d: int, **settings: Any) -> GuidedPlanes | CuttingPlanes:
 def test_guided_unless_something_is_said(n: int, d: int, resident: int) -> None:
     """One row in ten is resident, but 1,000 at least; all of wide rows, where multipliers guide."""
     for settings in ({}, {"options": {"acceleration": "guided"}}):
-        algorithm = choose(n, d, **settings)
-        assert isinstance(algorithm, GuidedPlanes)
-        assert isinstance(algorithm.settings, GuidedDual if d >= 2000 else Guided)
-        assert algorithm.settings.resident_rows == resident
-        assert algorithm.describe()["acceleration"] == "guided"
+        fit = choose(n, d, **settings)
+        assert is_guided(fit)
+        assert isinstance(state_of(fit), guided_dual.State if d >= 2000 else guided.State)
+        assert fit.settings["resident_rows"] == resident
 
 
 @pytest.mark.parametrize("option", [{"epsilon": "0.1"}, {"max_cuts": "50"}, {"acceleration": "line-search"}])
 def test_line_search_where_its_options_are_given(option: dict[str, str]) -> None:
-    algorithm = choose(100_000, 5, options=option)
-    assert isinstance(algorithm, CuttingPlanes)
-    assert algorithm.settings.accelerated
-    assert algorithm.settings.epsilon == (0.1 if "epsilon" in option else None)
-    assert algorithm.settings.max_cuts == (50 if "max_cuts" in option else None)
+    fit = choose(100_000, 5, options=option)
+    assert not is_guided(fit)
+    assert fit.settings["accelerated"]
+    assert fit.settings["epsilon"] == (0.1 if "epsilon" in option else None)
+    assert fit.settings["max_cuts"] == (50 if "max_cuts" in option else None)
 
 
 @pytest.mark.parametrize("d", [100, 5000])
@@ -74,15 +80,15 @@ def test_as_many_rows_as_suit_the_memory(d: int) -> None:
     n = 20_000_000
     sizes = [400 << 20, 2 << 30, 4 << 30, 8 << 30, 32 << 30, 20 << 40]
     found = [choose(n, d, memory_bytes=size) for size in sizes]
-    assert isinstance(found[0], CuttingPlanes)
-    assert isinstance(choose(n, d, memory_bytes=sizes[0], options={"acceleration": "guided"}), CuttingPlanes)
-    rows = [algorithm.settings.resident_rows for algorithm in found if isinstance(algorithm, GuidedPlanes)]
+    assert not is_guided(found[0])
+    assert not is_guided(choose(n, d, memory_bytes=sizes[0], options={"acceleration": "guided"}))
+    rows = [fit.settings["resident_rows"] for fit in found if is_guided(fit)]
     assert len(rows) >= 3
     assert rows == sorted(rows)
     assert 1000 <= rows[0] < rows[-1] == (n if d >= 2000 else n // 10)
     asked = choose(n, d, resident_rows=1234)
-    assert isinstance(asked, GuidedPlanes)
-    assert asked.settings.resident_rows == 1234
+    assert is_guided(asked)
+    assert asked.settings["resident_rows"] == 1234
 
 
 def test_what_threads_add_up_fits_beside_the_rows() -> None:
@@ -91,8 +97,8 @@ def test_what_threads_add_up_fits_beside_the_rows() -> None:
     source = ArrayDataset(csr_array((3000, 500_000), dtype=np.float32), np.ones(3000, np.int32), CLASSES)
     options = TrainOptions(memory_bytes=memory_bytes, threads=threads)
     needs = [
-        OTHER_BYTES + one.driver_bytes(source) + 3 * threads * one.totals_bytes(source)
-        for one in (make_algorithm(source, replace(options, options=own)) for own in (LINE_SEARCH, {}))
+        OTHER_BYTES + need.driver_bytes + 3 * threads * need.totals_bytes
+        for need in (set_up(source, replace(options, options=own)).memory(threads) for own in (LINE_SEARCH, {}))
     ]
     assert needs[0] <= memory_bytes
     assert needs[1] <= memory_bytes
@@ -160,7 +166,7 @@ def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path:
 def wide(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
     """What guides, whatever the number of features."""
     monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.WIDE", request.param)
-    return Guided if request.param > 1 else GuidedDual
+    return guided.State if request.param > 1 else guided_dual.State
 
 
 COSTS = (0.001, 0.01, 0.1, 1.0)
@@ -171,8 +177,8 @@ def test_each_fit_of_a_chain_is_right(wide: type) -> None:
     problem = make_problem(3, n=3000, d=10, weighted=True)
     source = problem.in_memory()
     fits = [replace(GUIDED, C=C, resident_rows="10%", tol=1e-4) for C in COSTS]
-    chain = [(options, make_algorithm(source, options)) for options in fits]
-    assert isinstance(chain[0][1].settings, wide)  # type: ignore[attr-defined]
+    chain = [(options, set_up(source, options)) for options in fits]
+    assert isinstance(state_of(chain[0][1]), wide)
     with train_chains(source, [chain], None, lambda *_: None) as (_, found):
         results = found[0]
     assert len(results) == len(COSTS)
@@ -194,7 +200,7 @@ def test_tuned(wide: type) -> None:
     source, folds = problem.in_memory(), 3
     options = replace(GUIDED, resident_rows="20%", tol=1e-6)
     found = tune(source, options, COSTS, folds=folds)
-    assert isinstance(make_algorithm(source, options).settings, wide)  # type: ignore[attr-defined]
+    assert isinstance(state_of(set_up(source, options)), wide)
     fold = draw_folds(source, options, folds)
     X, codes = problem.dense().astype(np.float32), source.column("y")
     assert codes is not None
@@ -225,5 +231,5 @@ def test_many_classes(wide: type, tmp_path: Path) -> None:
         objectives.append(compute_objective(problem, own, problem.costs(0.5)))
         assert usual.lower_bound * (1 - 1e-9) <= objectives[-1] <= usual.objective * (1 + 1.1e-3)
     assert together.objective == pytest.approx(sum(objectives), rel=1e-9)
-    algorithm = make_algorithm(rows.store(tmp_path / "again"), replace(GUIDED, resident_rows="20%"))
-    assert isinstance(algorithm.parts[0].settings, wide)  # type: ignore[attr-defined]
+    several = set_up(rows.store(tmp_path / "again"), replace(GUIDED, resident_rows="20%"))
+    assert isinstance(several.start().problems[0].states[0], wide)

@@ -15,9 +15,9 @@ import pytest
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.methods.decomposition.setup import Decompositions
+from streamsvm.methods.decomposition.setup import _choose_settings
 from streamsvm.methods.decomposition.solver import Decomposition
-from streamsvm.methods.registry import make_algorithm
+from streamsvm.methods.set_up import read_own_options, set_up
 from streamsvm.models.model import KernelModel, load
 from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.training.train import train
@@ -31,9 +31,10 @@ OPTIONS = TrainOptions(solver="smo", kernel="rbf", gamma=0.2, threads=1)
 
 
 def settings_of(source: Any, options: TrainOptions) -> Decomposition:
-    algorithm = make_algorithm(source, options)
-    assert isinstance(algorithm, Decompositions)
-    return algorithm.settings
+    settings = _choose_settings(source, options, read_own_options(options))
+    told = set_up(source, options).settings
+    assert {name: getattr(settings, name) for name in ("inner", "resident_rows")}.items() <= told.items()
+    return settings
 
 
 def large_source(n: int, d: int = 10) -> ArrayDataset:
@@ -194,10 +195,10 @@ def test_rows_in_float64_are_planned_for() -> None:
     """Twice the memory of what is sent, and of what is held where all rows are one working set."""
     source = large_source(1000, d=5000)
     exact, single = (
-        make_algorithm(source, replace(OPTIONS, options={"working_rows": rows})) for rows in ("1000", "999")
+        set_up(source, replace(OPTIONS, options={"working_rows": rows})).memory(1) for rows in ("1000", "999")
     )
-    assert exact.shared_bytes(source) == single.shared_bytes(source) == 2 * source.nbytes
-    assert exact.driver_bytes(source) >= single.driver_bytes(source) + 3 * source.nbytes
+    assert exact.shared_bytes == single.shared_bytes == 2 * source.nbytes
+    assert exact.driver_bytes >= single.driver_bytes + 3 * source.nbytes
 
 
 def test_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays, unpack_arrays
 from streamsvm.methods.interior_point import solver as interior_point
 from streamsvm.methods.interior_point.constraint_reduction import REDUCTIONS, RULES, Reduction
-from streamsvm.methods.interior_point.setup import InteriorPoints
 from streamsvm.methods.interior_point.solver import InteriorPoint, solve
 from streamsvm.methods.interior_point.state import State, start_state
+from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.rows import F64
+from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan, Step, Take
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, Bracket, bracket_by_libsvm, bracket_by_qp, matrix_of
@@ -240,14 +241,14 @@ def test_equations_that_cannot_be_factored_end_the_run() -> None:
 def test_the_driver_holds_what_is_planned() -> None:
     """Measured over whole iterations; the rows themselves, and what a task adds up, are planned elsewhere."""
     source = make_problem(1, n=50_000, d=40).in_memory()
-    algorithm = InteriorPoints(InteriorPoint((1.0, 1.0), 1e-8))
-    state = drive(source, algorithm.settings, most_steps=2)[-1][1].state
+    settings = InteriorPoint((1.0, 1.0), 1e-8)
+    need = set_up(source, TrainOptions(solver="interior-point")).memory(1)
+    state = drive(source, settings, most_steps=2)[-1][1].state
     tracemalloc.start()
     try:
-        drive(source, algorithm.settings, state, most_steps=2)
+        drive(source, settings, state, most_steps=2)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    driver = algorithm.driver_bytes(source)
-    assert peak <= driver + algorithm.shared_bytes(source) + 3 * algorithm.totals_bytes(source) + source.nbytes
-    assert driver <= 2 * peak
+    assert peak <= need.driver_bytes + need.shared_bytes + 3 * need.totals_bytes + source.nbytes
+    assert need.driver_bytes <= 2 * peak
