@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "numeric": {"errors", "interrupts"},
     "requests": {"numeric"},
     "data": {"errors", "files", "interrupts", "locks", "machine", "numeric", "npy_header"},
-    "problems": {"errors", "numeric", "data"},
+    "problems": {"errors", "numeric", "data", "options"},
     "models": {"errors", "files", "interrupts", "locks", "machine", "numeric", "data", "problems"},
     "engines": {"errors", "interrupts", "machine", "numeric", "data", "requests"},
     "options": {"errors", "numeric", "data"},

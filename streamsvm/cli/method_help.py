@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from streamsvm.methods.method import Method
 from streamsvm.methods.option_fields import describe_options
-from streamsvm.methods.registry import METHODS
+from streamsvm.methods.registry import METHODS, can_solve
 from streamsvm.problems.registry import PROBLEMS
 
 WIDTH = 100
@@ -30,18 +31,22 @@ def describe_methods() -> str:
 
 
 def _list_methods() -> Iterator[str]:
-    seen: dict[type, list[str]] = {}
+    named: dict[tuple[type, tuple[str, ...]], list[str]] = {}
     for method in METHODS:
-        seen.setdefault(method.options, []).append(method.name)
-    for method in METHODS:
-        names = seen.pop(method.options, None)
-        if names is None:
-            continue
-        yield f"  {', '.join(names)}{_name_tasks(method.losses)}:"
-        for line in describe_options(method.options):
+        if tasks := _find_tasks(method):
+            named.setdefault((method.options, tasks), []).append(method.name)
+    for (options, tasks), names in named.items():
+        yield f"  {', '.join(names)} (--task {' or '.join(tasks)}):"
+        for line in describe_options(options):
             yield textwrap.fill(line, WIDTH, initial_indent="    ", subsequent_indent="      ")
 
 
-def _name_tasks(losses: tuple[str, ...]) -> str:
-    tasks = [task for task, entry in PROBLEMS.items() if set(entry.losses) & set(losses)]
-    return f" (--task {' or '.join(tasks)})"
+def _find_tasks(method: Method) -> tuple[str, ...]:
+    """Return the tasks for which this record is the one of its name that is taken."""
+    able = {task: [one for one in METHODS if can_solve(one, entry.losses)] for task, entry in PROBLEMS.items()}
+    return tuple(task for task, methods in able.items() if method in methods and _is_first(method, methods))
+
+
+def _is_first(method: Method, methods: list[Method]) -> bool:
+    """Tell whether no earlier one of these methods has its name."""
+    return next(one for one in methods if one.name == method.name) is method

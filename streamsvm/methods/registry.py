@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
-from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions
 from streamsvm.methods.decomposition.options import DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
 from streamsvm.methods.method import Method
@@ -37,6 +37,12 @@ METHODS = [
         options=RankingOptions,
         module="streamsvm.methods.ranking.setup",
     ),
+    Method(
+        name="cutting-plane",
+        losses=("convex",),
+        options=AnyLossOptions,
+        module="streamsvm.methods.cutting_plane.any_loss_setup",
+    ),
     DECOMPOSITION,
     replace(DECOMPOSITION, name="irwls"),
     Method(
@@ -62,16 +68,21 @@ def name_methods() -> list[str]:
     return list(dict.fromkeys(method.name for method in METHODS))
 
 
+def can_solve(method: Method, losses: tuple[str, ...]) -> bool:
+    """Tell whether the method minimises a loss that is of all these kinds."""
+    return bool(set(method.losses) & set(losses))
+
+
 def find_method(name: str, losses: tuple[str, ...]) -> Method:
     """Return the method of this name for a problem whose loss is of these kinds; InputError if there is none."""
     named = [method for method in METHODS if method.name == name]
     if not named:
         raise InputError(f"solver {name!r}: choose from {', '.join(name_methods())}")
     for method in named:
-        if set(method.losses) & set(losses):
+        if can_solve(method, losses):
             return method
     wanted = " or ".join(sorted({loss for method in named for loss in method.losses}))
-    able = [method.name for method in METHODS if set(method.losses) & set(losses)]
+    able = [method.name for method in METHODS if can_solve(method, losses)]
     raise InputError(
         f"solver {name}: it minimises losses of the kind {wanted}, and the loss of this problem is of the kind "
         f"{' or '.join(losses)}; use {' or '.join(dict.fromkeys(able))}"

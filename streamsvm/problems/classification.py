@@ -9,6 +9,7 @@ one class against the rest, and the highest of K scores tells the class.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,34 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rows import F64, I32, I64, Rows
+from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.problems.labels import code_as_classes
 from streamsvm.problems.measures import roc_area
 from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """C_i max(0, 1 - y_i f_i), as a convex function of the score; see ConvexLoss. class_costs: C_i of two classes."""
+
+    class_costs: tuple[float, float]
+
+    def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
+        """See ConvexLoss."""
+        y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
+        missing = np.maximum(0.0, 1.0 - y * scores)
+        return costs * missing, np.where(missing > 0, -costs * y, 0.0)
+
+    def steepest(self, rows: Rows) -> F64:
+        """See ConvexLoss."""
+        return read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
+
+
+def make_hinge(source: RowSource, options: TrainOptions) -> Hinge:
+    """Return the loss of two classes."""
+    return Hinge(compute_class_costs(source, options))
 
 
 def choose(scores: F64) -> npt.NDArray[np.intp]:
@@ -109,4 +134,5 @@ CLASSIFY = Problem(
     draw_folds=draw_folds,
     share_right=share_right,
     count_right=count_right,
+    make_loss=make_hinge,
 )

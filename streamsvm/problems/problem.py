@@ -17,6 +17,7 @@ import numpy.typing as npt
 from streamsvm.data.source import RowSource
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.options import TrainOptions
 
 Labels = npt.NDArray[Any]
 
@@ -66,7 +67,7 @@ class Problem:
         How many rows of a tile the scores get right, given scores and codes: for problems whose `share_right` is the
         share of such rows. None: rows cannot be judged one by one, and all their scores are needed.
     make_loss
-        The loss as a convex function of a row's score, given the source, C and the class costs; None if it is none.
+        The loss as a convex function of a row's score, given the source and what is asked for; None if it is none.
     """
 
     name: str
@@ -81,7 +82,7 @@ class Problem:
     draw_folds: Callable[[RowSource, int, np.random.Generator], npt.NDArray[np.uint8]]
     share_right: Callable[[F64, I32, I64 | None], float]
     count_right: Callable[[F64, I32], int] | None = None
-    make_loss: Callable[[RowSource, float], ConvexLoss] | None = None
+    make_loss: Callable[[RowSource, TrainOptions], ConvexLoss] | None = None
 
 
 def join_scored(parts: Iterable[Scored]) -> Scored:

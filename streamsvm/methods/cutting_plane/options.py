@@ -19,3 +19,11 @@ class CuttingPlaneOptions:
     epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per row")
     intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
     max_cuts: int | None = count(4, help="cuts that are kept at once")
+
+
+@dataclass(frozen=True)
+class AnyLossOptions:
+    """See the help texts."""
+
+    intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
+    max_cuts: int | None = count(4, help="cuts that are kept at once")
