@@ -51,9 +51,11 @@ def test_never_wrong_and_never_much_slower(
     kind: str, seed: int, n: int, d: int, log_C: float, share: float, dual: bool
 ) -> None:
     source, C = make_rows(kind, seed, n, d), 10.0**log_C
-    usual = run_steps(source, solve(CuttingPlane((C, C)), d, start_state(d)))[-1].progress
+    usual = run_steps(source, solve(CuttingPlane((C, C)), source.n_features, start_state(source.n_features)))[
+        -1
+    ].progress
     guided = Guide((GuidedDual if dual else Guided)((C, C), max(2, int(share * n))))
-    last = run_steps(source, guided.solve(d, guided.start(source)))[-1]
+    last = run_steps(source, guided.solve(source.n_features, guided.start(source)))[-1]
     assert last.status == "converged"
     assert usual.lower_bound is not None
     assert last.progress.lower_bound is not None
