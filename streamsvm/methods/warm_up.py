@@ -41,9 +41,9 @@ from streamsvm.numeric.kernels import (
     add_chosen_columns,
     add_kernel_sums,
     add_linear_sums,
+    combine_rows,
     compute_kernel,
     compute_squares,
-    fold,
     to_float64,
 )
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
@@ -145,7 +145,7 @@ def _decompose(X: Matrix, kind: type[np.floating[Any]]) -> None:
     y, ones, f = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2)
     columns = X if kind is np.float32 else to_float64(X)
     compute_squares(X, np.float64)
-    add_linear_sums(columns, fold(take_rows(columns, np.arange(2)), ones), f)
+    add_linear_sums(columns, combine_rows(take_rows(columns, np.arange(2)), ones), f)
     for name in ("rbf", "poly"):
         kernel = Kernel(name)
         add_kernel_sums(kernel, X, columns, ones, f)

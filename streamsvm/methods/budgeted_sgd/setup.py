@@ -17,7 +17,7 @@ from streamsvm.methods.budgeted_sgd.solver import SAMPLE_ROWS, BudgetedSGD, Stat
 from streamsvm.methods.budgeted_sgd.state import LANES
 from streamsvm.methods.method import Report, TakeRows
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.kernel_values import COLUMNS
+from streamsvm.numeric.kernel_values import BLOCK_COLUMNS
 from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES
 from streamsvm.numeric.rows import I64
 from streamsvm.options import (
@@ -62,7 +62,7 @@ class BudgetedModels:
     def turn_bytes(self, source: RowSource) -> int:
         """See Algorithm: what estimates the objective, and tables."""
         sample_bytes = 4 * SAMPLE_ROWS * source.nbytes // source.n_rows
-        kernel_bytes = self.settings.threads * (8 * COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
+        kernel_bytes = self.settings.threads * (8 * BLOCK_COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
         return sample_bytes + kernel_bytes + TABLE_BYTES
 
     def totals_bytes(self, source: RowSource) -> int:  # noqa: ARG002

@@ -18,7 +18,7 @@ from streamsvm.methods.decomposition.solver import Decomposition, is_small
 from streamsvm.methods.decomposition.state import State, start_state
 from streamsvm.methods.method import Report, TakeRows
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.kernel_values import COLUMNS
+from streamsvm.numeric.kernel_values import BLOCK_COLUMNS
 from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES
 from streamsvm.options import (
     BUDGET_SHARE,
@@ -195,4 +195,4 @@ def _tile_bytes(source: RowSource) -> int:
     """Return the memory of kernel values and of a tile of rows written out, which long sparse rows make larger."""
     used = min(source.n_features, LEAST_TILE_ROWS * _row_bytes(source) / 8) if source.is_sparse else 0
     values = max(TILE_VALUES, LEAST_TILE_ROWS * used)
-    return int(8 * COLUMNS * TILE_ROWS + 4 * values + 4 * source.n_features)
+    return int(8 * BLOCK_COLUMNS * TILE_ROWS + 4 * values + 4 * source.n_features)
