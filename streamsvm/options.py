@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.numeric.kernel_values import KERNELS
+from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel, compute_squares, to_float64
 from streamsvm.numeric.rows import F64, compute_scores
 

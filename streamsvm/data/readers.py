@@ -1,4 +1,4 @@
-"""Whatever rows come from, opened by its kind: the front door of ingest."""
+"""The readers of all kinds of input, and `ingest`, which chooses one and writes its rows as a dataset."""
 
 from __future__ import annotations
 
@@ -23,23 +23,67 @@ from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
 from streamsvm.machine import default_threads
 
-COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # and how much larger the text is, at a guess
+COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of how many times larger the text is
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npy": "npy", ".npz": "npy"}
 FORMATS = ("svmlight", "csv", "parquet", "npy")
 
 
 def ingest(
-    source: Any, destination: str | Path, y: Any = None, *, sample_weight: Any = None, qid: Any = None,
-    file_format: str | None = None, label: str | None = None, header: str = "auto", columns: Columns | None = None,
-    options: IngestOptions | None = None, report: Report = lambda _: None, **named: Any,
-) -> Dataset:  # fmt: skip
-    """Write files or arrays as a dataset and open it; streamed, in bounded memory, whole or not at all.
+    source: Any,
+    destination: str | Path,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    qid: Any = None,
+    file_format: str | None = None,
+    label: str | None = None,
+    header: str = "auto",
+    columns: Columns | None = None,
+    options: IngestOptions | None = None,
+    report: Report = lambda _: None,
+    **named: Any,
+) -> Dataset:
+    """Write files or arrays as a dataset, and open it.
 
-    source: a path or several ("-": standard input) of svmlight text, CSV, TSV, Parquet, .npy or .npz (file_format: by
-    the ending, or one of svmlight, csv, parquet, npy), or rows: NumPy, SciPy sparse, pandas, Dask (with y, and
-    optionally sample_weight and qid). label: the column of a table that holds the labels. header: whether
-    the first row of CSV names the columns: "yes", "no" or "auto", by what it holds. named: fields of IngestOptions
-    (layout, chunk_bytes, codec, scale, shuffle, overwrite). Raises InputError with file, line, column and reason.
+    The rows are streamed, so that memory is bounded. The dataset appears at `destination` whole or not at all.
+
+    Parameters
+    ----------
+    source : path, list of paths, or array of shape (n_rows, n_features)
+        Files of svmlight text, CSV, TSV, Parquet, .npy or .npz ("-" is standard input), or rows: a NumPy array, a SciPy
+        sparse matrix, a pandas frame, or a Dask array or frame.
+    destination : str or Path
+        Path of the new dataset.
+    y : array of shape (n_rows,), optional
+        Labels of rows that are given as an array.
+    sample_weight : array of shape (n_rows,), optional
+        Weights of such rows, finite and not negative.
+    qid : array of shape (n_rows,), optional
+        Whole numbers that tell which query each of such rows belongs to.
+    file_format : {"svmlight", "csv", "parquet", "npy"}, optional
+        Format of the files. By default their names tell it.
+    label : str, optional
+        The column of a table that holds the labels. By default it is the one named label, target, class or y.
+    header : {"auto", "yes", "no"}
+        Whether the first row of CSV names the columns; "auto" decides by its cells.
+    columns : Columns, optional
+        The roles of a table's columns, instead of `label` and `header`.
+    options : IngestOptions, optional
+        Layout, chunk size, codec, scaling and shuffle of the dataset.
+    report : callable
+        It is called as the rows are read, to show progress.
+    **named
+        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, overwrite), instead of `options`.
+
+    Returns
+    -------
+    Dataset
+        The dataset at `destination`.
+
+    Raises
+    ------
+    InputError
+        If the input is bad; the message names file, line, column and reason.
     """
     chosen = options or IngestOptions(**named)
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
@@ -55,7 +99,7 @@ def ingest(
 
 
 def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Columns) -> Iterator[SourceRows]:
-    """Rows of files of one kind; InputError for a kind that is unknown or mixed."""
+    """Return the rows of files of one format. Raises InputError for unknown or different formats."""
     kinds = {file_format or guess_format(path) for path in paths}
     if len(kinds) > 1:
         raise InputError(
@@ -75,13 +119,13 @@ def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Co
 
 
 def guess_format(path: str | Path) -> str:
-    """Return the kind of a file by its ending; svmlight where it says nothing."""
+    """Return the format that the ending of a file's name tells; svmlight if it tells none."""
     suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED]
     return SUFFIXES.get(suffixes[-1].lower(), "svmlight") if suffixes else "svmlight"
 
 
 def guess_bytes(paths: Sequence[str | Path]) -> int:
-    """About how large the rows of files are; standard input counts as 1 GiB."""
+    """Return about how many bytes the rows of files take. Standard input counts as 1 GiB."""
     total = 0
     for path in paths:
         file = Path(path)
@@ -98,5 +142,5 @@ def _array_bytes(source: Any) -> int:
     if comes_from(source, "scipy"):
         return 8 * int(source.nnz)
     shape = getattr(source, "shape", ())
-    known = bool(shape) and all(isinstance(n, int | np.integer) for n in shape)  # Dask does not always know
+    known = bool(shape) and all(isinstance(n, int | np.integer) for n in shape)  # Dask does not know every shape
     return 4 * math.prod(map(int, shape)) if known else 1 << 30

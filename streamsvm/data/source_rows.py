@@ -1,4 +1,4 @@
-"""Rows on their way from a source to a dataset."""
+"""The rows that a reader yields, on their way into a dataset."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
 
 @dataclass(frozen=True)
 class SourceRows:
-    """Some consecutive rows of a source, as read: labels not yet coded, features not yet scaled.
+    """Some consecutive rows of a source, whose labels are not coded and whose features are not scaled yet.
 
-    X is (rows, d), dense float32 or CSR with float32 data, sorted indices and no duplicates; a sparse source
-    that does not know d yet gives the columns it has seen so far.
+    X is (rows, d), dense float32 or CSR with float32 data, sorted indices and no duplicates. If a sparse source does
+    not know d yet, d is the number of columns seen so far.
     """
 
     X: npt.NDArray[np.float32] | csr_array

@@ -1,4 +1,4 @@
-"""Files of text as bytes: plain, compressed, or standard input; and why one cannot be read."""
+"""Text files, read as bytes: plain files, compressed files and standard input; and why a file cannot be read."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 def open_text(source: str | Path) -> AbstractContextManager[io.BufferedIOBase]:
-    """Open a file, decompressed by its ending (.gz, .bz2, .xz), or "-", standard input, which stays open.
+    """Open a file, which is decompressed if it ends in .gz, .bz2 or .xz; "-" is standard input, which stays open.
 
-    Raises OSError; reading may raise any of READING_ERRORS.
+    Raises OSError if the file cannot be opened; reading it may raise any of READING_ERRORS.
     """
     if str(source) == "-":
         return nullcontext(cast(io.BufferedIOBase, sys.stdin.buffer))
-    with waiting():  # a pipe opens when somebody writes to it
+    with waiting():  # a named pipe opens only when somebody writes to it
         opened: AbstractContextManager[io.BufferedIOBase] = OPENERS.get(Path(source).suffix.lower(), open)(source, "rb")
     return opened
 
 
 def explain_reading(error: Exception) -> str:
-    """Say why a file cannot be read: one of READING_ERRORS in words."""
+    """Return one of READING_ERRORS in words that say why a file cannot be read."""
     if isinstance(error, EOFError):
         return "the compressed data are truncated"
     if isinstance(error, OSError) and error.strerror:

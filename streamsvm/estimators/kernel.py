@@ -24,7 +24,7 @@ from streamsvm.estimators.base import BaseSVC
 from streamsvm.estimators.inputs import open_source
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
-from streamsvm.numeric.kernels import fold
+from streamsvm.numeric.kernels import combine_rows
 from streamsvm.numeric.rows import F64, CsrRows
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.training.train import train
@@ -56,7 +56,7 @@ class KernelSVC(BaseSVC):
         check_is_fitted(self)
         if self.model_.kernel.name != "linear":
             raise AttributeError("coef_ is there for kernel='linear' only")
-        return np.stack([fold(self.model_.support_vectors, coef) for coef in self.dual_coef_])
+        return np.stack([combine_rows(self.model_.support_vectors, coef) for coef in self.dual_coef_])
 
 
 def unfold(model: LinearModel) -> KernelModel:

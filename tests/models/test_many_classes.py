@@ -68,7 +68,7 @@ def test_scores_are_sums_of_kernels(name: str, sparse: bool, monkeypatch: pytest
     dense = VECTORS * (np.abs(VECTORS) > 0.5) if sparse else VECTORS
     expected = compute_matrix(model.kernel, X.astype(float), dense.astype(float)) @ model.dual_coef.T + model.intercept
     np.testing.assert_allclose(model.decide(X), expected, rtol=1e-9)
-    monkeypatch.setattr("streamsvm.numeric.kernels.SUMS", 4)
+    monkeypatch.setattr("streamsvm.numeric.kernels.SUMMED_ROWS", 4)
     np.testing.assert_allclose(model.decide(X), expected, rtol=1e-9)
 
 

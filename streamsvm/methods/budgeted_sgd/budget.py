@@ -46,7 +46,8 @@ from streamsvm.methods.budgeted_sgd.state import (
     form_column,
     multiply_vectors,
 )
-from streamsvm.numeric.kernel_values import KERNELS, apply_kernel
+from streamsvm.numeric.kernel_codes import KERNELS
+from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, I64, Matrix, Unpacked, unpack
 

@@ -20,7 +20,7 @@ from streamsvm.methods.budgeted_sgd.state import LANES, make_state
 from streamsvm.methods.fit import Fit, Report, TakeRows
 from streamsvm.methods.option_fields import read_options
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.kernel_values import COLUMNS
+from streamsvm.numeric.kernel_values import BLOCK_COLUMNS
 from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES, Kernel, add_kernel_sums
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions, check_numbers, compute_class_costs, make_kernel
@@ -88,7 +88,7 @@ def _need_memory(settings: BudgetedSGD, source: RowSource, threads: int) -> Memo
     """
     state_bytes = count_state_bytes(settings)
     models = settings.replicas * state_bytes
-    kernel_bytes = settings.threads * (8 * COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
+    kernel_bytes = settings.threads * (8 * BLOCK_COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
     turn = 4 * SAMPLE_ROWS * source.nbytes // source.n_rows + kernel_bytes + TABLE_BYTES
     rows = settings.buffer_chunks * int(np.diff(source.chunk_starts).max())
     buffer_bytes = 3 * rows * source.nbytes // source.n_rows + 8 * ROW_VECTORS * rows

@@ -25,12 +25,12 @@ from streamsvm.numeric.kernels import (
     Kernel,
     add_kernel_sums,
     add_linear_sums,
+    bound_combination,
     bound_linear_sums,
+    combine_rows,
     compute_kernel,
     compute_squares,
     count_items,
-    fold,
-    measure_fold,
     to_float64,
     type_of,
 )
@@ -155,14 +155,14 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
 def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, threads: int, errors: F64) -> None:
     support = np.flatnonzero(active.alpha)
     columns, coef = to_float64(take_rows(active.X, support)), (active.alpha * active.y)[support]
-    w = fold(columns, coef) if kernel.name == "linear" else np.empty(0)
+    w = combine_rows(columns, coef) if kernel.name == "linear" else np.empty(0)
     for at in range(0, len(rows), PART_ROWS):
         interrupts.check()
         part = rows[at : at + PART_ROWS]
         X, f, own = take_rows(active.X, part), np.zeros(len(part)), np.zeros(len(part))
         if len(w):
             add_linear_sums(X, w, f, threads)
-            own = bound_linear_sums(X, measure_fold(columns, coef))
+            own = bound_linear_sums(X, bound_combination(columns, coef))
         else:
             add_kernel_sums(kernel, X, columns, coef, f, threads, errors=own)
         active.f[part], errors[part] = f, own

@@ -21,7 +21,7 @@ from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.fit import Fit, Report, TakeRows
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.certificates import find_best_bias
-from streamsvm.numeric.kernel_values import COLUMNS
+from streamsvm.numeric.kernel_values import BLOCK_COLUMNS
 from streamsvm.numeric.kernels import (
     TILE_ROWS,
     TILE_VALUES,
@@ -29,9 +29,9 @@ from streamsvm.numeric.kernels import (
     add_chosen_columns,
     add_kernel_sums,
     add_linear_sums,
+    combine_rows,
     compute_kernel,
     compute_squares,
-    fold,
     to_float64,
 )
 from streamsvm.numeric.rows import Rows, take_rows
@@ -145,7 +145,7 @@ def run_kernels(group: str, rows: Rows) -> None:
     y, ones, f, X = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2), rows.X
     for columns in (X, to_float64(X)):
         compute_squares(X, np.float64)
-        add_linear_sums(columns, fold(take_rows(columns, np.arange(2)), ones), f)
+        add_linear_sums(columns, combine_rows(take_rows(columns, np.arange(2)), ones), f)
         for name in ("rbf", "poly"):
             kernel = Kernel(name)
             add_kernel_sums(kernel, X, columns, ones, f)
@@ -194,4 +194,4 @@ def _tile_bytes(source: RowSource) -> int:
     """Return the memory of kernel values and of a tile of rows written out, which long sparse rows make larger."""
     used = min(source.n_features, LEAST_TILE_ROWS * _row_bytes(source) / 8) if source.is_sparse else 0
     values = max(TILE_VALUES, LEAST_TILE_ROWS * used)
-    return int(8 * COLUMNS * TILE_ROWS + 4 * values + 4 * source.n_features)
+    return int(8 * BLOCK_COLUMNS * TILE_ROWS + 4 * values + 4 * source.n_features)

@@ -44,10 +44,10 @@ from streamsvm.numeric.kernels import (
     Kernel,
     add_kernel_sums,
     add_linear_sums,
+    bound_combination,
     bound_linear_sums,
+    combine_rows,
     compute_squares,
-    fold,
-    measure_fold,
     to_float64,
     type_of,
 )
@@ -249,8 +249,8 @@ def _improve(settings: Decomposition, state: State, active: ActiveSet) -> tuple[
     coef = (active.alpha - before)[changed] * active.y[changed]
     columns = to_float64(take_rows(active.X, changed))
     if settings.kernel.name == "linear":
-        share = measure_fold(columns, coef)
-        return settings.kernel, take_rows(columns, changed[:0]), np.empty(0), fold(columns, coef), share
+        share = bound_combination(columns, coef)
+        return settings.kernel, take_rows(columns, changed[:0]), np.empty(0), combine_rows(columns, coef), share
     return settings.kernel, columns, coef, np.empty(0), 0.0
 
 
