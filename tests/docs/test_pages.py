@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.docs.blocks import ELSEWHERE, LANGUAGES, Reader, find_blocks
+from tests.docs.blocks import ELSEWHERE, LANGUAGES, Reader, find_blocks, is_alike
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [page for page in PAGES if any(block.is_run for block in find_blocks(page))]
@@ -62,3 +62,18 @@ def test_the_examples_are_shown_and_run() -> None:
         page = (ROOT / "docs" / "examples" / script).with_suffix(".md").read_text()
         assert f"```{{literalinclude}} {script}\n" in page
         assert f"$ python docs/examples/{script}\n" in page
+
+
+@pytest.mark.parametrize(
+    ("shown", "said", "alike"),
+    [
+        ("gap ..., 98.7% of 1,000 rows", "gap 9e-04,  98.3% of 1,000\nrows", True),
+        ("98.7% of 1,000 rows", "95.1% of 1,000 rows", False),
+        ("98.7% of 1,000 rows", "98.7% of 1,000 rows, and more", False),
+        ("98.7% of 1,000 rows ...", "98.7% of 1,000 rows, and more", False),
+        ("98.7% of 1,000 rows...", "98.7% of 1,000 rows, and more", True),
+        ("2", "1", False),
+    ],
+)
+def test_outputs_are_compared(shown: str, said: str, alike: bool) -> None:
+    assert is_alike(shown, said) == alike
