@@ -42,14 +42,14 @@ def write_out(x: F64) -> F64:
     return np.array([*(x**2), *pairs, *(root * x), 1.0])
 
 
-def test_the_readme_s_three_commands(run: Run, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = (ROOT / "README.md").read_text().splitlines()
-    first = next(k for k, line in enumerate(lines) if line.startswith("    streamsvm features "))
-    commands = [line.split("#")[0].split()[1:] for line in lines[first : first + 3]]
+def test_the_page_s_three_commands(run: Run, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (ROOT / "docs" / "methods" / "feature_maps.md").read_text().splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith("$ streamsvm features "))
+    commands = [line.split("#")[0].split()[2:] for line in lines[first : first + 3]]
     assert [command[0] for command in commands] == ["features", "train", "evaluate"]
     monkeypatch.chdir(tmp_path)
-    shutil.copy(text, "adult.test.svm")
-    assert run("ingest", text, "adult.zarr").code == 0
+    shutil.copy(text, "held-out.svm")
+    assert run("ingest", text, "rows.zarr").code == 0
     for command in commands:
         ran = run(*command)
         assert ran.code == 0, ran.err

@@ -1,4 +1,4 @@
-"""What the README says of the data on disk is what `ingest` writes."""
+"""What docs/storage.md says of the data on disk is what `ingest` writes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tests.conftest import ROOT
 
 
 def read_array_table() -> dict[str, tuple[str, str]]:
-    """Shape and type of each array of the README's table."""
-    rows = re.findall(r"^\| (`X.*|`y.*|`s.*) \| (\(.*\)) \| ([a-z0-9, ]+) \|", (ROOT / "README.md").read_text(), re.M)
+    """Shape and type of each array of the page's table."""
+    page = (ROOT / "docs" / "storage.md").read_text()
+    rows = re.findall(r"^\| (`[Xysq].*) \| (\(.*\)) \| ([a-z0-9, ]+) \|", page, re.M)
     found = {}
     for names, shapes, types in rows:
         each = re.findall(r"`([^`]+)`", names)
@@ -37,14 +38,14 @@ def test_arrays_are_as_in_the_table(layout: str, tmp_path: Path) -> None:
     y, weight, qid = np.arange(50) % 2, np.ones(50), np.arange(50)
     ingest(rows, tmp_path / "d.zarr", y, sample_weight=weight, qid=qid, scale=scale, layout=layout)
     group, table = zarr.open_group(str(tmp_path / "d.zarr"), mode="r"), read_array_table()
-    sizes = {"n": 50, "d": 4, "items": items, "n + 1": 51}
+    sizes = {"rows": 50, "features": 4, "items": items, "rows + 1": 51}
     others = ("X",) if layout == "sparse" else ("X/data", "X/indices", "X/indptr")
     wanted = {name: entry for name, entry in table.items() if name not in others}
     assert len(wanted) == (8 if layout == "sparse" else 6)
     for name, (shape, kind) in wanted.items():
         array = group[name]
         assert isinstance(array, zarr.Array)
-        expected = tuple(sizes[size] for size in ([shape] if shape in sizes else shape.split(", ")))
+        expected = tuple(sizes[size] for size in shape.removesuffix(",").split(", "))
         assert (array.shape, str(array.dtype)) == (expected, kind), name
     about: Any = group.attrs["streamsvm"]
     assert set(wanted) == set(about["arrays"])
