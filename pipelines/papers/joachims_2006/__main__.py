@@ -1,30 +1,31 @@
 """Joachims 2006, "Training linear SVMs in linear time": Table 1 and Figures 1, 2 and 4 to 9, beside what he says.
 
-    python pipelines/papers/joachims_2006.py --data FOLDER [--out FOLDER] [--small]
+    python -m pipelines.papers.joachims_2006 --data FOLDER [--out FOLDER] [--small]
 
-FOLDER holds, plain or .xz, itself or in subfolders: covtype.csv (the UCI's covtype.data with a line of names), and a9a,
-a9a.t, w8a and w8a.t of the LIBSVM site; what is missing is left out. Reuters, Arxiv and KDD04 are generated stand-ins
-(joachims_problems.py). Prints Markdown; --out keeps it, with pictures (needs matplotlib: the extra `plots`). --small:
-512 rows of each. Exit status: 0 if the theorems hold (the objective of the paper's stop is never above the optimum
-and at most C epsilon below it; Algorithm 2's is that of a classification of all pairs), 1 if not, 2 without data.
+The data folder holds covtype.csv (the UCI's covtype.data with a line of names), and a9a, a9a.t, w8a and w8a.t of the
+LIBSVM site; data that are missing are left out. Reuters, Arxiv and KDD04 are generated stand-ins (problems.py). The
+story prints Markdown; --out keeps it, with pictures (the extra `plots` installs matplotlib). --small uses 512 rows of
+each data set. The exit status is 0 if the theorems hold (the objective at the paper's stop is never above the optimum
+and at most C epsilon below it, and Algorithm 2's optimum is that of a classification of all pairs), 1 if not, and 2
+without data.
 
-Algorithm 1 is `--option acceleration=none --option epsilon=0.001`, Algorithm 2 that with `--task roc-area`; the paper's
-C is n times ours. Line search is what streamsvm does by itself, with the same stop. SVMlight is not to be had: LIBSVM
-and LIBLINEAR (scikit-learn's) stand for it. CPU seconds, one thread; of sweeps over epsilon and C some rows (SWEPT).
+Algorithm 1 is `--option acceleration=none --option epsilon=0.001`, Algorithm 2 the same with `--task roc-area`; the
+paper's C is n times ours. Line search is streamsvm's own acceleration, with the same stop. SVMlight cannot be had any
+more: scikit-learn's LIBSVM and LIBLINEAR stand for it. Times are CPU seconds of one thread. Sweeps over epsilon and C
+use SWEPT_ROWS rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from pathlib import Path
 
-from joachims_judge import find_failures, judge
-from joachims_pictures import draw_all
-from joachims_problems import PROBLEMS, Split, read_problem
-from joachims_results import Chosen, Optimum, Results
-from joachims_runs import (
+from pipelines.data import DataFolder
+from pipelines.papers.joachims_2006.judge import find_failures, judge
+from pipelines.papers.joachims_2006.pictures import draw_all
+from pipelines.papers.joachims_2006.problems import PROBLEMS, Split, read_problem
+from pipelines.papers.joachims_2006.results import Chosen, Optimum, Results
+from pipelines.papers.joachims_2006.runs import (
     ALGORITHM_1,
     ALGORITHM_2,
     SEARCH_1,
@@ -36,13 +37,12 @@ from joachims_runs import (
     fit_libsvm,
     fit_pairs,
 )
-
-from streamsvm.errors import InputError
+from pipelines.story import add_data_argument, add_out_argument, make_out, run_story
 
 SMALL_ROWS = 512
 SIZES, SMALL_SIZES = (1024, 4096, 16_384, 65_536), (128,)
-SWEPT = 4096  # rows of Figures 4 to 9
-LIGHT_ROWS, LIGHT_SECONDS = 2048, 10.0  # LIBSVM by C; and what it may take by rows, foreseen as n^2
+SWEPT_ROWS = 4096  # Rows of Figures 4 to 9.
+LIGHT_ROWS, LIGHT_SECONDS = 2048, 10.0  # LIBSVM's rows in the sweep over C; its longest training, foreseen as n^2.
 PAIR_SIZES, SMALL_PAIR_SIZES = (128, 256, 512), (128, 256)
 EPSILONS, SMALL_EPSILONS = (0.1, 0.01, 1e-3, 1e-4), (0.1, 0.01, 1e-3)
 COSTS, SMALL_COSTS = (1e2, 1e3, 1e4, 1e5, 1e6), (1e2, 1e3, 1e4)
@@ -52,51 +52,44 @@ Splits = dict[str, Split]
 
 def main() -> int:
     options = parse_arguments()
-    try:
-        if options.out is not None:
-            import matplotlib  # noqa: F401  before minutes of work, not after
+    return run_story("joachims_2006", lambda: tell(options))
 
-            options.out.mkdir(parents=True, exist_ok=True)
-        splits = read_all(options.data, SMALL_ROWS if options.small else None)
-        results = run_all(splits, options.small)
-    except ImportError:
-        print('joachims_2006.py: --out draws: python -m pip install "streamsvm[plots]"', file=sys.stderr)
-        return 2
-    except InputError as error:
-        print(f"joachims_2006.py: {error}", file=sys.stderr)
-        return 2
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="joachims_2006", description="Table 1 and Figures 1, 2 and 4 to 9 of Joachims 2006."
+    )
+    add_data_argument(parser)
+    add_out_argument(parser)
+    parser.add_argument("--small", action="store_true", help=f"use at most {SMALL_ROWS:,} rows, and fewer settings")
+    return parser.parse_args()
+
+
+def tell(options: argparse.Namespace) -> int:
+    """Write all tables, and return the exit status."""
+    make_out(options.out)
+    splits = read_all(DataFolder(options.data), SMALL_ROWS if options.small else None)
+    results = run_all(splits, options.small)
     if options.out is not None:
         (options.out / "joachims_2006.md").write_text(results.text)
         draw_all(results, options.out)
     return 1 if find_failures(results) else 0
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Joachims 2006, Table 1 and Figures 1, 2 and 4 to 9")
-    default = os.environ.get("STREAMSVM_DATA")
-    parser.add_argument(
-        "--data", type=Path, default=default and Path(default), help="folder of the text files ($STREAMSVM_DATA)"
-    )
-    parser.add_argument("--out", type=Path, help="keep the tables and the pictures in this folder")
-    parser.add_argument("--small", action="store_true", help=f"at most {SMALL_ROWS:,} rows of each, and fewer settings")
-    return parser.parse_args()
-
-
-def read_all(data: Path | None, most_rows: int | None) -> Splits:
-    """Rows of the real sets that are there, and the stand-ins, in the paper's order."""
+def read_all(data: DataFolder, most_rows: int | None) -> Splits:
+    """Return the real data sets that are there, and the stand-ins, in the paper's order."""
     read = {p.name: read_problem(p, data, most_rows) for p in PROBLEMS if p.files}
     if not any(read.values()):
-        raise InputError(
-            f"no data {f'in {data}' if data else '(--data and $STREAMSVM_DATA name no folder)'}: get a9a, a9a.t, w8a "
-            "and w8a.t from the LIBSVM site's page 'LIBSVM Data: Classification', or Covertype from the UCI, as "
-            "covtype.csv with a line of names; name their folder by --data"
+        raise data.explain_missing(
+            "a9a, a9a.t, w8a and w8a.t from the LIBSVM site's page 'LIBSVM Data: Classification', or Covertype from "
+            "the UCI, as covtype.csv with a line of names"
         )
-    read |= {p.name: read_problem(p, None, most_rows) for p in PROBLEMS if not p.files}
+    read |= {p.name: read_problem(p, data, most_rows) for p in PROBLEMS if not p.files}
     return {p.name: split for p in PROBLEMS if (split := read[p.name]) is not None}
 
 
 def run_all(splits: Splits, small: bool) -> Results:
-    """Measure everything; tables are printed as they come."""
+    """Measure everything; the tables are printed as they grow."""
     results, trainer = Results(small), Trainer({})
     results.problems = {name: split.problem for name, split in splits.items()}
     warm_up(splits)
@@ -121,14 +114,14 @@ def run_all(splits: Splits, small: bool) -> Results:
 
 
 def warm_up(splits: Splits) -> None:
-    """Compile, for rows of either kind."""
+    """Compile what the trainings use, for dense and for sparse rows."""
     for split in splits.values():
         for method in (ALGORITHM_1, SEARCH_1, ALGORITHM_2, SEARCH_2):
             Trainer({}).run(split, method, 256, 10.0)
 
 
 def scale_rows(name: str, split: Split, sizes: tuple[int, ...], trainer: Trainer, results: Results) -> None:
-    """Table 1, Figures 1 and 2; LIBSVM as far as it will not take long."""
+    """Fill in Table 1 and Figures 1 and 2; LIBSVM trains on as many rows as do not take it long."""
     all_sizes = [n for n in sizes if n < len(split.y)] + [len(split.y)]
     results.sizes[name] = {
         method: [trainer.run(split, method, n) for n in all_sizes]
@@ -144,10 +137,10 @@ def scale_rows(name: str, split: Split, sizes: tuple[int, ...], trainer: Trainer
 
 
 def sweep_epsilon(name: str, split: Split, trainer: Trainer, results: Results) -> None:
-    """Figures 4, 5, 6 and 7, right."""
+    """Fill in Figures 4, 5, 6 and 7, right."""
     results.epsilons[name] = {
         method: {
-            epsilon: trainer.run(split, method, SWEPT, epsilon=epsilon)
+            epsilon: trainer.run(split, method, SWEPT_ROWS, epsilon=epsilon)
             for epsilon in (SMALL_EPSILONS if results.small else EPSILONS)
         }
         for method in (ALGORITHM_1, SEARCH_1)
@@ -155,8 +148,12 @@ def sweep_epsilon(name: str, split: Split, trainer: Trainer, results: Results) -
 
 
 def sweep_costs(name: str, split: Split, trainer: Trainer, results: Results) -> None:
-    """Figures 7, left, 8 and 9; LIBSVM on few rows."""
-    costs, n, few = SMALL_COSTS if results.small else COSTS, min(SWEPT, len(split.y)), min(LIGHT_ROWS, len(split.y))
+    """Fill in Figures 7, left, 8 and 9; LIBSVM trains on few rows."""
+    costs, n, few = (
+        SMALL_COSTS if results.small else COSTS,
+        min(SWEPT_ROWS, len(split.y)),
+        min(LIGHT_ROWS, len(split.y)),
+    )
     results.costs[name] = {
         method: {C: trainer.run(split, method, n, C) for C in costs} for method in (ALGORITHM_1, SEARCH_1, ALGORITHM_2)
     }
@@ -166,16 +163,16 @@ def sweep_costs(name: str, split: Split, trainer: Trainer, results: Results) -> 
 
 
 def find_optimum(split: Split, C: float, searched: Run) -> Optimum:
-    """Bounds of the least P: the line search's, and LIBLINEAR's P, of a tolerance that is a hundredth of its own."""
+    """Bound the least P by the line search, and by LIBLINEAR with a hundredth of its usual tolerance."""
     objective = fit_liblinear(split, searched.n_rows, C, 1e-3).objective
     assert objective is not None
     return Optimum(min(objective, searched.objective), searched.lower_bound)
 
 
 def choose_costs(name: str, split: Split, trainer: Trainer, results: Results) -> None:
-    """Figure 1, middle right."""
+    """Fill in Figure 1, middle right."""
     results.chosen[name] = []
-    most = min(SWEPT, len(split.y))
+    most = min(SWEPT_ROWS, len(split.y))
     for n in (most // 4, most) if results.small else (most // 16, most // 4, most):
         runs = {C: trainer.run(split, ALGORITHM_1, n, C) for C in results.costs[name][ALGORITHM_1]}
         best = max(runs, key=lambda C: runs[C].performance)

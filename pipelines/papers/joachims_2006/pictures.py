@@ -1,4 +1,4 @@
-"""Pictures of joachims_2006.py: Figures 1, 2 and 4 to 9 as in the paper, log-log."""
+"""Pictures of joachims_2006: Figures 1, 2 and 4 to 9 as in the paper, log-log."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from joachims_results import Results
-from joachims_runs import ALGORITHM_1, ALGORITHM_2, EPSILON, SEARCH_1, Method
+from pipelines.papers.joachims_2006.results import Results
+from pipelines.papers.joachims_2006.runs import ALGORITHM_1, ALGORITHM_2, EPSILON, SEARCH_1, Method
+from pipelines.story import load_pyplot, save_pictures
 
 MARKERS = "os^DvP*"
 Points = list[tuple[float, float]]
@@ -15,26 +16,20 @@ Points = list[tuple[float, float]]
 
 def draw_all(results: Results, folder: Path) -> None:
     """Write a PNG of every figure."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    for name, draw in (
-        ("figure_1", draw_times),
-        ("figure_2", draw_iterations),
-        ("figures_4_to_6", draw_epsilon),
-        ("figure_7", draw_distances),
-        ("figure_8", draw_costs),
-        ("figure_9", draw_cost_times),
-    ):
-        figure = draw(plt, results)
-        figure.savefig(folder / f"{name}.png", dpi=110)
-        plt.close(figure)
+    plt = load_pyplot()
+    figures = {
+        "figure_1": draw_times(plt, results),
+        "figure_2": draw_iterations(plt, results),
+        "figures_4_to_6": draw_epsilon(plt, results),
+        "figure_7": draw_distances(plt, results),
+        "figure_8": draw_costs(plt, results),
+        "figure_9": draw_cost_times(plt, results),
+    }
+    save_pictures(plt, folder, figures)
 
 
 def make_panels(plt: Any, titles: Iterable[str], sharey: bool = True) -> tuple[Any, list[Any]]:
-    """Panels side by side."""
+    """Return a figure and its panels side by side."""
     titles = list(titles)
     figure, panels = plt.subplots(
         1, len(titles), figsize=(4.2 * len(titles), 5.0), sharey=sharey, squeeze=False, layout="constrained"
@@ -45,7 +40,7 @@ def make_panels(plt: Any, titles: Iterable[str], sharey: bool = True) -> tuple[A
 
 
 def plot_lines(axes: Any, results: Results, lines: Mapping[str, Points], xlabel: str) -> None:
-    """One line a problem, stand-ins dashed; log-log."""
+    """Draw a line for each problem, dashed for stand-ins, log-log."""
     for (name, problem), marker in zip(results.problems.items(), MARKERS, strict=False):
         style = "-" if problem.files else "--"
         axes.plot(
@@ -62,7 +57,7 @@ def plot_lines(axes: Any, results: Results, lines: Mapping[str, Points], xlabel:
 
 
 def add_slope(axes: Any, power: float, label: str) -> None:
-    """Draw the paper's line through the middle of what is there."""
+    """Draw the paper's line through the middle of the panel's points."""
     (left, right), (bottom, top) = axes.dataLim.intervalx, axes.dataLim.intervaly
     middle = (left * right) ** 0.5, (bottom * top) ** 0.5
     ends = [left, right]
@@ -70,7 +65,7 @@ def add_slope(axes: Any, power: float, label: str) -> None:
 
 
 def finish(figure: Any, axes: Any, title: str) -> Any:
-    """One legend below all panels; the published lines are said in the panels."""
+    """Draw one legend below all panels; the published lines are named within the panels."""
     handles, labels = axes.get_legend_handles_labels()
     shown = [(h, text) for h, text in zip(handles, labels, strict=True) if not text.startswith("published")]
     figure.legend(*zip(*shown, strict=True), fontsize=8, ncols=4, loc="outside lower center")
@@ -79,7 +74,7 @@ def finish(figure: Any, axes: Any, title: str) -> Any:
 
 
 def tell_slope(axes: Any) -> None:
-    """Name the published line inside its panel."""
+    """Name the published line within its panel."""
     handles, labels = axes.get_legend_handles_labels()
     shown = [(h, text) for h, text in zip(handles, labels, strict=True) if text.startswith("published")]
     if shown:
@@ -87,26 +82,27 @@ def tell_slope(axes: Any) -> None:
 
 
 def by_rows(results: Results, method: Method, what: str) -> dict[str, Points]:
-    """Seconds or iterations against n."""
+    """Return seconds or iterations against n, by problem."""
     return {
         name: [(run.n_rows, getattr(run, what)) for run in methods[method]] for name, methods in results.sizes.items()
     }
 
 
 def draw_times(plt: Any, results: Results) -> Any:
-    """Figure 1."""
+    """Draw Figure 1."""
     figure, panels = make_panels(
         plt,
         ("Algorithm 1", "LIBSVM, for SVMlight", "Algorithm 1, best C for each n", "Algorithm 2, ordinal regression"),
     )
-    light = {name: [(peer.n_rows, peer.seconds) for peer in peers] for name, peers in results.light.items()}
-    chosen = {name: [(one.run.n_rows, one.run.seconds) for one in lines] for name, lines in results.chosen.items()}
-    for axes, lines, power in zip(
-        panels,
-        (by_rows(results, ALGORITHM_1, "seconds"), light, chosen, by_rows(results, ALGORITHM_2, "seconds")),
-        (0.8, 1.7, 1.0, 0.8),
-        strict=True,
-    ):
+    light: dict[str, Points] = {
+        name: [(peer.n_rows, peer.seconds) for peer in peers] for name, peers in results.light.items()
+    }
+    chosen: dict[str, Points] = {
+        name: [(one.run.n_rows, one.run.seconds) for one in lines] for name, lines in results.chosen.items()
+    }
+    one, two = (by_rows(results, method, "seconds") for method in (ALGORITHM_1, ALGORITHM_2))
+    drawn = ((one, 0.8), (light, 1.7), (chosen, 1.0), (two, 0.8))
+    for axes, (lines, power) in zip(panels, drawn, strict=True):
         plot_lines(axes, results, lines, "training rows")
         add_slope(axes, power, f"published: n^{power}")
         tell_slope(axes)
@@ -115,7 +111,7 @@ def draw_times(plt: Any, results: Results) -> Any:
 
 
 def draw_iterations(plt: Any, results: Results) -> Any:
-    """Figure 2."""
+    """Draw Figure 2."""
     figure, panels = make_panels(plt, ("Algorithm 1", "Algorithm 2", "line search, classification"))
     for axes, method in zip(panels, (ALGORITHM_1, ALGORITHM_2, SEARCH_1), strict=True):
         plot_lines(axes, results, by_rows(results, method, "iterations"), "training rows")
@@ -124,7 +120,7 @@ def draw_iterations(plt: Any, results: Results) -> Any:
 
 
 def draw_epsilon(plt: Any, results: Results) -> Any:
-    """Figures 4, 5 and 6."""
+    """Draw Figures 4, 5 and 6."""
     figure, panels = make_panels(
         plt, ("Figure 4: test performance", "Figure 5: iterations", "Figure 6: CPU seconds"), sharey=False
     )
@@ -143,9 +139,9 @@ def draw_epsilon(plt: Any, results: Results) -> Any:
 
 
 def draw_distances(plt: Any, results: Results) -> Any:
-    """Figure 7."""
+    """Draw Figure 7."""
     figure, panels = make_panels(plt, ("epsilon = 0.001", "C as in Table 1"))
-    least = 1e-6  # the optimum is known to 1e-5 of itself
+    least = 1e-6  # The optimum is known to 1e-5 of itself.
     by_C = {
         name: [(C, max(results.distance(name, run, C), least)) for C, run in methods[ALGORITHM_1].items()]
         for name, methods in results.costs.items()
@@ -162,14 +158,14 @@ def draw_distances(plt: Any, results: Results) -> Any:
 
 
 def by_cost(results: Results, method: Method, what: str) -> dict[str, Points]:
-    """Seconds or iterations against C."""
+    """Return seconds or iterations against C, by problem."""
     return {
         name: [(C, getattr(run, what)) for C, run in methods[method].items()] for name, methods in results.costs.items()
     }
 
 
 def draw_costs(plt: Any, results: Results) -> Any:
-    """Figure 8."""
+    """Draw Figure 8."""
     figure, panels = make_panels(plt, ("Algorithm 1", "Algorithm 2", "line search, classification"))
     for axes, method in zip(panels, (ALGORITHM_1, ALGORITHM_2, SEARCH_1), strict=True):
         plot_lines(axes, results, by_cost(results, method, "iterations"), "C")
@@ -181,7 +177,7 @@ def draw_costs(plt: Any, results: Results) -> Any:
 
 
 def draw_cost_times(plt: Any, results: Results) -> Any:
-    """Figure 9."""
+    """Draw Figure 9."""
     n = max(run.n_rows for methods in results.costs.values() for run in methods[ALGORITHM_1].values())
     few = max(peer.n_rows for lines in results.light_costs.values() for peer, _ in lines.values())
     figure, panels = make_panels(

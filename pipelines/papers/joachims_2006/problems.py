@@ -1,38 +1,39 @@
-"""The problems of Joachims 2006: what his Table 1 and section 4 say of them, and their rows. For joachims_2006.py.
+"""The problems of Joachims 2006: what his Table 1 and section 4 say of them, and their rows.
 
-Covertype (class 1 against the rest, columns divided by their largest values), Adult and Web are the real sets. For
-Reuters, Arxiv and KDD04 stand generated rows (streamsvm.data.generated) of the paper's features and density: text of
-norm 1, of C11 3% positive; dense rows of norm about 1 for KDD04, where 38% of the values are not 0. Rows are shuffled.
+Covertype (class 1 against the rest, columns divided by their largest values), Adult and Web are the real data sets.
+Generated rows (streamsvm.data.generated) with the paper's features and density stand for Reuters, Arxiv and KDD04: text
+of norm 1, with 3% positive rows for C11, and dense rows of norm about 1 for KDD04, where 38% of the paper's values are
+not 0. All rows are shuffled.
 """
 
 from __future__ import annotations
 
-import lzma
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
-from sklearn.datasets import load_svmlight_file
 
+from pipelines.data import DataFolder, narrow_indices, read_covertype, read_svmlight, to_scipy
 from streamsvm.data.generated import Truth
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import F32, CsrRows
 
 Codes = npt.NDArray[np.int32]
-Matrix = F32 | csr_array
+Matrix: TypeAlias = F32 | csr_array
 Part = tuple[Matrix, Codes]
 LABELS = np.array([-1, 1])
-TEST_ROWS = 20_000  # of what is generated
-RARE = 0.03  # positives of C11
+TEST_ROWS = 20_000  # Rows to test on where the rows are generated.
+RARE = 0.03  # Share of positive rows of C11.
 
 
 @dataclass(frozen=True)
 class Published:
-    """A row of Table 1, or what 4.1 says: rows, CPU seconds of SVMperf and SVMlight, and of SVMperf for two ranks."""
+    """A row of Table 1 or of section 4.1: rows, CPU seconds of SVMperf, of SVMlight, and of SVMperf for two ranks."""
 
     n_rows: int
     perf: float
@@ -42,7 +43,15 @@ class Published:
 
 @dataclass(frozen=True)
 class Problem:
-    """C: the paper's, of the mean loss. files: to train on, and to test on; none: `n_rows` are generated."""
+    """A data set with the C of the paper, which weighs the mean loss.
+
+    Attributes
+    ----------
+    files : tuple of str
+        Files to train on and to test on; without files, `n_rows` rows are generated.
+    by_break_even : bool
+        Performance is the break-even point of precision and recall, and not accuracy.
+    """
 
     name: str
     C: float
@@ -54,13 +63,13 @@ class Problem:
 
     @property
     def label(self) -> str:
-        """Name, and whether it is a stand-in."""
+        """The name, which says whether the rows are a stand-in."""
         return self.name if self.files else f"{self.name} (stand-in)"
 
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to train on and to test on, with codes 0 and 1."""
+    """Rows to train on and to test on, with the classes as codes 0 and 1."""
 
     problem: Problem
     X: Matrix
@@ -74,65 +83,51 @@ class Split:
 
     @property
     def density(self) -> float:
-        """Share of the values that are not 0."""
+        """The share of the values that are not 0."""
         return float(np.count_nonzero(self.X.data if isinstance(self.X, csr_array) else self.X)) / np.prod(self.X.shape)
 
 
-def read_problem(problem: Problem, data: Path | None, most_rows: int | None) -> Split | None:
-    """Return the rows, at most so many of each part; None if a file is missing."""
-    files = [find_file(data, name) for name in problem.files] if data is not None else []
-    found = [file for file in files if file is not None]
-    if len(found) < len(problem.files):
+def read_problem(problem: Problem, data: DataFolder, most_rows: int | None) -> Split | None:
+    """Return the rows, at most so many of each part; return None if a file is missing."""
+    files = data.find_all(*problem.files)
+    if files is None:
         return None
     n = problem.n_rows if most_rows is None else min(problem.n_rows, most_rows)
-    try:
-        parts = problem.read(found, n)
-    except (ValueError, EOFError, lzma.LZMAError) as error:
-        raise InputError(f"{problem.name}: {error}") from error
-    (X, y), (X_test, y_test) = ((X[:most_rows], y[:most_rows]) for X, y in parts)
+    (X, y), (X_test, y_test) = ((X[:most_rows], y[:most_rows]) for X, y in problem.read(files, n))
     if min(len(np.unique(y)), len(np.unique(y_test))) < 2:
-        raise InputError(f"{problem.name}: one class only")
+        raise InputError(
+            f"{problem.name}: the rows of {' and '.join(problem.files)} must be of two classes in each file"
+        )
     return Split(problem, X, y, X_test, y_test)
 
 
-def find_file(data: Path, name: str) -> Path | None:
-    """Return the file of that name, plain or .xz, in the folder or its subfolders."""
-    return next((path for end in ("", ".xz") for path in sorted(data.rglob(name + end)) if path.is_file()), None)
-
-
 def shuffle(X: Matrix, y: Codes) -> Part:
-    """Rows in a random order."""
+    """Return the rows in a random order."""
     order = np.random.default_rng(0).permutation(len(y))
     return X[order], y[order]
 
 
-def read_covertype(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
-    """Read it; a tenth of the rows is to test on, as in the paper."""
-    with lzma.open(files[0], "rt") if files[0].suffix == ".xz" else files[0].open() as text:
-        table = np.loadtxt(text, delimiter=",", dtype=np.float32, skiprows=1, ndmin=2)
-    X, y = shuffle(table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1), (table[:, 54] == 1).astype(np.int32))
+def split_covertype(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
+    """Read Covertype; a tenth of the rows is kept to test on, as in the paper."""
+    rows, positive = read_covertype(files[0])
+    X, y = shuffle(rows, positive.astype(np.int32))
     n_train = len(y) * 522_911 // 581_012
     return (X[:n_train], y[:n_train]), (X[n_train:], y[n_train:])
 
 
 def read_text(n_features: int) -> Callable[[list[Path], int], tuple[Part, Part]]:
-    """Two files of the LIBSVM site."""
+    """Return the reader of two files of the LIBSVM site, with so many features."""
 
     def read(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
-        train, test = (_read_text(file, n_features) for file in files)
+        parts = (read_svmlight(file, n_features) for file in files)
+        train, test = (shuffle(X, (y > 0).astype(np.int32)) for X, y in parts)
         return train, test
 
     return read
 
 
-def _read_text(file: Path, n_features: int) -> Part:
-    with lzma.open(file) if file.suffix == ".xz" else file.open("rb") as text:
-        X, y = load_svmlight_file(text, n_features=n_features, dtype=np.float32)
-    return shuffle(narrow(X), (y > 0).astype(np.int32))
-
-
 def generate(truth: Truth, share: float = 0.5, scale: float = 1.0) -> Callable[[list[Path], int], tuple[Part, Part]]:
-    """Rows of a truth; of a share below a half, positives are left out."""
+    """Return the generator of rows of a truth; positive rows are left out if their share is to be below a half."""
 
     def read(files: list[Path], n: int) -> tuple[Part, Part]:  # noqa: ARG001
         n_test = min(n, TEST_ROWS)
@@ -153,14 +148,9 @@ def _generate(truth: Truth, n_rows: int, scale: float) -> Part:
 
 
 def _join(parts: Iterable[F32 | CsrRows]) -> Matrix:
-    """Rows, one below the other."""
-    found = [csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X for X in parts]
-    return narrow(vstack(found, "csr")) if isinstance(found[0], csr_array) else np.concatenate(found)
-
-
-def narrow(X: csr_array) -> csr_array:
-    """Return rows with indices of 32 bits, which LIBSVM asks for."""
-    return csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), X.shape)
+    """Return the rows of all parts, one part below the other."""
+    found = [to_scipy(X) for X in parts]
+    return narrow_indices(vstack(found, "csr")) if isinstance(found[0], csr_array) else np.concatenate(found)
 
 
 PROBLEMS = (
@@ -188,7 +178,7 @@ PROBLEMS = (
         n_rows=62_369,
         by_break_even=True,
     ),
-    Problem("Covertype 1", 1e6, Published(522_911, 171.7, 25_514.3, 1_109.1), read_covertype, ("covtype.csv",)),
+    Problem("Covertype 1", 1e6, Published(522_911, 171.7, 25_514.3, 1_109.1), split_covertype, ("covtype.csv",)),
     Problem(
         "KDD04 Physics",
         2e4,

@@ -1,13 +1,24 @@
-"""What joachims_2006.py measures, and its Markdown tables."""
+"""The results of joachims_2006, and their Markdown tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from joachims_problems import Problem, Split
-from joachims_runs import ALGORITHM_1, ALGORITHM_2, EPSILON, MOST_ITERATIONS, SEARCH_1, SEARCH_2, Method, Peer, Run
+from pipelines.exponents import fit_exponent
+from pipelines.papers.joachims_2006.problems import Problem, Split
+from pipelines.papers.joachims_2006.runs import (
+    ALGORITHM_1,
+    ALGORITHM_2,
+    EPSILON,
+    MOST_ITERATIONS,
+    SEARCH_1,
+    SEARCH_2,
+    Method,
+    Peer,
+    Run,
+)
+from pipelines.report import Report
 
 NAMES = {
     ALGORITHM_1: "Algorithm 1",
@@ -19,7 +30,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Optimum:
-    """Bounds of the least P, above and below."""
+    """An upper and a lower bound of the least P."""
 
     objective: float
     lower_bound: float
@@ -27,17 +38,18 @@ class Optimum:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The C that is best on the test rows, and its run."""
+    """The C that is best on the test rows, and the run with it."""
 
     C: float
     run: Run
 
 
-class Results:
-    """All that was measured, by the name of the problem; tables are printed as they grow."""
+class Results(Report):
+    """Everything that was measured, by the name of the problem; the tables are printed as they grow."""
 
     def __init__(self, small: bool) -> None:
-        self.small, self.text = small, ""
+        super().__init__()
+        self.small = small
         self.problems: dict[str, Problem] = {}
         self.sizes: dict[str, dict[Method, list[Run]]] = {}
         self.light: dict[str, list[Peer]] = {}
@@ -49,23 +61,11 @@ class Results:
         self.optima: dict[str, dict[float, Optimum]] = {}
         self.light_costs: dict[str, dict[float, tuple[Peer, Run]]] = {}
         if small:
-            self.write("Few rows of each: what is published is of all rows.\n")
-
-    def write(self, *cells: str) -> None:
-        """Print and keep a line, or a row of a table."""
-        line = "| " + " | ".join(cells) + " |" if len(cells) > 1 else cells[0]
-        self.text += line + "\n"
-        print(line, flush=True)
-
-    def begin(self, title: str, *cells: str) -> None:
-        """Write the head of a table."""
-        self.write(f"\n{title}\n")
-        self.write(*cells)
-        self.write(*["---"] * len(cells))
+            self.write("These are few rows of each data set; published figures are for all rows.\n")
 
     def write_table_1(self, splits: Mapping[str, Split]) -> None:
-        """Both halves of Table 1, and what 4.1 says of Adult and Web."""
-        self.begin(
+        """Write both halves of Table 1, and what section 4.1 says of Adult and Web."""
+        self.begin_table(
             "Table 1, classification: CPU seconds (iterations)",
             "data",
             "n, published",
@@ -84,7 +84,7 @@ class Results:
         for name, split in splits.items():
             one, search, peer = *(self.sizes[name][method][-1] for method in (ALGORITHM_1, SEARCH_1)), self.linear[name]
             published, problem = split.problem.published, split.problem
-            self.write(
+            self.add_row(
                 problem.label,
                 f"{published.n_rows:,}",
                 f"{one.n_rows:,}",
@@ -99,7 +99,7 @@ class Results:
                 f"{one.performance:.2f}",
                 f"{peer.performance or 0:.2f}",
             )
-        self.begin(
+        self.begin_table(
             "Table 1, ordinal regression with two ranks: CPU seconds (iterations)",
             "data",
             "n",
@@ -116,7 +116,7 @@ class Results:
             runs = {method: lines[-1] for method, lines in self.sizes[name].items()}
             one, two = runs[ALGORITHM_1], runs[ALGORITHM_2]
             ranks, perf = split.problem.published.ranks, split.problem.published.perf
-            self.write(
+            self.add_row(
                 split.problem.label,
                 f"{two.n_rows:,}",
                 "" if ranks is None else f"{ranks:,.1f}",
@@ -130,9 +130,9 @@ class Results:
             )
 
     def write_sizes(self, sizes: Sequence[int]) -> None:
-        """Write the table of Figures 1 and 2; of the last column n is that of Table 1."""
+        """Write the table of Figures 1 and 2; the last column has the n of Table 1."""
         heads = [f"{n:,}" for n in sizes]
-        self.begin(
+        self.begin_table(
             "Figures 1 and 2: CPU seconds (iterations), by number of rows",
             "data",
             "method",
@@ -144,7 +144,7 @@ class Results:
         for name, methods in self.sizes.items():
             for method, runs in methods.items():
                 cells = {run.n_rows: tell_run(run) for run in runs[:-1]}
-                self.write(
+                self.add_row(
                     self.problems[name].label,
                     NAMES[method],
                     *(cells.get(n, "") for n in sizes),
@@ -153,7 +153,7 @@ class Results:
                     tell_exponent((run.n_rows, run.iterations) for run in runs),
                 )
             peers = {peer.n_rows: tell_peer(peer) for peer in self.light[name]}
-            self.write(
+            self.add_row(
                 self.problems[name].label,
                 "LIBSVM",
                 *(peers.get(n, "") for n in sizes),
@@ -163,9 +163,9 @@ class Results:
             )
 
     def write_chosen(self) -> None:
-        """Table of Figure 1, middle right."""
+        """Write the table of Figure 1, middle right."""
         sizes = [one.run.n_rows for one in max(self.chosen.values(), key=len)]
-        self.begin(
+        self.begin_table(
             "Figure 1, middle right: CPU seconds with the C (first) that is best on the test rows",
             "data",
             *(f"{n:,}" for n in sizes),
@@ -173,7 +173,7 @@ class Results:
         )
         for name, chosen in self.chosen.items():
             cells = [f"{one.C:g}: {one.run.seconds:.2f}" for one in chosen]
-            self.write(
+            self.add_row(
                 self.problems[name].label,
                 *cells,
                 *[""] * (len(sizes) - len(cells)),
@@ -181,8 +181,8 @@ class Results:
             )
 
     def write_pairs(self) -> None:
-        """Table of OP4."""
-        self.begin(
+        """Write the table of OP4."""
+        self.begin_table(
             "Ordinal regression as classification of all pairs (OP4, LIBLINEAR), beside Algorithm 2: CPU seconds",
             "data",
             "n",
@@ -194,7 +194,7 @@ class Results:
         )
         for name, lines in self.pairs.items():
             for peer, run in lines:
-                self.write(
+                self.add_row(
                     self.problems[name].label,
                     str(run.n_rows),
                     tell_peer(peer),
@@ -205,7 +205,10 @@ class Results:
                 )
 
     def agrees_with_pairs(self, name: str, peer: Peer, run: Run) -> bool:
-        """Whether Algorithm 2 has found the optimum of OP4, to C epsilon: never more, and no less if that has ended."""
+        """Return whether Algorithm 2 has found the optimum of OP4 to within C epsilon.
+
+        Its objective is never above the optimum; it may be further below only if one of the two runs has not ended.
+        """
         assert peer.objective is not None
         ended = peer.converged and run.converged
         return holds(run, Optimum(peer.objective, peer.objective if ended else 0.0), self.problems[name].C * EPSILON)
@@ -213,7 +216,9 @@ class Results:
     def write_epsilons(self) -> None:
         """Write the table of Figures 4 to 7, right."""
         epsilons = list(next(iter(self.epsilons.values()))[ALGORITHM_1])
-        self.begin("Figures 4 to 7, by epsilon", "data", "rows", "what", *(f"{e:g}" for e in epsilons), "~ epsilon^")
+        self.begin_table(
+            "Figures 4 to 7, by epsilon", "data", "rows", "what", *(f"{e:g}" for e in epsilons), "~ epsilon^"
+        )
         for name, methods in self.epsilons.items():
             runs = methods[ALGORITHM_1]
             performance = [f"{run.performance - runs[EPSILON].performance:+.2f}" for run in runs.values()]
@@ -221,13 +226,13 @@ class Results:
             self._write_line(name, "CPU seconds", {e: run.seconds for e, run in runs.items()})
             self._write_line(name, "line search, passes", {e: run.passes for e, run in methods[SEARCH_1].items()})
             rows = f"{runs[EPSILON].n_rows:,}"
-            self.write(self.problems[name].label, rows, "test rows, points more than at 0.001", *performance, "")
+            self.add_row(self.problems[name].label, rows, "test rows, points more than at 0.001", *performance, "")
             self._write_line(name, "below the optimum", {e: self.distance(name, run) for e, run in runs.items()})
 
     def write_costs(self) -> None:
         """Write the table of Figures 7, left, to 9."""
         costs = list(next(iter(self.costs.values()))[ALGORITHM_1])
-        self.begin(
+        self.begin_table(
             f"Figures 7 to 9, by C (at most {MOST_ITERATIONS:,} iterations)",
             "data",
             "rows",
@@ -249,9 +254,9 @@ class Results:
             self._write_line(name, "LIBSVM, CPU seconds", {C: peer.seconds for C, (peer, _) in lines.items()}, n)
 
     def _write_line(self, name: str, what: str, values: dict[float, float], n: int | None = None) -> None:
-        """Row of a sweep."""
+        """Write a row of a sweep."""
         n = n or self.epsilons[name][ALGORITHM_1][EPSILON].n_rows
-        self.write(
+        self.add_row(
             self.problems[name].label,
             f"{n:,}",
             what,
@@ -260,36 +265,31 @@ class Results:
         )
 
     def distance(self, name: str, run: Run, C: float = 0.0) -> float:
-        """(P* - objective) / P*, as in Figure 7; C = 0: the problem's."""
+        """Return (P* - objective) / P*, as in Figure 7; C = 0 means the problem's C."""
         optimum = self.optima[name][C or self.problems[name].C]
         return (optimum.objective - run.lower_bound) / optimum.objective
 
 
 def holds(run: Run, optimum: Optimum, most: float) -> bool:
-    """Theorems 3 and 5: not above the optimum, and at most C epsilon below it (and what the master problem is off)."""
+    """Return whether a run obeys Theorems 3 and 5, up to the inaccuracy of the master problem.
+
+    The objective is not above the optimum and, if the run has converged, at most C epsilon below it.
+    """
     off = 1e-6 * optimum.objective
     near = run.lower_bound >= optimum.lower_bound - 1.1 * most - off
     return run.lower_bound <= optimum.objective + off and (near or not run.converged)
 
 
 def tell_run(run: Run) -> str:
-    """CPU seconds (iterations); (!): not to the end."""
+    """Return CPU seconds (iterations); (!) marks a run that did not converge."""
     return f"{run.seconds:.2f} ({run.iterations:,})" + ("" if run.converged else " (!)")
 
 
 def tell_peer(peer: Peer) -> str:
-    """CPU seconds; >: a limit of its iterations has ended it."""
+    """Return CPU seconds; > marks a run that a limit of its iterations has ended."""
     return ("" if peer.converged else "> ") + f"{peer.seconds:.2f}"
 
 
-def fit_exponent(points: Iterable[tuple[float, float]]) -> float:
-    """Return p of y ~ x^p; not a number if there are no two x."""
-    logs = np.log(np.array(list(points), float))
-    if len(np.unique(logs[:, 0])) < 2:
-        return float("nan")
-    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
-
-
 def tell_exponent(points: Iterable[tuple[float, float]]) -> str:
-    """Return it as text."""
+    """Return the exponent as text."""
     return f"{fit_exponent(points):.2f}"

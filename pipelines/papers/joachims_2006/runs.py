@@ -1,4 +1,4 @@
-"""One training by Algorithm 1 or 2, by their line-search versions, or by LIBSVM and LIBLINEAR. For joachims_2006.py."""
+"""One training by Algorithm 1 or 2, by their versions with a line search, or by LIBSVM and LIBLINEAR."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from joachims_problems import Codes, Matrix, Problem, Split
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC, LinearSVC
 
+from pipelines.papers.joachims_2006.problems import Codes, Matrix, Problem, Split
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import F64
 from streamsvm.training.train import TrainOptions, train
 
 EPSILON = 1e-3
 MOST_ITERATIONS = 2000
-LIGHT_STEPS = 2_000_000  # of LIBSVM, at most
-SHORT = 0.1  # seconds: what takes less is done three times
+LIGHT_STEPS = 2_000_000  # LIBSVM stops after so many steps.
+SHORT = 0.1  # Seconds: a shorter training is timed three times.
 T = TypeVar("T")
 
 
 class Method(NamedTuple):
-    """What `train` is told."""
+    """The options of `train`."""
 
     task: str
     acceleration: str
@@ -40,9 +40,16 @@ SEARCH_1, SEARCH_2 = Method("classify", "line-search"), Method("roc-area", "line
 
 @dataclass(frozen=True)
 class Run:
-    """CPU seconds; P of the best point, and the value of the master problem, which is the paper's objective.
+    """A training by streamsvm.
 
-    performance: accuracy or break-even point of the test rows; area: below their ROC curve; both in per cent.
+    Attributes
+    ----------
+    seconds : float
+        CPU seconds.
+    objective, lower_bound : float
+        P of the best point, and the value of the master problem, which is the paper's objective.
+    performance, area : float
+        Accuracy or break-even point of the test rows, and the area below their ROC curve, in per cent.
     """
 
     n_rows: int
@@ -58,7 +65,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Peer:
-    """LIBSVM or LIBLINEAR: CPU seconds; of LIBLINEAR P, with a penalised bias, and the performance in per cent."""
+    """A training by LIBSVM or LIBLINEAR: CPU seconds; for LIBLINEAR also P with a penalised bias, and performance."""
 
     n_rows: int
     seconds: float
@@ -69,12 +76,12 @@ class Peer:
 
 @dataclass
 class Trainer:
-    """Trains, once for the same question."""
+    """Trains, but only once for the same arguments."""
 
     found: dict[tuple[str, Method, int, float, float], Run]
 
     def run(self, split: Split, method: Method, n: int | None = None, C: float = 0.0, epsilon: float = EPSILON) -> Run:
-        """Train on the first n rows; C (0: the problem's) is the paper's."""
+        """Train on the first n rows with the paper's C; 0 means the problem's C."""
         n = min(n or len(split.y), len(split.y))
         C = C or split.problem.C
         key = split.problem.name, method, n, C, epsilon
@@ -84,7 +91,7 @@ class Trainer:
 
 
 def train_once(split: Split, method: Method, n: int, C: float, epsilon: float) -> Run:
-    """C / n is our C; a ranking makes two passes an iteration."""
+    """Train with C / n, which is our C; a ranking makes two passes in an iteration."""
     options = TrainOptions(
         C=C / n,
         threads=1,
@@ -111,7 +118,7 @@ def train_once(split: Split, method: Method, n: int, C: float, epsilon: float) -
 
 
 def measure(work: Callable[[], T]) -> tuple[float, T]:
-    """CPU seconds, the median of three where they are few, and what comes of it."""
+    """Return the CPU seconds (the median of three calls if they are few) and the result."""
     spent: list[float] = []
     while not spent or (spent[0] < SHORT and len(spent) < 3):
         began = time.process_time()
@@ -121,25 +128,28 @@ def measure(work: Callable[[], T]) -> tuple[float, T]:
 
 
 def score(X: Matrix, coef: F64, intercept: float | F64) -> F64:
-    """Decision values."""
+    """Return the decision values."""
     return np.asarray(X @ coef.ravel() + intercept, np.float64)
 
 
 def tell_performance(problem: Problem, scores: F64, y: Codes) -> float:
-    """Per cent: accuracy, or precision where it equals recall: of as many of the highest rows as there are positive."""
+    """Return accuracy in per cent, or precision where it equals recall.
+
+    That is the precision of the highest rows, taken as many as there are positive rows.
+    """
     if problem.by_break_even:
         return 100 * float(y[np.argsort(-scores, kind="stable")[: y.sum()]].mean())
     return 100 * float(((scores > 0) == y).mean())
 
 
 def fit_libsvm(split: Split, n: int, C: float) -> Peer:
-    """LIBSVM, in the place of SVMlight: a free bias, tol 1e-3."""
+    """Train LIBSVM, which stands for SVMlight, with a free bias and tol 1e-3."""
     model = SVC(kernel="linear", C=C / n, tol=EPSILON, cache_size=500, max_iter=LIGHT_STEPS)
     return Peer(n, *fit(model, split.X[:n], split.y[:n]))
 
 
 def fit_liblinear(split: Split, n: int, C: float, tol: float = 0.1) -> Peer:
-    """LIBLINEAR -s 3; P by its weights."""
+    """Train LIBLINEAR (-s 3), and compute P from its weights."""
     model = LinearSVC(loss="hinge", C=C / n, tol=tol, intercept_scaling=1.0, random_state=0)
     seconds, ended = fit(model, split.X[:n], split.y[:n])
     losses = np.maximum(0, 1 - (2.0 * split.y[:n] - 1) * score(split.X[:n], model.coef_, model.intercept_))
@@ -149,7 +159,7 @@ def fit_liblinear(split: Split, n: int, C: float, tol: float = 0.1) -> Peer:
 
 
 def fit(model: SVC | LinearSVC, X: Matrix, y: Codes | F64) -> tuple[float, bool]:
-    """CPU seconds of a fit, and whether it has converged."""
+    """Return the CPU seconds of a fit, and whether it has converged."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", ConvergenceWarning)
         began = time.process_time()
@@ -158,11 +168,11 @@ def fit(model: SVC | LinearSVC, X: Matrix, y: Codes | F64) -> tuple[float, bool]
 
 
 def fit_pairs(split: Split, n: int, C: float) -> Peer:
-    """OP4 as a classification of all pairs (LIBLINEAR, tol 1e-3): what Algorithm 2 does without."""
+    """Solve OP4 as a classification of all pairs (LIBLINEAR, tol 1e-3); Algorithm 2 forms no pairs."""
     X, y = csr_array(split.X[:n]), split.y[:n]
     began = time.process_time()
     i, j = (grid.ravel() for grid in np.meshgrid(np.flatnonzero(y == 1), np.flatnonzero(y == 0), indexing="ij"))
-    sides = np.where(np.arange(len(i)) % 2, -1.0, 1.0)  # two classes are asked for
+    sides = np.where(np.arange(len(i)) % 2, -1.0, 1.0)  # LIBLINEAR demands two classes.
     differences = csr_array((X[i] - X[j]) * sides[:, None])
     model = LinearSVC(loss="hinge", C=C / len(i), tol=1e-3, fit_intercept=False, max_iter=5000, random_state=0)
     _, ended = fit(model, differences, sides)

@@ -1,7 +1,7 @@
-"""Figures 5.6 to 5.8 and Table 5.2 of jung_2008.py: Adult, linear and with a Gaussian kernel, beside LIBSVM.
+"""Figures 5.6 to 5.8 and Table 5.2: Adult, linear and with a Gaussian kernel, beside LIBSVM.
 
-sigma^2 = l / 2 of l = 123 features, so that gamma = 1 / 123; C = 1. The paper's EIGS and CHOL are here the features
-"eigen" and "cholesky"; LIBSVM is that of scikit-learn, with its defaults.
+sigma^2 = l / 2 for l = 123 features, so that gamma = 1 / 123; C = 1. The paper's EIGS and CHOL are streamsvm's features
+"eigen" and "cholesky"; LIBSVM is scikit-learn's, with its defaults.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import numpy as np
-from jung_problems import ADULT_FEATURES, Adult
-from jung_results import Ranked, Results, Trained
 from sklearn.svm import SVC as LIBSVM
 from threadpoolctl import threadpool_limits
 
+from pipelines.papers.jung_oleary_tits_2008.problems import ADULT_FEATURES, Adult
+from pipelines.papers.jung_oleary_tits_2008.results import Ranked, Results, Trained
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.features import make_kernel_map, write_features
 from streamsvm.data.in_memory import ArrayDataset
@@ -34,14 +34,14 @@ GAMMA = 1 / ADULT_FEATURES
 KERNEL = Kernel("rbf", GAMMA)
 APPROXIMATIONS = {"EIGS": ("eigen", 64), "CHOL": ("cholesky", 300)}
 RANKS = (16, 32, 64, 128, 300)
-RANKED_ROWS = 6414  # Figure 5.7a and c
+RANKED_ROWS = 6414  # Rows of Figure 5.7a and c.
 ERROR_ROWS, BLOCK_ROWS = 2048, 256
 LINEAR_TOL, GAUSSIAN_TOL = 1e-8, 1e-6
-SHORT_SECONDS = 1.0  # what takes less is done three times
+SHORT_SECONDS = 1.0  # Shorter work is timed three times.
 
 
 def measure_adult(found: list[Adult], results: Results) -> None:
-    """Fill in and print Figures 5.6 to 5.8 and Table 5.2."""
+    """Measure and print Figures 5.6 to 5.8 and Table 5.2."""
     warm_up(found[0])
     for adult in found:
         (fitted, seconds) = time_work(lambda: solve(adult.rows, LINEAR_TOL))  # noqa: B023  called at once
@@ -64,7 +64,7 @@ def measure_adult(found: list[Adult], results: Results) -> None:
 
 
 def time_work(work: Callable[[], T]) -> tuple[T, float]:
-    """Return what is found, and CPU seconds: the median of three if it is short."""
+    """Return the result of the work and its CPU seconds, the median of three calls if the work is short."""
     seconds: list[float] = []
     while len(seconds) < 3 and (not seconds or seconds[0] < SHORT_SECONDS):
         began = time.process_time()
@@ -74,19 +74,19 @@ def time_work(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def solve(rows: RowSource, tol: float) -> Result:
-    """Train with the defaults of the interior-point method, one thread."""
+    """Train with the defaults of the interior-point method, in one thread."""
     return train(rows, TrainOptions(solver="interior-point", tol=tol, threads=1))
 
 
 def fit_libsvm(adult: Adult) -> Trained:
-    """Return what the exact kernel gives."""
+    """Train LIBSVM with the exact kernel."""
     model, seconds = time_work(lambda: LIBSVM(gamma=GAMMA).fit(adult.X, adult.y))
     accuracy = None if adult.test is None else 100 * float(model.score(*adult.test))
     return Trained(adult.name, len(adult.y), seconds, accuracy=accuracy)
 
 
 def approximate(adult: Adult, approximation: str, rank: int) -> Trained:
-    """Features of the kernel, on disk; the linear problem of them; its accuracy."""
+    """Write features of the kernel to the disk, solve the linear problem with them, and measure its accuracy."""
     with TemporaryDirectory(prefix="streamsvm") as folder:
 
         def make() -> tuple[KernelMap, Dataset]:
@@ -108,7 +108,7 @@ def approximate(adult: Adult, approximation: str, rank: int) -> Trained:
 
 
 def rank_error(rows: ArrayDataset, approximation: str, rank: int) -> Ranked:
-    """Return a point of Figure 5.7a and c: the seconds are of the map and the features."""
+    """Return a point of Figure 5.7a and c; its seconds are for the map and the features."""
 
     def make() -> KernelMap:
         feature_map: KernelMap = make_kernel_map(rows, KERNEL, approximation, rank)
@@ -121,12 +121,15 @@ def rank_error(rows: ArrayDataset, approximation: str, rank: int) -> Ranked:
 
 
 def map_rows(rows: ArrayDataset, feature_map: KernelMap) -> F64:
-    """Features of all rows."""
+    """Return the features of all rows."""
     return feature_map.apply(rows.take(np.arange(rows.n_rows)).X)
 
 
 def measure_error(rows: ArrayDataset, feature_map: KernelMap) -> float:
-    """Return |K - Phi Phi'| / |K|, largest sums of absolute values of a row, over at most ERROR_ROWS of K's rows."""
+    """Return |K - Phi Phi'| / |K| over at most ERROR_ROWS rows of K.
+
+    The norm is the largest sum of absolute values of a row.
+    """
     n = rows.n_rows
     seen = np.sort(np.random.default_rng(0).permutation(n)[:ERROR_ROWS])
     everything, features = rows.take(np.arange(n)).X, map_rows(rows, feature_map)
@@ -141,7 +144,7 @@ def measure_error(rows: ArrayDataset, feature_map: KernelMap) -> float:
 
 
 def warm_up(adult: Adult) -> None:
-    """Compile."""
+    """Compile what the trainings use."""
     chosen = np.concatenate([np.flatnonzero(adult.y == label)[:20] for label in (0, 1)])
     few = Adult("few", adult.X[chosen], adult.y[chosen], None)
     solve(few.rows, LINEAR_TOL)

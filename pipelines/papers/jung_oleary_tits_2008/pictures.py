@@ -1,4 +1,4 @@
-"""Pictures of jung_2008.py: Figures 5.1 to 5.8 as in the paper."""
+"""Pictures of jung_oleary_tits_2008: Figures 5.1 to 5.8 as in the paper."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jung_results import UNREDUCED, Results, Run, Trained, Variant, find_exponent
-from jung_toy import Toy
-from jung_toy_picture import draw_toy
+from pipelines.papers.jung_oleary_tits_2008.results import UNREDUCED, Results, Run, Trained, Variant, find_exponent
+from pipelines.papers.jung_oleary_tits_2008.toy import Toy
+from pipelines.papers.jung_oleary_tits_2008.toy_picture import draw_toy
+from pipelines.story import load_pyplot, save_pictures
 
 COLOURS = {
     ("none", "omega"): "0.3",
@@ -23,12 +24,8 @@ MARKERS = "os^Dv"
 
 
 def draw_all(results: Results, toy: Toy, folder: Path) -> None:
-    """Write a PNG of every figure that there are results of."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
+    """Write a PNG of every figure that has results."""
+    plt = load_pyplot()
     drawn = {"figure_5_9": draw_toy(plt, toy)}
     if results.runs:
         drawn |= {"figure_5_1": draw_variants(plt, results), "figures_5_2_to_5_4": draw_sweeps(plt, results)}
@@ -36,18 +33,16 @@ def draw_all(results: Results, toy: Toy, folder: Path) -> None:
     if results.linear:
         drawn |= {"figure_5_6": draw_linear(plt, results), "figure_5_7": draw_approximations(plt, results)}
         drawn["figure_5_8"] = draw_gaussian(plt, results)
-    for name, figure in drawn.items():
-        figure.savefig(folder / f"{name}.png", dpi=110)
-        plt.close(figure)
+    save_pictures(plt, folder, drawn)
 
 
 def tell(variant: Variant) -> str:
-    """Name of a variant."""
+    """Return the name of a variant."""
     return "unreduced" if variant == UNREDUCED else f"{variant[0]}, {variant[1]}"
 
 
 def draw_variants(plt: Any, results: Results) -> Any:
-    """Figure 5.1: bars of time and iterations, by problem."""
+    """Draw Figure 5.1: bars of time and iterations, by problem."""
     figure, panels = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
     names = list(results.runs)
     variants = [variant for variant in results.compared if all(variant in runs for runs in results.runs.values())]
@@ -67,7 +62,7 @@ def draw_variants(plt: Any, results: Results) -> Any:
 
 
 def draw_sweeps(plt: Any, results: Results) -> Any:
-    """Figures 5.2 to 5.4: time and iterations against q_U."""
+    """Draw Figures 5.2 to 5.4: time and iterations against q_U."""
     figure, panels = plt.subplots(
         2, len(results.runs), figsize=(3.6 * len(results.runs), 6.4), sharex=True, squeeze=False, layout="constrained"
     )
@@ -87,7 +82,7 @@ def draw_sweeps(plt: Any, results: Results) -> Any:
 
 
 def draw_sweep(axes: Any, runs: dict[Variant, Run], measure: str) -> None:
-    """One panel: a line for each variant."""
+    """Draw one panel: a line for each variant."""
     for rules in dict.fromkeys(variant[:2] for variant in runs if variant != UNREDUCED):
         shares = sorted(variant[2] for variant in runs if variant[:2] == rules)
         points = [(100 * share, getattr(runs[*rules, share], measure)) for share in shares]
@@ -111,7 +106,7 @@ def draw_sweep(axes: Any, runs: dict[Variant, Run], measure: str) -> None:
 
 
 def draw_iterations(plt: Any, results: Results) -> Any:
-    """Figure 5.5: rows in Q and mu, by iteration."""
+    """Draw Figure 5.5: rows in Q and mu, by iteration."""
     figure, panels = plt.subplots(
         2, len(results.runs), figsize=(3.6 * len(results.runs), 6.4), sharex="col", squeeze=False, layout="constrained"
     )
@@ -139,30 +134,30 @@ def draw_iterations(plt: Any, results: Results) -> Any:
 
 
 def plot_times(axes: Any, lines: list[Trained], label: str, marker: str) -> None:
-    """CPU seconds against rows."""
+    """Draw CPU seconds against rows."""
     axes.loglog([one.n_rows for one in lines], [one.seconds for one in lines], marker=marker, ms=4, label=label)
 
 
 def start_at_zero(axes: Any) -> None:
-    """Room above all of it."""
+    """Let the axis begin at 0, with room above the largest value."""
     axes.set_ylim(0, 1.08 * axes.dataLim.y1)
 
 
 def show_rows(axes: Any, lines: list[Trained]) -> None:
-    """Ticks at the sizes there are."""
+    """Set ticks at the numbers of rows."""
     label_places(axes, [one.n_rows for one in lines], [f"{one.n_rows:,}" for one in lines])
     axes.tick_params(axis="x", rotation=40, labelsize=8)
     axes.set_xlabel("rows")
 
 
 def label_places(axes: Any, places: Sequence[float], labels: list[str]) -> None:
-    """Ticks on a logarithmic axis here and nowhere else."""
+    """Set ticks on a logarithmic axis at these places and nowhere else."""
     axes.set_xticks(places, labels)
     axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
 
 
 def draw_linear(plt: Any, results: Results) -> Any:
-    """Figure 5.6: time against rows."""
+    """Draw Figure 5.6: time against rows."""
     figure, axes = plt.subplots(figsize=(6.4, 4.6), layout="constrained")
     for (name, lines), marker in zip(results.linear.items(), MARKERS, strict=False):
         plot_times(axes, lines, f"{name}: n^{find_exponent(lines)}", marker)
@@ -173,7 +168,7 @@ def draw_linear(plt: Any, results: Results) -> Any:
 
 
 def draw_approximations(plt: Any, results: Results) -> Any:
-    """Figure 5.7: error and time of the approximations, by rank and by rows."""
+    """Draw Figure 5.7: error and time of the approximations, by rank and by rows."""
     figure, ((a, b), (c, d)) = plt.subplots(2, 2, figsize=(10, 7), layout="constrained")
     for (name, ranked), marker in zip(results.ranks.items(), MARKERS, strict=False):
         ranks = [one.rank for one in ranked]
@@ -199,7 +194,7 @@ def draw_approximations(plt: Any, results: Results) -> Any:
 
 
 def draw_gaussian(plt: Any, results: Results) -> Any:
-    """Figure 5.8: time of all methods, and of both parts of ours."""
+    """Draw Figure 5.8: the time of all methods, and of both parts of ours."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for (name, lines), marker in zip(results.gaussian.items(), MARKERS, strict=False):
         plot_times(left, lines, f"{name}: n^{find_exponent(lines)}", marker)

@@ -1,4 +1,4 @@
-"""What jung_2008.py measures, and its Markdown tables."""
+"""The results of jung_oleary_tits_2008, and their Markdown tables."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from jung_problems import Problem
+
+from pipelines.exponents import fit_exponent
+from pipelines.papers.jung_oleary_tits_2008.problems import Problem
+from pipelines.report import Report
 
 UNREDUCED = ("none", "omega", 1.0)
-Variant = tuple[str, str, float]  # reduction, rule, q_U as a share of the rows
+Variant = tuple[str, str, float]  # The reduction, the rule, and q_U as a share of the rows.
 
 
 @dataclass(frozen=True)
 class Run:
-    """A linear problem solved: CPU seconds; rows in Q and mu at each step."""
+    """A solved linear problem: its CPU seconds, and the rows in Q and mu at each step."""
 
     steps: int
     seconds: float
@@ -27,13 +30,23 @@ class Run:
 
     @property
     def used(self) -> float:
-        """Mean share of the rows that the equations were made of."""
+        """The mean share of the rows from which the equations were formed."""
         return float(np.mean(self.chosen)) / self.n_rows
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Adult by one method: CPU seconds of making features and of training, percent correct, error of K's features."""
+    """Adult by one method.
+
+    Attributes
+    ----------
+    training, making : float
+        CPU seconds of the training, and of making the features.
+    accuracy : float or None
+        Test rows that are classified right, in per cent.
+    error : float or None
+        Relative error of the features' kernel matrix.
+    """
 
     name: str
     n_rows: int
@@ -45,49 +58,38 @@ class Trained:
 
     @property
     def seconds(self) -> float:
-        """Both."""
+        """The CPU seconds of both parts."""
         return self.making + self.training
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """An approximation of a rank: its error and CPU seconds."""
+    """An approximation of a given rank: its error and its CPU seconds."""
 
     rank: int
     error: float
     seconds: float
 
 
-class Results:
-    """All that was measured; tables are printed as they grow."""
+class Results(Report):
+    """Everything that was measured; the tables are printed as they grow."""
 
     def __init__(self, small: bool) -> None:
-        self.small, self.text = small, ""
+        super().__init__()
+        self.small = small
         self.runs: dict[str, dict[Variant, Run]] = {}
-        self.compared: list[Variant] = [UNREDUCED]  # of Figure 5.1
+        self.compared: list[Variant] = [UNREDUCED]  # The variants of Figure 5.1.
         self.support: dict[str, tuple[str, str]] = {}
         self.linear: dict[str, list[Trained]] = {}
         self.gaussian: dict[str, list[Trained]] = {}
         self.ranks: dict[str, list[Ranked]] = {}
         self.ranked_rows = 0
         if small:
-            self.write("Few rows of each: what is published is of all rows.\n")
-
-    def write(self, *cells: str) -> None:
-        """Print and keep a line, or a row of a table."""
-        line = "| " + " | ".join(cells) + " |" if len(cells) > 1 else cells[0]
-        self.text += line + "\n"
-        print(line, flush=True)
-
-    def begin(self, title: str, *cells: str) -> None:
-        """Write the head of a table."""
-        self.write(f"\n{title}\n")
-        self.write(*cells)
-        self.write(*["---"] * len(cells))
+            self.write("These are few rows of each data set; published figures are for all rows.\n")
 
     def begin_figure_1(self) -> None:
-        """Head of Figure 5.1."""
-        self.begin(
+        """Begin the table of Figure 5.1."""
+        self.begin_table(
             "Figure 5.1: variants beside the unreduced method (published: about as many iterations, less time)",
             "data",
             "rows",
@@ -104,11 +106,11 @@ class Results:
         )
 
     def add_run(self, name: str, variant: Variant, run: Run) -> None:
-        """Row of Figure 5.1; (!): another optimum, or none."""
+        """Add a row to the table of Figure 5.1; (!) marks another optimum, or none."""
         of_problem = self.runs.setdefault(name, {})
         of_problem[variant] = run
         whole = of_problem[UNREDUCED]
-        self.write(
+        self.add_row(
             name,
             f"{run.n_rows:,}",
             str(run.n_features),
@@ -123,34 +125,34 @@ class Results:
         )
 
     def agrees(self, name: str, variant: Variant) -> bool:
-        """Whether the objective is that of the unreduced method, to 1e-6."""
+        """Return whether the objective is that of the unreduced method, to 1e-6."""
         run, whole = self.runs[name][variant], self.runs[name][UNREDUCED]
         return run.converged and abs(run.objective / whole.objective - 1) <= 1e-6
 
     def add_sweep(self, name: str, shares: Iterable[float], runs: dict[Variant, Run]) -> None:
-        """Rows of Figures 5.2 to 5.4: iterations / CPU seconds by q_U."""
+        """Add the rows of Figures 5.2 to 5.4: iterations / CPU seconds by q_U."""
         self.runs[name] |= runs
         for reduction, rule in dict.fromkeys(variant[:2] for variant in runs):
             cells = []
             for share in shares:
                 run = runs[reduction, rule, share]
                 cells.append(f"{run.steps} / {run.seconds:.2f}" + ("" if run.converged else " (!)"))
-            self.write(name, reduction, rule, *cells)
+            self.add_row(name, reduction, rule, *cells)
 
     def write_figure_5(self) -> None:
-        """Table of Figure 5.5."""
-        self.begin("Figure 5.5: iteration: rows used, mu", "data", "variant", "q_U", *[""] * 7)
+        """Write the table of Figure 5.5."""
+        self.begin_table("Figure 5.5: iteration: rows used, mu", "data", "variant", "q_U", *[""] * 7)
         for name, runs in self.runs.items():
             for variant, run in runs.items():
                 if variant[:2] != ("adaptive-balanced", "omega") and variant != UNREDUCED:
                     continue
                 at = range(0, run.steps, max(1, -(-run.steps // 7)))
                 cells = [f"{k + 1}: {run.chosen[k]:,.0f}, {run.mu[k]:.0e}" for k in at]
-                self.write(name, variant[0], f"{variant[2]:.0%}", *cells, *[""] * (7 - len(cells)))
+                self.add_row(name, variant[0], f"{variant[2]:.0%}", *cells, *[""] * (7 - len(cells)))
 
     def begin_support(self) -> None:
-        """Head of Table 5.1."""
-        self.begin(
+        """Begin Table 5.1."""
+        self.begin_table(
             "Table 5.1: support vectors (+/-); published numbers of four digits are lost in the scan",
             "data",
             "features, published",
@@ -162,9 +164,9 @@ class Results:
         )
 
     def add_support(self, problem: Problem, n_features: int, ours: tuple[str, str]) -> None:
-        """Row of Table 5.1."""
+        """Add a row to Table 5.1."""
         self.support[problem.name] = ours
-        self.write(
+        self.add_row(
             problem.name,
             str(problem.n_features),
             str(n_features),
@@ -175,13 +177,13 @@ class Results:
         )
 
     def write_figure_6(self) -> None:
-        """Table of Figure 5.6."""
+        """Write the table of Figure 5.6."""
         ours, theirs = self.linear["CRSVM"], self.linear["LIBSVM"]
-        self.begin(
+        self.begin_table(
             "Figure 5.6: Adult, linear, CPU seconds", "data", "rows", "CRSVM", "iterations", "LIBSVM", "LIBSVM / CRSVM"
         )
         for a, b in zip(ours, theirs, strict=True):
-            self.write(
+            self.add_row(
                 a.name,
                 f"{a.n_rows:,}",
                 f"{a.seconds:.2f}",
@@ -189,39 +191,43 @@ class Results:
                 f"{b.seconds:.2f}",
                 f"{b.seconds / a.seconds:.1f}",
             )
-        self.write("exponent", "", find_exponent(ours), "", find_exponent(theirs), "")
+        self.add_row("exponent", "", find_exponent(ours), "", find_exponent(theirs), "")
 
     def write_figure_7(self) -> None:
-        """Tables of Figure 5.7."""
+        """Write the tables of Figure 5.7."""
         names = list(self.ranks)
         heads = [f"{name}, {what}" for name in names for what in ("error", "CPU seconds")]
-        self.begin(f"Figure 5.7a, c: approximations of K by rank, {self.ranked_rows:,} rows", "rank", *heads)
+        self.begin_table(f"Figure 5.7a, c: approximations of K by rank, {self.ranked_rows:,} rows", "rank", *heads)
         for together in zip(*self.ranks.values(), strict=True):
-            self.write(
+            self.add_row(
                 str(together[0].rank), *(x for one in together for x in (f"{one.error:.1e}", f"{one.seconds:.2f}"))
             )
         methods = [method for method in self.gaussian if "+" in method]
         heads = [f"{method}, {what}" for method in methods for what in ("error", "CPU seconds")]
-        self.begin("Figure 5.7b, d: by number of rows (the error is of at most 2,048 rows)", "data", "rows", *heads)
+        self.begin_table(
+            "Figure 5.7b, d: by number of rows (the error is of at most 2,048 rows)", "data", "rows", *heads
+        )
         for lines in zip(*(self.gaussian[method] for method in methods), strict=True):
             cells = (x for one in lines for x in (f"{one.error:.1e}", f"{one.making:.2f}"))
-            self.write(lines[0].name, f"{lines[0].n_rows:,}", *cells)
+            self.add_row(lines[0].name, f"{lines[0].n_rows:,}", *cells)
 
     def write_figure_8(self) -> None:
-        """Table of Figure 5.8."""
+        """Write the table of Figure 5.8."""
         methods = list(self.gaussian)
-        self.begin("Figure 5.8: Adult, Gaussian kernel, CPU seconds (features + training)", "data", "rows", *methods)
+        self.begin_table(
+            "Figure 5.8: Adult, Gaussian kernel, CPU seconds (features + training)", "data", "rows", *methods
+        )
         for lines in zip(*self.gaussian.values(), strict=True):
             cells = (
                 f"{one.seconds:.2f}" + (f" ({one.making:.2f} + {one.training:.2f})" if one.making else "")
                 for one in lines
             )
-            self.write(lines[0].name, f"{lines[0].n_rows:,}", *cells)
-        self.write("exponent", "", *(find_exponent(lines) for lines in self.gaussian.values()))
+            self.add_row(lines[0].name, f"{lines[0].n_rows:,}", *cells)
+        self.add_row("exponent", "", *(find_exponent(lines) for lines in self.gaussian.values()))
 
     def write_table_2(self) -> None:
-        """Table 5.2; differences are from LIBSVM."""
-        self.begin(
+        """Write Table 5.2; the differences are from LIBSVM's accuracy."""
+        self.begin_table(
             "Table 5.2: percent of test rows correct (the published figures are lost in the scan)",
             "data",
             "rows",
@@ -231,7 +237,7 @@ class Results:
             exact = lines[0].accuracy
             if exact is not None:
                 cells = (f"{one.accuracy:.2f} ({one.accuracy - exact:+.2f})" for one in lines[1:] if one.accuracy)
-                self.write(lines[0].name, f"{lines[0].n_rows:,}", f"{exact:.2f}", *cells)
+                self.add_row(lines[0].name, f"{lines[0].n_rows:,}", f"{exact:.2f}", *cells)
 
     def find_worst_accuracy(self) -> float:
         """Return the largest difference of an approximation's accuracy from LIBSVM's, in points."""
@@ -243,14 +249,6 @@ class Results:
         return max((abs(ours[name] - exact[name]) for ours in known.values() for name in exact), default=0.0)
 
 
-def fit_exponent(lines: list[Trained]) -> float:
-    """Return p of CPU seconds ~ n^p; not a number if there are no two sizes."""
-    if len({one.n_rows for one in lines}) < 2:
-        return float("nan")
-    logs = np.log([(one.n_rows, one.seconds) for one in lines])
-    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
-
-
 def find_exponent(lines: list[Trained]) -> str:
-    """Return it as text."""
-    return f"{fit_exponent(lines):.2f}"
+    """Return p of CPU seconds ~ n^p as text."""
+    return f"{fit_exponent((one.n_rows, one.seconds) for one in lines):.2f}"

@@ -1,25 +1,25 @@
-"""Figure 5.9 of jung_2008.py: two dimensions, an ellipse between the classes, and the rows that each iteration uses."""
+"""The toy of Figure 5.9: two dimensions, an ellipse between the classes, and the rows that each iteration uses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from jung_problems import LABELS
-from jung_steps import follow_steps, tell_support
 
+from pipelines.papers.jung_oleary_tits_2008.problems import LABELS
+from pipelines.papers.jung_oleary_tits_2008.steps import follow_steps, tell_support
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.interior_point.constraint_reduction import Flags
 from streamsvm.methods.interior_point.solver import InteriorPoint
 from streamsvm.numeric.rows import F64
 
 DRAWN_ROWS, LEFT_ROWS = 2000, 1727
-ELLIPSE = np.array([[2.9, -1.2], [-1.2, 2.6]])  # x'Ax = 1: where the gap is is not published
+ELLIPSE = np.array([[2.9, -1.2], [-1.2, 2.6]])  # x'Ax = 1; the paper does not publish its ellipse.
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A step: w and b of the three features, and the rows in the Q of the next."""
+    """A step: w and b of the three features, and the rows in the Q of the next step."""
 
     w: F64
     bias: float
@@ -29,7 +29,16 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Toy:
-    """points: (n, 2); y: (n,), -1 or +1; on_boundary: support vectors on the boundary of their class, at the end."""
+    """The solved toy.
+
+    Attributes
+    ----------
+    points : array (n, 2)
+    y : array (n,) of -1 and +1
+    steps : list of Snapshot
+    on_boundary : array (n,) of bool
+        Support vectors on the boundary of their class, at the end.
+    """
 
     points: F64
     y: F64
@@ -38,7 +47,7 @@ class Toy:
 
 
 def draw_points() -> tuple[F64, F64]:
-    """Draw 2,000 points of the square; leave out those nearest to the ellipse, until 1,727 are left."""
+    """Draw 2,000 points of the square, and leave out the points nearest to the ellipse until 1,727 are left."""
     points = np.random.default_rng(2008).uniform(-1, 1, (DRAWN_ROWS, 2))
     heights = np.einsum("ni,ij,nj->n", points, ELLIPSE, points) - 1
     kept = np.sort(np.argsort(-np.abs(heights))[:LEFT_ROWS])
@@ -46,13 +55,13 @@ def draw_points() -> tuple[F64, F64]:
 
 
 def map_points(points: F64) -> F64:
-    """Return (2.5): (x_1^2, x_2^2, sqrt2 x_1 x_2)."""
+    """Return the features (2.5): (x_1^2, x_2^2, sqrt2 x_1 x_2)."""
     a, b = points.T
     return np.stack([a**2, b**2, np.sqrt(2) * a * b], axis=1)
 
 
 def solve_toy(tol: float = 1e-8) -> Toy:
-    """Adaptive, balanced, omega, q_U = n, C = 1, as in the paper."""
+    """Solve the toy as in the paper: adaptive, balanced, omega, q_U = n, C = 1."""
     points, y = draw_points()
     rows = ArrayDataset(map_points(points).astype(np.float32), (y > 0).astype(np.int32), LABELS)
     steps = []

@@ -1,18 +1,19 @@
-"""Figure 5.9 of jung_2008.py, drawn iteration by iteration."""
+"""The picture of Figure 5.9, iteration by iteration."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from jung_toy import Snapshot, Toy, map_points
+
+from pipelines.papers.jung_oleary_tits_2008.toy import Snapshot, Toy, map_points
 
 MOST_PANELS, COLUMNS = 12, 4
 SIDES = ((-1.0, "tab:orange"), (1.0, "tab:blue"))
 
 
 def draw_toy(plt: Any, toy: Toy) -> Any:
-    """Draw panels of the rows in Q, the ellipse that separates, and the boundaries of the classes (dashed)."""
+    """Draw panels of the rows in Q, the ellipse that separates, and the boundaries of the classes, which are dashed."""
     shown = choose_steps(len(toy.steps))
     n_lines = -(-len(shown) // COLUMNS)
     figure, panels = plt.subplots(
@@ -43,7 +44,7 @@ def draw_toy(plt: Any, toy: Toy) -> Any:
 
 
 def draw_step(axes: Any, toy: Toy, step: Snapshot) -> None:
-    """One panel."""
+    """Draw one panel."""
     few = step.chosen.sum() < 100
     axes.plot(*toy.points[~step.chosen].T, ".", color="0.85", ms=2, zorder=1)
     for side, colour in SIDES:
@@ -59,5 +60,5 @@ def draw_step(axes: Any, toy: Toy, step: Snapshot) -> None:
 
 
 def choose_steps(n_steps: int) -> list[int]:
-    """Return the first, the last, and what is evenly between them."""
+    """Return the first step, the last step, and steps evenly between them."""
     return sorted({round(k) for k in np.linspace(0, n_steps - 1, min(n_steps, MOST_PANELS))})

@@ -1,22 +1,19 @@
-"""The problems of Pérez-Cruz et al. 2000: what Tables 2 and 3 say of them, and their rows. For perez_cruz_2000.py.
+"""The problems of Pérez-Cruz et al. 2000: what Tables 2 and 3 say of them, and their rows.
 
-Diabetes and Splice are standardised, as on Rätsch's site, where they come from; Banana is so in banana.all.txt. Gauss-M
-is generated: N(0, I) and mean (2, 0), variance 4 (Haykin), half the rows each.
+Diabetes and Splice are standardised, as on Rätsch's site, from which they come; Banana is standardised already in
+banana.all.txt. Gauss-M is generated: half of the rows are N(0, I), the others have mean (2, 0) and variance 4 (Haykin).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 import streamsvm
+from pipelines.data import LIBSVM_PAGE, DataFolder, to_scipy
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.errors import InputError
-from streamsvm.numeric.rows import CsrRows
 
 FILES = {
     "Adult1": ("a1a",),
@@ -36,21 +33,35 @@ STAND_INS = {
     "splice.txt": "drawn from all",
     "": "generated: N(0, I), N((2, 0), 4 I)",
 }
-EQUAL_ROWS = "a quarter of Web's rows equal others, and these share a multiplier in any way; LIBSVM has 1,451"
-STOPS = "multipliers near 0 come and go: 222 at a gap of 1e-3, 238 at 1e-6; LIBSVM has 230 at its tol 1e-3, 236 at 1e-5"
-A_DRAW = "another draw: 100 draws have 91 on average, with a standard deviation of 11 (LIBSVM)"
+EQUAL_ROWS = "a quarter of Web's rows equal others, and equal rows can share a multiplier in any way; LIBSVM has 1,451"
+STOPS = (
+    "multipliers near 0 come and go: there are 222 support vectors at a gap of 1e-3 and 238 at 1e-6; LIBSVM has 230 at "
+    "its tol 1e-3, and 236 at 1e-5"
+)
+A_DRAW = "these rows are another draw: 100 draws have 91 on average, with a standard deviation of 11 (LIBSVM)"
 OVERLAP = (
-    "another draw: 30 draws have 1,655 on average with C = 1 and 1,577 with C = 100, with a standard deviation of 49 "
-    "(LIBSVM); but 3 to 6% more with C = 1 in each of them, and not the published 15%"
+    "these rows are another draw: 30 draws have 1,655 on average with C = 1 and 1,577 with C = 100, with a standard "
+    "deviation of 49 (LIBSVM); but each of them has 3 to 6% more with C = 1, and not the published 15%"
 )
 LETTERS = (
-    "how A, C, G and T were coded is unknown: the twelve orders of 1 to 4 give from 590 to 1,290, bits of their own 370"
+    "it is unknown how A, C, G and T were coded: the twelve orders of 1 to 4 give 590 to 1,290 support vectors, and a "
+    "bit for each letter gives 370"
 )
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A row of Table 3; q and seconds are svcradit's and SVMlight's. why: the count may differ from the published."""
+    """A row of Table 3.
+
+    Attributes
+    ----------
+    q, seconds : tuple
+        Rows of a working set, and published seconds, of svcradit and of SVMlight.
+    why : str
+        Why the number of support vectors may differ from the published number.
+    first : int
+        First row of the dataset that is used.
+    """
 
     name: str
     data: str
@@ -64,11 +75,11 @@ class Problem:
     first: int = 0
 
     def is_whole(self, n_rows: int) -> bool:
-        """Return whether so many rows are the paper's: one more or less happens."""
+        """Return whether so many rows are all rows of the paper; one more or less happens."""
         return abs(n_rows - self.n_rows) <= 1
 
 
-TABLE_2 = {  # seconds: all with QP, with IRWLS, inner QP, inner IRWLS
+TABLE_2 = {  # Seconds in all with QP and with IRWLS, and seconds of the inner solvers QP and IRWLS.
     ("Adult4", 20): (21.25, 20.70, 0.61, 0.39),
     ("Adult4", 40): (20.60, 19.22, 1.01, 0.17),
     ("Adult4", 70): (21.15, 18.72, 2.30, 0.46),
@@ -96,30 +107,25 @@ IN_TABLE_2 = {
 
 
 class Data:
-    """The problems' rows, from text to a dataset when they are first asked for."""
+    """The problems' rows, which become a dataset when they are asked for the first time."""
 
-    def __init__(self, folder: Path | None, work: Path, most_rows: int | None) -> None:
+    def __init__(self, folder: DataFolder, work: Path, most_rows: int | None) -> None:
         self.work, self.most_rows = work, most_rows
-        found = {name: find_file(folder, FILES[name]) for name in FILES}
-        self.files = {name: file for name, file in found.items() if file is not None}
+        self.files = {name: file for name, files in FILES.items() if (file := folder.find(*files)) is not None}
         if not self.files:
-            raise InputError(
-                f"no data {f'in {folder}' if folder else '(--data and $STREAMSVM_DATA name no folder)'}: get a1a, a4a, "
-                "a6a, a9a, w1a, w7a, diabetes and splice.t from the LIBSVM site's page 'LIBSVM Data: Classification "
-                "(Binary Class)'; name their folder by --data"
-            )
+            raise folder.explain_missing(f"a1a, a4a, a6a, a9a, w1a, w7a, diabetes and splice.t from {LIBSVM_PAGE}")
 
     def has(self, problem: Problem) -> bool:
-        """Return whether there are rows."""
+        """Return whether the problem's rows are there."""
         return problem.data in self.files or problem.data == "Gauss-M"
 
     def describe(self, problem: Problem) -> str:
-        """Say what stands in for data that are not at hand."""
+        """Say which rows stand in for the paper's; the text is empty if they are the paper's."""
         name = self.files[problem.data].name.removesuffix(".xz") if problem.data in self.files else ""
         return STAND_INS.get(name, "")
 
     def read(self, problem: Problem) -> ArrayDataset:
-        """Return the problem's rows, of more a random choice: the dataset was shuffled when it was written."""
+        """Return the problem's rows, or a random choice of more rows: the dataset was shuffled when it was written."""
         most = min(problem.n_rows, self.most_rows or problem.n_rows)
         if problem.data == "Gauss-M":
             return draw_gaussians(most)
@@ -130,21 +136,11 @@ class Data:
         )
         first = min(problem.first, max(0, dataset.n_rows - most))
         rows = dataset.take(np.arange(first, min(first + most, dataset.n_rows)))
-        X: Any = rows.X
-        if isinstance(X, CsrRows):
-            X = csr_array((X.data, X.indices, X.indptr), shape=(rows.n_rows, dataset.n_features))
-        return ArrayDataset(X, rows.y, dataset.classes)
-
-
-def find_file(folder: Path | None, names: tuple[str, ...]) -> Path | None:
-    """Return the first of the files that is there, plain or .xz, in the folder or one of its subfolders."""
-    places = () if folder is None else (folder, *sorted(folder.glob("*/")))
-    files = (place / (name + ending) for name in names for place in places for ending in ("", ".xz"))
-    return next((file for file in files if file.is_file()), None)
+        return ArrayDataset(to_scipy(rows.X), rows.y, dataset.classes)
 
 
 def draw_gaussians(n_rows: int) -> ArrayDataset:
-    """Haykin's two Gaussians in the plane, which overlap: N(0, I), and mean (2, 0), variance 4; half of each."""
+    """Draw half of the rows from N(0, I) and half with mean (2, 0) and variance 4: Haykin's two Gaussians."""
     random = np.random.default_rng(0)
     y = (np.arange(n_rows) % 2).astype(np.int32)
     X = random.normal(size=(n_rows, 2)) * np.where(y == 1, 1.0, 2.0)[:, None]

@@ -1,37 +1,31 @@
-"""Pictures of qaadan_2018.py: Figures 1 to 5 as in the paper."""
+"""Pictures of qaadan_glasmachers_2018: Figures 1 to 5 as in the paper."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from qaadan_results import ByMerge, Results
+from pipelines.papers.qaadan_glasmachers_2018.results import ByMerge, Results
+from pipelines.story import load_pyplot, save_pictures
 
 SHOWN = (2, 3, 4, 5)
 MARKERS = "osD^vP"
 
 
 def draw_all(results: Results, folder: Path) -> None:
-    """Write a PNG of every figure that there are results of."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    for name, draw in (
-        ("figure_1", draw_shares),
-        ("figures_2_3", draw_budgets),
-        ("figure_4", draw_front),
-        ("figure_5", draw_parameters),
-    ):
-        figure = draw(plt, results)
-        if figure is not None:
-            figure.savefig(folder / f"{name}.png", dpi=110)
-            plt.close(figure)
+    """Write a PNG of every figure that has results."""
+    plt = load_pyplot()
+    figures = {
+        "figure_1": draw_shares(plt, results),
+        "figures_2_3": draw_budgets(plt, results),
+        "figure_4": draw_front(plt, results),
+        "figure_5": draw_parameters(plt, results),
+    }
+    save_pictures(plt, folder, figures)
 
 
 def draw_shares(plt: Any, results: Results) -> Any:
-    """Figure 1: bars of the share of merging against M."""
+    """Draw Figure 1: bars of the share of merging against M."""
     if not results.figure_1:
         return None
     figure, panels = plt.subplots(
@@ -51,7 +45,7 @@ def draw_shares(plt: Any, results: Results) -> Any:
 
 
 def draw_budgets(plt: Any, results: Results) -> Any:
-    """Figures 2 and 3: accuracy and time against B."""
+    """Draw Figures 2 and 3: accuracy and time against B."""
     n = len(results.figures_2_3)
     figure, panels = plt.subplots(n, 2, figsize=(10, 2.9 * n), squeeze=False, layout="constrained")
     for (left, right), (name, by_budget) in zip(panels, results.figures_2_3.items(), strict=True):
@@ -69,7 +63,7 @@ def draw_budgets(plt: Any, results: Results) -> Any:
 
 
 def draw_accuracy(axes: Any, by_budget: dict[int, ByMerge], exact: float) -> None:
-    """Accuracy against B, with the spread of the seeds, and the exact SVM's."""
+    """Draw accuracy against B, with the spread of the seeds, and the accuracy of the exact SVM."""
     for m in next(iter(by_budget.values())):
         if m in SHOWN:
             means = [runs[m].accuracy for runs in by_budget.values()]
@@ -80,7 +74,7 @@ def draw_accuracy(axes: Any, by_budget: dict[int, ByMerge], exact: float) -> Non
 
 
 def draw_front(plt: Any, results: Results) -> Any:
-    """Figure 4: accuracy against time on adult; the front of those that no other beats in both."""
+    """Draw Figure 4: accuracy against time on adult, with the front of the runs that no other run beats in both."""
     if "adult" not in results.figures_2_3:
         return None
     figure, axes = plt.subplots(figsize=(8, 5.5), layout="constrained")
@@ -105,7 +99,7 @@ def draw_front(plt: Any, results: Results) -> Any:
 
 
 def draw_parameters(plt: Any, results: Results) -> Any:
-    """Figure 5: accuracy against B for each C and gamma."""
+    """Draw Figure 5: accuracy against B for each C and gamma."""
     if not results.figure_5:
         return None
     figure, panels = plt.subplots(3, 3, figsize=(12, 9), layout="constrained")

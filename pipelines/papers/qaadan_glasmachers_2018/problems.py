@@ -1,7 +1,8 @@
-"""The data of Qaadan & Glasmachers 2018: what their Table 2 says of them, and their rows. For qaadan_2018.py.
+"""The data of Qaadan and Glasmachers 2018: what their Table 2 says of them, and their rows.
 
-They name no splits. Web is w6a, by its size; phishing and skin are split at random, in the sizes that they give. Skin's
-three colours are scaled to -1..1: then the exact SVM's accuracy is theirs (98.9%; 99.96% with 0..255, 96.5% with 0..1).
+The paper names no splits. Web is w6a, by its size; phishing and skin are split at random, in the sizes that the paper
+gives. The three colours of skin are scaled to -1..1, with which the exact SVM has the published accuracy (98.9%; it is
+99.96% with 0..255, and 96.5% with 0..1).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import streamsvm
+from pipelines.data import DataFolder
 from streamsvm.errors import InputError
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, Rows
@@ -19,7 +21,15 @@ from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, Rows
 
 @dataclass(frozen=True)
 class Problem:
-    """A row of Table 2; accuracy: of LIBSVM, in per cent. files: to train on, and to test on or none: a split."""
+    """A row of Table 2.
+
+    Attributes
+    ----------
+    train, test : tuple of str
+        Names of the files to train on and to test on; without test files, the training file is split.
+    accuracy : float
+        Published accuracy of LIBSVM, in per cent.
+    """
 
     name: str
     train: tuple[str, ...]
@@ -31,7 +41,7 @@ class Problem:
 
     @property
     def kernel(self) -> Kernel:
-        """exp(-gamma |x - z|^2)."""
+        """The kernel exp(-gamma |x - z|^2)."""
         return Kernel("rbf", gamma=self.gamma)
 
 
@@ -46,7 +56,7 @@ PROBLEMS = (
 
 @dataclass(frozen=True)
 class Split:
-    """Rows and labels, -1 or +1, to train on and to test on."""
+    """Rows and labels (-1 or +1) to train on and to test on."""
 
     X: Matrix
     y: F64
@@ -55,14 +65,13 @@ class Split:
 
     @property
     def n_features(self) -> int:
-        """Features of either part."""
-        return self.X.shape[1]
+        """The number of features of both parts."""
+        return int(self.X.shape[1])
 
 
-def read_problem(folder: Path, work: Path, problem: Problem, most_rows: int | None) -> Split | None:
-    """Read the rows of a problem, at most so many of each part; None where there are none."""
-    train = find_file(folder, problem.train)
-    test = find_file(folder, problem.test)
+def read_problem(folder: DataFolder, work: Path, problem: Problem, most_rows: int | None) -> Split | None:
+    """Read the rows of a problem, at most so many of each part; return None if a file is missing."""
+    train, test = folder.find(*problem.train), folder.find(*problem.test)
     if train is None or (problem.test and test is None):
         return None
     rows = read_rows(train, work / f"{problem.name}.zarr")
@@ -78,29 +87,25 @@ def read_problem(folder: Path, work: Path, problem: Problem, most_rows: int | No
     return Split(X, y, X_test, y_test)
 
 
-def find_file(folder: Path, names: tuple[str, ...]) -> Path | None:
-    """Return the first of the files that is there, plain or .xz, in the folder or one of its subfolders."""
-    places = (folder, *sorted(folder.glob("*/")))
-    files = (place / (name + ending) for name in names for place in places for ending in ("", ".xz"))
-    return next((file for file in files if file.is_file()), None)
-
-
 def read_rows(file: Path, place: Path) -> Rows:
-    """All rows of a file, from text to a dataset, which shuffles them."""
-    table = {"file_format": "csv", "label": "skin"} if ".txt" in file.name else {"file_format": "svmlight"}
-    dataset = streamsvm.ingest(file, place, **table)
-    if len(dataset.classes) != 2:
-        raise InputError(f"{file}: {len(dataset.classes)} classes, not 2")
+    """Return all rows of a file in the random order of the dataset that is written from it."""
+    if ".txt" in file.name:
+        dataset = streamsvm.ingest(file, place, file_format="csv", label="skin")
+    else:
+        dataset = streamsvm.ingest(file, place, file_format="svmlight")
+    n_classes = 0 if dataset.classes is None else len(dataset.classes)
+    if n_classes != 2:
+        raise InputError(f"{file} has {n_classes} classes; this story needs 2")
     return dataset.take(np.arange(dataset.n_rows))
 
 
 def sign(rows: Rows) -> F64:
-    """Labels, -1 or +1."""
+    """Return the labels as -1 and +1."""
     return np.where(rows.y == 1, 1.0, -1.0)
 
 
 def widen(X: Matrix, n_features: int) -> Matrix:
-    """Rows with more features, which they do not have."""
+    """Return the rows with more features, whose values are all 0."""
     if isinstance(X, CsrRows):
         return replace(X, n_features=n_features)
     wide: F32 = np.pad(X, ((0, 0), (0, n_features - X.shape[1])))
@@ -108,7 +113,7 @@ def widen(X: Matrix, n_features: int) -> Matrix:
 
 
 def cut(X: Matrix, start: int, stop: int) -> Matrix:
-    """Rows start:stop, in memory of their own."""
+    """Return the rows start:stop as a copy."""
     if not isinstance(X, CsrRows):
         return np.ascontiguousarray(X[start:stop])
     stop = min(stop, X.shape[0])
