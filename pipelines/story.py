@@ -24,6 +24,15 @@ def run_story(name: str, tell: Callable[[], int]) -> int:
         return 2
 
 
+def make_paper_parser(name: str, description: str, small: str) -> argparse.ArgumentParser:
+    """Return the parser of a paper's story, with --data, --out and --small."""
+    parser = argparse.ArgumentParser(prog=f"python -m pipelines.papers.{name}", description=description)
+    add_data_argument(parser)
+    add_out_argument(parser)
+    parser.add_argument("--small", action="store_true", help=small)
+    return parser
+
+
 def add_data_argument(parser: argparse.ArgumentParser) -> None:
     """Add --data, whose default is the variable STREAMSVM_DATA."""
     folder = os.environ.get("STREAMSVM_DATA")

@@ -37,8 +37,9 @@ from pipelines.papers.joachims_2006.runs import (
     fit_libsvm,
     fit_pairs,
 )
-from pipelines.story import add_data_argument, add_out_argument, make_out, run_story
+from pipelines.story import make_out, make_paper_parser, run_story
 
+NAME = "joachims_2006"
 SMALL_ROWS = 512
 SIZES, SMALL_SIZES = (1024, 4096, 16_384, 65_536), (128,)
 SWEPT_ROWS = 4096  # Rows of Figures 4 to 9.
@@ -51,18 +52,12 @@ Splits = dict[str, Split]
 
 
 def main() -> int:
-    options = parse_arguments()
-    return run_story("joachims_2006", lambda: tell(options))
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="joachims_2006", description="Table 1 and Figures 1, 2 and 4 to 9 of Joachims 2006."
-    )
-    add_data_argument(parser)
-    add_out_argument(parser)
-    parser.add_argument("--small", action="store_true", help=f"use at most {SMALL_ROWS:,} rows, and fewer settings")
-    return parser.parse_args()
+    options = make_paper_parser(
+        NAME,
+        "Table 1 and Figures 1, 2 and 4 to 9 of Joachims 2006.",
+        f"use at most {SMALL_ROWS:,} rows of each data set, and fewer settings",
+    ).parse_args()
+    return run_story(NAME, lambda: tell(options))
 
 
 def tell(options: argparse.Namespace) -> int:
@@ -71,7 +66,7 @@ def tell(options: argparse.Namespace) -> int:
     splits = read_all(DataFolder(options.data), SMALL_ROWS if options.small else None)
     results = run_all(splits, options.small)
     if options.out is not None:
-        (options.out / "joachims_2006.md").write_text(results.text)
+        (options.out / f"{NAME}.md").write_text(results.text)
         draw_all(results, options.out)
     return 1 if find_failures(results) else 0
 
@@ -96,7 +91,8 @@ def run_all(splits: Splits, small: bool) -> Results:
     sizes, pair_sizes = (SMALL_SIZES, SMALL_PAIR_SIZES) if small else (SIZES, PAIR_SIZES)
     for name, split in splits.items():
         scale_rows(name, split, sizes, trainer, results)
-    results.write_table_1(splits)
+    results.write_classes(splits)
+    results.write_ranks(splits)
     results.write_sizes(sizes)
     for name, split in splits.items():
         results.pairs[name] = [

@@ -63,8 +63,8 @@ class Results(Report):
         if small:
             self.write("These are few rows of each data set; published figures are for all rows.\n")
 
-    def write_table_1(self, splits: Mapping[str, Split]) -> None:
-        """Write both halves of Table 1, and what section 4.1 says of Adult and Web."""
+    def write_classes(self, splits: Mapping[str, Split]) -> None:
+        """Write the half of Table 1 for classification, and what section 4.1 says of Adult and Web."""
         self.begin_table(
             "Table 1, classification: CPU seconds (iterations)",
             "data",
@@ -99,6 +99,9 @@ class Results(Report):
                 f"{one.performance:.2f}",
                 f"{peer.performance or 0:.2f}",
             )
+
+    def write_ranks(self, splits: Mapping[str, Split]) -> None:
+        """Write the half of Table 1 for ordinal regression with two ranks."""
         self.begin_table(
             "Table 1, ordinal regression with two ranks: CPU seconds (iterations)",
             "data",

@@ -28,13 +28,14 @@ from pipelines.papers.jung_oleary_tits_2008.problems import ADULT, PROBLEMS, Pro
 from pipelines.papers.jung_oleary_tits_2008.results import UNREDUCED, Results, Run, Variant
 from pipelines.papers.jung_oleary_tits_2008.steps import follow_steps, tell_support
 from pipelines.papers.jung_oleary_tits_2008.toy import Toy, solve_toy
-from pipelines.story import add_data_argument, add_out_argument, make_out, run_story
+from pipelines.story import make_out, make_paper_parser, run_story
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.interior_point.constraint_reduction import RULES, Flags
 from streamsvm.methods.interior_point.solver import InteriorPoint
 from streamsvm.numeric.rows import F64
 from streamsvm.training.train import TrainOptions, train
 
+NAME = "jung_oleary_tits_2008"
 SMALL_ROWS, SMALL_TEST_ROWS, SMALL_ADULT = 500, 5000, ("a1a", "a4a")
 REDUCTIONS = ("adaptive-balanced", "adaptive", "fixed")
 FIXED_SHARE = 0.25  # q_U of the variants "fixed" in Figure 5.1.
@@ -45,18 +46,12 @@ Found = list[tuple[Problem, ArrayDataset]]
 
 
 def main() -> int:
-    options = parse_arguments()
-    return run_story("jung_oleary_tits_2008", lambda: tell(options))
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="jung_oleary_tits_2008", description="Section 5 of Jung, O'Leary and Tits 2008: tables and figures."
-    )
-    add_data_argument(parser)
-    add_out_argument(parser)
-    parser.add_argument("--small", action="store_true", help=f"{SMALL_ROWS} rows of each, four variants, a1a and a4a")
-    return parser.parse_args()
+    options = make_paper_parser(
+        NAME,
+        "Section 5 of Jung, O'Leary and Tits 2008: tables and figures.",
+        f"use {SMALL_ROWS} rows of each data set, four variants, a1a and a4a",
+    ).parse_args()
+    return run_story(NAME, lambda: tell(options))
 
 
 def tell(options: argparse.Namespace) -> int:
@@ -64,7 +59,7 @@ def tell(options: argparse.Namespace) -> int:
     make_out(options.out)
     results, toy = run_all(DataFolder(options.data), options.small)
     if options.out is not None:
-        (options.out / "jung_oleary_tits_2008.md").write_text(results.text)
+        (options.out / f"{NAME}.md").write_text(results.text)
         draw_all(results, toy, options.out)
     return 0 if holds(results) else 1
 

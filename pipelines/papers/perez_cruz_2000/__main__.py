@@ -32,8 +32,9 @@ from pipelines.papers.perez_cruz_2000.picture import draw
 from pipelines.papers.perez_cruz_2000.problems import IN_TABLE_2, TABLE_2, TABLE_3, Data, Problem, draw_gaussians
 from pipelines.papers.perez_cruz_2000.training import Measured, format_ratio, solve
 from pipelines.report import Report
-from pipelines.story import add_data_argument, add_out_argument, make_out, open_work, run_story
+from pipelines.story import make_out, make_paper_parser, open_work, run_story
 
+NAME = "perez_cruz_2000"
 SMALL_ROWS = 2000
 SMALL_SECONDS = 1.0
 NEAR = 0.02
@@ -55,17 +56,12 @@ Pair = tuple[Measured, Measured]
 
 
 def main() -> int:
-    options = parse_arguments()
-    return run_story("perez_cruz_2000", lambda: tell(options))
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="perez_cruz_2000", description="Tables 2 and 3 of Pérez-Cruz et al. 2000.")
-    add_data_argument(parser)
-    add_out_argument(parser, "the tables and a picture")
+    parser = make_paper_parser(
+        NAME, "Tables 2 and 3 of Pérez-Cruz et al. 2000.", f"use at most {SMALL_ROWS:,} rows of each data set"
+    )
     parser.add_argument("--seconds", type=float, default=100.0, help="limit of a run of QP (default: %(default)g)")
-    parser.add_argument("--small", action="store_true", help=f"use at most {SMALL_ROWS:,} rows of each data set")
-    return parser.parse_args()
+    options = parser.parse_args()
+    return run_story(NAME, lambda: tell(options))
 
 
 def tell(options: argparse.Namespace) -> int:
@@ -77,13 +73,13 @@ def tell(options: argparse.Namespace) -> int:
         for rule, solver in (("random", "irwls"), ("largest", "qp"), ("second-order", "smo")):
             solve(draw_gaussians(100), 1, 2, solver, rule, 10, limit)  # The first call compiles.
         if data.most_rows:
-            rows = f"These are at most {data.most_rows:,} rows and {limit:g} seconds a run"
+            rows = f"These are at most {data.most_rows:,} rows, and runs of at most {limit:g} s"
             report.write(f"{rows}; published figures are for all rows.\n")
         compare_inner_solvers(data, limit, report)
         measured, held = compare_systems(data, limit, report)
         compare_readings(data, report)
     if options.out is not None:
-        (options.out / "perez_cruz_2000.md").write_text(report.text)
+        (options.out / f"{NAME}.md").write_text(report.text)
         draw(TABLE_3, measured, options.out)
     return 0 if held else 1
 

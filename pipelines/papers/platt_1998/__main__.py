@@ -29,10 +29,9 @@ from pipelines.exponents import fit_exponent
 from pipelines.papers.platt_1998.experiments import EXPERIMENTS, OTHER_READING, Data, Experiment
 from pipelines.report import Report
 from pipelines.story import (
-    add_data_argument,
-    add_out_argument,
     load_pyplot,
     make_out,
+    make_paper_parser,
     open_work,
     run_story,
     save_pictures,
@@ -40,6 +39,7 @@ from pipelines.story import (
 from streamsvm.methods.decomposition.platt import PlattResult, solve_by_platt
 from streamsvm.numeric.kernels import Kernel
 
+NAME = "platt_1998"
 SMALL_ROWS = 2000
 CACHE_BYTES = 40 * 10**6
 HEADS = (
@@ -68,16 +68,10 @@ class Measured:
 
 
 def main() -> int:
-    options = parse_arguments()
-    return run_story("platt_1998", lambda: tell(options))
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="platt_1998", description="Tables 1 and 2 of Platt 1998.")
-    add_data_argument(parser)
-    add_out_argument(parser, "the tables and a picture")
-    parser.add_argument("--small", action="store_true", help=f"use at most {SMALL_ROWS:,} rows of each data set")
-    return parser.parse_args()
+    options = make_paper_parser(
+        NAME, "Tables 1 and 2 of Platt 1998.", f"use at most {SMALL_ROWS:,} rows of each data set"
+    ).parse_args()
+    return run_story(NAME, lambda: tell(options))
 
 
 def tell(options: argparse.Namespace) -> int:
@@ -88,11 +82,11 @@ def tell(options: argparse.Namespace) -> int:
         data = Data(DataFolder(options.data), work, SMALL_ROWS if options.small else None)
         measured = run_all(data, report)
     if options.out is not None:
-        (options.out / "platt_1998.md").write_text(report.text)
+        (options.out / f"{NAME}.md").write_text(report.text)
         draw(measured, options.out)
     failed = [name for name, one in measured.items() if not one.result.converged]
     if failed:
-        print(f"platt_1998: these experiments did not converge: {', '.join(failed)}", file=sys.stderr)
+        print(f"{NAME}: these experiments did not converge: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -169,7 +163,7 @@ def draw(measured: dict[str, Measured], folder: Path) -> None:
         axes.loglog(one.sizes, one.seconds, "o--" if name.endswith("D") else "o-", color=color, label=label)
     axes.set(xlabel="rows", ylabel="CPU seconds", title="Platt's SMO: time against rows, and exponents")
     axes.legend()
-    save_pictures(plt, folder, {"platt_1998": figure}, dpi=120)
+    save_pictures(plt, folder, {NAME: figure}, dpi=120)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from pipelines.papers.qaadan_glasmachers_2018.pictures import draw_all
 from pipelines.papers.qaadan_glasmachers_2018.problems import PROBLEMS, Problem, Split, read_problem
 from pipelines.papers.qaadan_glasmachers_2018.results import Results
 from pipelines.papers.qaadan_glasmachers_2018.training import measure, solve_exactly, warm_up
-from pipelines.story import add_data_argument, add_out_argument, make_out, open_work, run_story
+from pipelines.story import make_out, make_paper_parser, open_work, run_story
 
+NAME = "qaadan_glasmachers_2018"
 SMALL_ROWS = 2000
 SHARES = (0.01, 0.05, 0.1, 0.15, 0.25, 0.5)  # Budgets as shares of the exact model's support vectors.
 TABLE_1 = {  # By B: seconds of merging and accuracy in turn, then by gradient.
@@ -36,19 +37,14 @@ PAPER_C, PAPER_GAMMA = (2.0, 8.0, 32.0), (2.0, 8.0, 32.0)  # The grid of Figure 
 
 
 def main() -> int:
-    options = parse_arguments()
-    return run_story("qaadan_glasmachers_2018", lambda: tell(options))
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="qaadan_glasmachers_2018", description="Table 1 and Figures 1 to 5 of Qaadan and Glasmachers 2018."
+    parser = make_paper_parser(
+        NAME,
+        "Table 1 and Figures 1 to 5 of Qaadan and Glasmachers 2018.",
+        f"use at most {SMALL_ROWS:,} rows of each data set",
     )
-    add_data_argument(parser)
-    add_out_argument(parser)
     parser.add_argument("--seeds", type=int, default=3, help="orders of the rows (default: %(default)s)")
-    parser.add_argument("--small", action="store_true", help=f"use at most {SMALL_ROWS:,} rows of each data set")
-    return parser.parse_args()
+    options = parser.parse_args()
+    return run_story(NAME, lambda: tell(options))
 
 
 def tell(options: argparse.Namespace) -> int:
@@ -59,7 +55,7 @@ def tell(options: argparse.Namespace) -> int:
     results = Results(options.small)
     run_all(splits, results, range(1 if options.small else options.seeds))
     if options.out is not None:
-        (options.out / "qaadan_glasmachers_2018.md").write_text(results.text)
+        (options.out / f"{NAME}.md").write_text(results.text)
         draw_all(results, options.out)
     return 0
 
