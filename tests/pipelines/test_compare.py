@@ -1,4 +1,4 @@
-"""pipelines/compare.py: what is measured is what is said, and how a training ends is told as it is."""
+"""pipelines/compare/: what is measured is what is said, and how a training ends is told as it is."""
 
 from __future__ import annotations
 
@@ -50,9 +50,8 @@ def constant(task):
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     """Import a module of the pipeline."""
-    monkeypatch.syspath_prepend(str(ROOT / "pipelines"))
     monkeypatch.delenv("STREAMSVM_DATA", raising=False)
-    return import_module
+    return lambda name: import_module(f"pipelines.compare.{name}")
 
 
 @pytest.fixture
@@ -60,7 +59,7 @@ def bench(load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.Monkey
     """A problem of 300 rows in memory or on the disk, and the trainers above."""
     (tmp_path / "odd_trainers.py").write_text(TRAINERS)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
-    problems, runs = load("compare_problems"), load("compare_runs")
+    problems, runs = load("problems"), load("runs")
 
     def make(memory: int | None = None, limit: int = 60, gamma: float | None = None) -> Any:
         problem = problems.Problem("a9a", "some rows", 0.5, gamma, memory)
@@ -77,7 +76,7 @@ def bench(load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_objective_of_a_linear_model_is_as_written(load: Callable[[str], Any]) -> None:
-    problems, objectives = load("compare_problems"), load("compare_objectives")
+    problems, objectives = load("problems"), load("objectives")
     X, y = np.array([[1, 0], [0, 2], [1, 1]], np.float32), np.array([1, -1, 1], np.int8)
     for rows in (X, csr_array(X)):  # scores 0.5, -2.5, -0.5: losses 0.5, 0, 1.5
         worth = objectives.evaluate(problems.Problem("a9a", "", 2.0), {"w": [1, -1], "b": -0.5}, rows, y, (rows, y))
@@ -87,7 +86,7 @@ def test_objective_of_a_linear_model_is_as_written(load: Callable[[str], Any]) -
 
 def test_objective_of_a_kernel_model_is_that_of_its_dual_at_the_optimum(load: Callable[[str], Any]) -> None:
     """LIBSVM to 1e-8: primal = dual, formed here from its coefficients; and it predicts the same."""
-    problems, objectives, child = load("compare_problems"), load("compare_objectives"), load("compare_child")
+    problems, objectives, child = load("problems"), load("objectives"), load("child")
     rows = make_problem(2, density=0.6)
     model = SVC(C=3.0, gamma=0.3, tol=1e-8).fit(rows.dense(), rows.y)
     vectors, beta = model.support_vectors_, model.dual_coef_[0]
@@ -101,7 +100,7 @@ def test_objective_of_a_kernel_model_is_that_of_its_dual_at_the_optimum(load: Ca
 
 
 def test_rows_on_the_disk_are_the_same_as_text(load: Callable[[str], Any]) -> None:
-    problems = load("compare_problems")
+    problems = load("problems")
     X, y = problems.draw_block(3, 40, 5)
     assert X.dtype == np.float32
     assert np.abs(X).max() > 1
@@ -117,7 +116,7 @@ def test_rows_on_the_disk_are_the_same_as_text(load: Callable[[str], Any]) -> No
 
 def test_how_a_training_ends_is_told(bench: Callable[..., Any], load: Callable[[str], Any]) -> None:
     """Each in a process of its own; the one that takes all memory only where a limit is set."""
-    runs = load("compare_runs")
+    runs = load("runs")
 
     def run(name: str, **how: Any) -> Any:
         return bench(**how).run(runs.Trainer(name, "odd_trainers", name, ("1",)), "1")
@@ -139,7 +138,7 @@ def test_every_trainer_solves_the_problem_that_is_measured(
 ) -> None:
     """Its last rung is near the optimum, where a model without a bias is not; gradients are rougher."""
     here = bench(gamma=None if kind == "linear" else 0.3)
-    known = load("compare_runs").TRAINERS[kind]
+    known = load("runs").TRAINERS[kind]
     assert len(known) == {"linear": 9, "kernel": 7}[kind], "each is tried"
     trainer = known[place]
     done = here.run(trainer, trainer.rungs[-1])
@@ -170,7 +169,7 @@ def find_optima(X: Any, y: Any, problem: Any) -> tuple[float, float]:
 
 def test_ends_by_signals(load: Callable[[str], Any], tmp_path: Path) -> None:
     """A crash is for want of memory only if memory was limited, or if it says so."""
-    tell = load("compare_runs").tell_end
+    tell = load("runs").tell_end
 
     def end(code: int, said: str, limited: bool) -> str:
         status: str = tell(subprocess.CompletedProcess([], code, "", said), tmp_path, 5, limited)[0]
@@ -185,7 +184,7 @@ def test_ends_by_signals(load: Callable[[str], Any], tmp_path: Path) -> None:
 
 def test_ladders_are_climbed_in_turn(load: Callable[[str], Any]) -> None:
     """Until one is within 1e-4 or fails; repeated in the same order, but for what took long."""
-    runs = load("compare_runs")
+    runs = load("runs")
     trainers = [runs.Trainer(name, "", "", ("1", "2", "3")) for name in "abc"]
     ends: dict[str, list[Any]] = {"a": [0.1, 1e-5, None], "b": [0.1, None, 0.0], "c": [0.1, 0.01, 0.001]}
     calls: list[str] = []
@@ -206,7 +205,7 @@ def test_ladders_are_climbed_in_turn(load: Callable[[str], Any]) -> None:
 
 def test_a_row_tells_the_first_rung_that_is_near_enough(load: Callable[[str], Any]) -> None:
     """Medians of the seconds, the worst of the objectives, and why a finer rung is missing."""
-    tables, runs, problems = load("compare_tables"), load("compare_runs"), load("compare_problems")
+    tables, runs, problems = load("outcomes"), load("runs"), load("problems")
     done = [("1", 1.0, 100.9), ("2", 2.0, 100.05), ("2", 9.0, 100.05), ("2", 4.0, 100.2), ("3", 8.0, 100.09)]
     found = [runs.Run("x", rung, "done", "", s, 2 * s, 5, 10, 10**6, P, 0.5) for rung, s, P in done]
     found += [runs.Run("x", "4", "over 60 s"), runs.Run("y", "1", "not installed")]
@@ -222,7 +221,7 @@ def test_a_row_tells_the_first_rung_that_is_near_enough(load: Callable[[str], An
 def run(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Exit status of compare.py with a few trainers and these arguments."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    compare, known = load("compare"), load("compare_runs").TRAINERS["linear"]
+    compare, known = load("__main__"), load("runs").TRAINERS["linear"]
     few = ("streamsvm", "scikit-learn LinearSVC", "scikit-learn SGDClassifier", "LIBLINEAR")
     chosen = tuple(trainer for trainer in known if trainer.name in few)
     monkeypatch.setattr(compare, "TRAINERS", {"linear": chosen})
@@ -271,4 +270,4 @@ def test_bad_data_is_told(run: Callable[..., int], tmp_path: Path, capsys: pytes
     for name in ("a9a", "a9a.t"):
         (tmp_path / name).write_text("1 3:what\n")
     assert run("--small", "--only", "a9a", "--data", tmp_path) == 2
-    assert capsys.readouterr().err.startswith("compare.py: Adult (a9a), C = 0.05: ")
+    assert capsys.readouterr().err.startswith(f"compare.py: {tmp_path / 'a9a'} cannot be read: ")

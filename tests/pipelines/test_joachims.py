@@ -1,4 +1,4 @@
-"""pipelines/papers/joachims_2006.py: on little data of its own, and what it says without any."""
+"""pipelines/papers/joachims_2006/: on little data of its own, and what it says without any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm.errors import InputError
 from tests.conftest import ROOT
 from tests.pipelines.test_platt import read_tables
 
-PAPERS = ROOT / "pipelines" / "papers"
+STORY = "pipelines.papers.joachims_2006"
 PICTURES = ("figure_1", "figure_2", "figures_4_to_6", "figure_7", "figure_8", "figure_9")
 NAMES = ["Reuters C11 (stand-in)", "Adult"]
 
@@ -27,20 +27,19 @@ NAMES = ["Reuters C11 (stand-in)", "Adult"]
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Import a module of the pipeline."""
-    monkeypatch.syspath_prepend(str(PAPERS))
-    return import_module
+    return lambda name: import_module(f"{STORY}.{name}")
 
 
 @pytest.fixture
 def pipeline(load: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """joachims_2006 with little of everything, and without an environment."""
+    """The story with little of everything, and without an environment."""
     monkeypatch.delenv("STREAMSVM_DATA", raising=False)
-    module, problems = load("joachims_2006"), load("joachims_problems")
+    module, problems = load("__main__"), load("problems")
     kept = [one for one in problems.PROBLEMS if one.name in ("Reuters C11", "Adult", "Web")]
     truth = problems.Truth(300, 10, noise=0.01, seed=2)
     kept[0] = replace(kept[0], read=problems.generate(truth, share=0.3), n_rows=400)
     monkeypatch.setattr(module, "PROBLEMS", [replace(one, C=min(one.C, 200.0)) for one in kept])
-    monkeypatch.setattr(load("joachims_runs"), "SHORT", 0.0)  # nothing is done three times
+    monkeypatch.setattr(load("runs"), "SHORT", 0.0)  # nothing is done three times
     monkeypatch.setattr(module, "SMALL_ROWS", 150)
     monkeypatch.setattr(module, "SMALL_SIZES", (60,))
     monkeypatch.setattr(module, "SMALL_PAIR_SIZES", (40,))
@@ -52,7 +51,7 @@ def run(pipeline: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Its exit status with these arguments."""
 
     def run(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["joachims_2006.py", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["joachims_2006", *map(str, arguments)])
         status: int = pipeline.main()
         return status
 
@@ -111,7 +110,7 @@ def test_objectives_that_break_a_theorem_are_told(
     method: str, change: float, told: str, run: Callable[..., int], load: Any, pipeline: Any, data: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    runs = load("joachims_runs")
+    runs = load("runs")
     train_once = runs.train_once
 
     def train_wrongly(split: Any, used: Any, *arguments: Any) -> Any:
@@ -130,52 +129,57 @@ def test_without_data_it_says_where_they_are(
     """No folder is named; one without any of the files, for the script by itself."""
     assert run() == 2
     told = capsys.readouterr()
-    assert (told.out, told.err[:25]) == ("", "joachims_2006.py: no data")
+    assert (told.out, told.err[:24]) == ("", "joachims_2006: no data: ")
     ran = subprocess.run(
-        [sys.executable, str(PAPERS / "joachims_2006.py"), "--data", str(tmp_path)],
+        [sys.executable, "-m", STORY, "--data", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (ran.returncode, ran.stdout, ran.stderr[:25]) == (2, "", "joachims_2006.py: no data")
+    assert (ran.returncode, ran.stdout, ran.stderr[:24]) == (2, "", "joachims_2006: no data: ")
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [("a9a", b"1 no:1\n"), ("a9a.t", b"1 200:1\n"), ("a9a.t", b"+1 3:1\n")],
+    ("name", "content", "said"),
+    [
+        ("a9a", b"1 no:1\n", "a9a cannot be read: "),
+        ("a9a.t", b"1 200:1\n", "a9a.t cannot be read: "),
+        ("a9a.t", b"+1 3:1\n", "Adult: the rows of a9a and a9a.t must be of two classes"),
+    ],
 )
 def test_files_that_cannot_be_read(
-    name: str, content: bytes, run: Callable[..., int], data: Path, capsys: pytest.CaptureFixture[str]
+    name: str, content: bytes, said: str, run: Callable[..., int], data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (data / name).write_bytes(content)
     assert run("--data", data, "--small") == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith("joachims_2006.py: Adult: ")
+    assert told.err.startswith("joachims_2006: ")
+    assert said in told.err
 
 
 def test_the_rows_are_as_it_says(load: Any, data: Path) -> None:
     """Nine tenths to train on, columns up to 1; text of norm 1, and 3% positive; at most so many rows."""
-    problems = load("joachims_problems")
+    problems = load("problems")
     by_name = {one.name: one for one in problems.PROBLEMS}
-    covertype = problems.read_problem(by_name["Covertype 1"], data, None)
+    covertype = problems.read_problem(by_name["Covertype 1"], problems.DataFolder(data), None)
     assert (len(covertype.y), len(covertype.y_test)) == (216, 24)
     assert max(covertype.X.max(), covertype.X_test.max()) == 1
     assert 0.2 < covertype.density < 0.35
-    split = problems.read_problem(replace(by_name["Reuters C11"], n_rows=4000), None, None)
+    split = problems.read_problem(replace(by_name["Reuters C11"], n_rows=4000), problems.DataFolder(None), None)
     assert split.X.shape == (4000, 47_236)
     assert split.density == pytest.approx(0.0016, rel=0.02)
     assert np.concatenate((split.y, split.y_test)).mean() == pytest.approx(0.03, abs=0.005)
     np.testing.assert_allclose(np.sqrt((split.X**2).sum(axis=1)), 1, rtol=1e-5)
-    assert problems.read_problem(by_name["Web"], data, None) is None
-    assert len(problems.read_problem(by_name["Adult"], data, 50).y) == 50
+    assert problems.read_problem(by_name["Web"], problems.DataFolder(data), None) is None
+    assert len(problems.read_problem(by_name["Adult"], problems.DataFolder(data), 50).y) == 50
     (data / "covtype.csv.xz").write_bytes(b"not packed")
-    with pytest.raises(InputError, match="Covertype 1: "):
-        problems.read_problem(by_name["Covertype 1"], data, None)
+    with pytest.raises(InputError, match=r"covtype\.csv\.xz cannot be read: "):
+        problems.read_problem(by_name["Covertype 1"], problems.DataFolder(data), None)
 
 
 def test_both_algorithms_solve_what_the_peers_solve(pipeline: Any, load: Any, data: Path) -> None:
     """C of the paper is n times LIBLINEAR's; Algorithm 2 and all pairs written out have one optimum."""
-    runs, problems = load("joachims_runs"), load("joachims_problems")
-    split = problems.read_problem(pipeline.PROBLEMS[1], data, None)
+    runs, problems = load("runs"), load("problems")
+    split = problems.read_problem(pipeline.PROBLEMS[1], problems.DataFolder(data), None)
     one = runs.train_once(split, runs.ALGORITHM_1, 100, 40.0, 1e-6)
     assert one.objective == pytest.approx(runs.fit_liblinear(split, 100, 40.0, 1e-6).objective, rel=1e-4)
     two = runs.train_once(split, runs.ALGORITHM_2, 100, 40.0, 1e-6)
@@ -190,7 +194,7 @@ def test_both_algorithms_solve_what_the_peers_solve(pipeline: Any, load: Any, da
 
 def test_measures(load: Any) -> None:
     """Break-even: of the three highest of three positives two are positive; n^1.5; bounds that hold."""
-    runs, results, problems = load("joachims_runs"), load("joachims_results"), load("joachims_problems")
+    runs, results, problems = load("runs"), load("results"), load("problems")
     scores, y = np.array([3.0, 2.0, 1.0, -1.0, -2.0]), np.array([1, 0, 1, 1, 0])
     by_name = {one.name: one for one in problems.PROBLEMS}
     assert runs.tell_performance(by_name["Reuters C11"], scores, y) == pytest.approx(200 / 3)

@@ -1,4 +1,4 @@
-"""pipelines/papers/perez_cruz_2000.py: on little data of its own; and selection rules that must not stand still."""
+"""pipelines/papers/perez_cruz_2000/: on little data of its own; and selection rules that must not stand still."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamsvm.methods.decomposition.selection import find_conditions
 from streamsvm.numeric.kernels import Kernel
 from tests.conftest import ROOT
 
-PAPERS = ROOT / "pipelines" / "papers"
+STORY = "pipelines.papers.perez_cruz_2000.__main__"
 FILES = ["a1a", "a4a", "a7a", "a9a", "w1a", "w7a", "banana.all.txt", "diabetes", "splice.txt"]
 TABLE_2 = [[name, q] for name in ("Adult4", "Splice") for q in ("20", "40", "70")]
 TABLE_3 = [  # as published: C, sigma, support vectors, q of svcradit and SVMlight, seconds' ratio
@@ -34,10 +34,9 @@ TABLE_3 = [  # as published: C, sigma, support vectors, q of svcradit and SVMlig
 def run(code: str, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the script's main after some code."""
     kept = {name: value for name, value in os.environ.items() if name != "STREAMSVM_DATA"}
-    path = os.pathsep.join([str(ROOT), str(PAPERS)])
     return subprocess.run(
-        [sys.executable, "-c", f"import sys, perez_cruz_2000 as p; {code}; sys.exit(p.main())", *map(str, arguments)],
-        env={**kept, "PYTHONPATH": path, **more}, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", f"import sys, {STORY} as p; {code}; sys.exit(p.main())", *map(str, arguments)],
+        env={**kept, "PYTHONPATH": str(ROOT), **more}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
@@ -65,8 +64,7 @@ def write_text(file: Path, seed: int, n: int = 90) -> None:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script as a module, without Table 2."""
-    monkeypatch.syspath_prepend(PAPERS)
-    module = import_module("perez_cruz_2000")
+    module = import_module(STORY)
     monkeypatch.setattr(module, "TABLE_2", {})
     return module
 
@@ -101,13 +99,13 @@ def test_every_row_of_the_tables_is_there(tmp_path: Path) -> None:
 def test_without_data_it_says_where_they_are(folder: str | None, tmp_path: Path) -> None:
     done = run("pass", *(["--data", tmp_path] if folder else []))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("perez_cruz_2000.py: no data")
+    assert done.stderr.startswith("perez_cruz_2000: no data: ")
     assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("published", "why", "status", "said"),
-    [(1000, "", 1, "not explained"), (1000, "a reason", 0, "* Adult1: a reason."), (None, "", 0, "")],
+    [(1000, "", 1, "the difference is not explained"), (1000, "a reason", 0, "* Adult1: a reason."), (None, "", 0, "")],
 )
 def test_counts_are_near_or_explained(
     published: int | None, why: str, status: int, said: str, script: ModuleType, tmp_path: Path,
@@ -116,7 +114,7 @@ def test_counts_are_near_or_explained(
     from sklearn.svm import SVC
 
     write_text(tmp_path / "a1a", 3)
-    data = script.Data(tmp_path, tmp_path, None)
+    data = script.Data(script.DataFolder(tmp_path), tmp_path, None)
     problem = script.Problem("Adult1", "Adult1", 90, 1, 10, published or 0, (10, 10), (1, 2), why)
     if published is None:
         rows = data.read(problem)

@@ -1,4 +1,4 @@
-"""pipelines/papers/platt_1998.py: on little data of its own, and what it says without any."""
+"""pipelines/papers/platt_1998/: on little data of its own, and what it says without any."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEB = [name.replace("Adult", "Web") for name in ADULT]
 def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name != "STREAMSVM_DATA"}
     return subprocess.run(
-        [sys.executable, str(ROOT / "pipelines" / "papers" / "platt_1998.py"), *map(str, arguments)],
+        [sys.executable, "-m", "pipelines.papers.platt_1998", *map(str, arguments)],
         env={**kept, "PYTHONPATH": str(ROOT), **more}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_experiments_without_data_are_left_out(tmp_path: Path) -> None:
 def test_without_adult_it_says_where_it_is(folder: str | None, tmp_path: Path) -> None:
     done = run(*(["--data", tmp_path] if folder else []))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("platt_1998.py: a7a not found")
+    assert done.stderr.startswith("platt_1998: no data: ")
     assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
 
 
@@ -105,11 +105,10 @@ def test_without_adult_it_says_where_it_is(folder: str | None, tmp_path: Path) -
 def test_support_vectors_are_as_many_as_published(data_folder: Path) -> None:
     """Adult, 11,221 rows out of a7a, linear: 4,158 published; the choice of rows alone is worth one per cent."""
     code = (
-        "import sys, pathlib, platt_1998 as p; p.EXPERIMENTS = p.EXPERIMENTS[:2]; "
+        "import sys, pipelines.papers.platt_1998.__main__ as p; p.EXPERIMENTS = p.EXPERIMENTS[:2]; "
         f"sys.argv[1:] = ['--data', {str(data_folder)!r}]; sys.exit(p.main())"
     )
-    path = os.pathsep.join([str(ROOT), str(ROOT / "pipelines" / "papers")])
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path},
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)},
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     for row in read_tables(done.stdout)[0]:

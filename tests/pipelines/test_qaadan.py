@@ -1,4 +1,4 @@
-"""pipelines/papers/qaadan_2018.py: on little data of its own, and what it says without any."""
+"""pipelines/papers/qaadan_glasmachers_2018/: on little data of its own, and what it says without any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARES = 6
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name != "STREAMSVM_DATA"}
     return subprocess.run(
-        [sys.executable, str(ROOT / "pipelines" / "papers" / "qaadan_2018.py"), *map(str, arguments)],
+        [sys.executable, "-m", "pipelines.papers.qaadan_glasmachers_2018", *map(str, arguments)],
         env={**kept, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -49,7 +49,7 @@ def test_every_table_and_picture_is_there(tmp_path: Path) -> None:
     assert [len(row) for row in budgets] == [4 + 2 * MERGES] * len(budgets)
     assert len(parameters) == 9 * SHARES
     assert said[-1][0].startswith("by gradient") or len(said) >= 6
-    assert (tmp_path / "out" / "qaadan_2018.md").read_text() == done.stdout
+    assert (tmp_path / "out" / "qaadan_glasmachers_2018.md").read_text() == done.stdout
     for name in ("figure_1", "figures_2_3", "figure_4", "figure_5"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -58,5 +58,5 @@ def test_every_table_and_picture_is_there(tmp_path: Path) -> None:
 def test_without_data_it_says_where_they_are(folder: str | None, tmp_path: Path) -> None:
     done = run(*(["--data", tmp_path] if folder else []))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("qaadan_2018.py: no data")
+    assert done.stderr.startswith("qaadan_glasmachers_2018: no data: ")
     assert "LIBSVM Data: Classification (Binary Class)" in done.stderr

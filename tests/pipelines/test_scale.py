@@ -1,10 +1,8 @@
-"""pipelines/scale.py: the simulator against closed forms and brute force, and the script as its first lines say."""
+"""pipelines/scale/: the simulator against closed forms and brute force, and the script as its first lines say."""
 
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -12,24 +10,20 @@ import numpy as np
 import pytest
 
 from streamsvm.engines.group import tree_levels
-from tests.pipelines.test_scripts import PIPELINES, run
+from tests.pipelines.test_scripts import run
 
 NO_WAIT = {"bandwidth": 1e30, "latency": 0.0}
 
 
 @pytest.fixture(scope="module")
-def scale() -> Iterator[ModuleType]:
-    """scale_simulate.py as a module, which imports its neighbours."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(PIPELINES)
-        yield importlib.import_module("scale_simulate")
-        for name in ("scale_simulate", "scale_measure"):
-            sys.modules.pop(name, None)
+def scale() -> ModuleType:
+    """The simulator as a module."""
+    return importlib.import_module("pipelines.scale.simulate")
 
 
 def make_costs(**given: float) -> object:
     """One second a task of one byte, and nothing else takes time unless given."""
-    measured = importlib.import_module("scale_measure")
+    measured = importlib.import_module("pipelines.scale.measure")
     nothing = measured.Line(0.0, 0.0)
     costs = {
         "kept": 1.0, "streamed": 1.0, "sigma": 0.0, "combine": nothing, "message": nothing, "overhead": 0.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import lzma
 import os
@@ -37,14 +37,8 @@ def read_table(text: str) -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def pipeline() -> ModuleType:
-    """larger_than_memory.py as a module."""
-    spec = importlib.util.spec_from_file_location("larger_than_memory", PIPELINES / "larger_than_memory.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    """The story larger_than_memory as a module."""
+    return importlib.import_module("pipelines.larger_than_memory.__main__")
 
 
 @pytest.mark.data
@@ -90,7 +84,7 @@ def test_adult_on_other_data_is_not_as_published(tmp_path: Path) -> None:
 def test_adult_without_data_says_where_they_are(folder: str | None, tmp_path: Path) -> None:
     done = run("adult.py", *(["--data", str(tmp_path)] if folder else []))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("adult.py: a9a not found")
+    assert done.stderr.startswith("adult.py: no data: ")
     assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
 
 
@@ -124,9 +118,10 @@ def test_the_limit_is_enforced_from_outside(pipeline: ModuleType) -> None:
             assert (done.returncode == 0) == fits, limit.description
 
 
-def test_control_groups_that_cannot_be_made_leave_nothing(pipeline: ModuleType, tmp_path: Path) -> None:
+def test_control_groups_that_cannot_be_made_leave_nothing(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").touch()
-    assert pipeline.make_control_group(10**9, tmp_path) is None
+    limits = importlib.import_module("pipelines.larger_than_memory.limits")
+    assert limits.make_control_group(10**9, tmp_path) is None
     assert [file.name for file in tmp_path.iterdir()] == ["cgroup.controllers"]
 
 
@@ -147,13 +142,14 @@ GOOD = {"status": "converged", "relative_gap": 5e-4, "passes": 20, "seconds": 2.
 def test_a_run_that_breaks_its_promise_is_told(
     changed: dict[str, Any] | None, held: bool, pipeline: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    limit = pipeline.Limit("true", "none")
+    limit, report = pipeline.Limit("true", "none"), pipeline.Report()
     done = subprocess.CompletedProcess([], 0, stdout="progress\n" + json.dumps({**GOOD, **(changed or {})}) + "\n")
     if changed is None:
         done = subprocess.CompletedProcess([], 1, stdout="", stderr="a\nout of memory\n")
-    assert pipeline.print_row("2 threads", done, 400, limit) == held
+    assert pipeline.add_run(report, "2 threads", done, 400, limit) == held
     row = capsys.readouterr().out
-    assert row.count("|") == pipeline.COLUMNS.count("|") + 3
+    assert row == report.text
+    assert row.count("|") == len(pipeline.COLUMNS) + 1
     if held:
         assert "| 20 | 2 | 300 bytes | 390 bytes | 400 bytes | 4,000 | none |" in row
     if changed is None:
