@@ -1,4 +1,4 @@
-"""Evaluation: what a model's scores are worth on labelled rows."""
+"""Evaluation: measures of a model's scores on labelled rows."""
 
 from __future__ import annotations
 
@@ -20,17 +20,44 @@ PLACES = (1, 5, 10)  # k of NDCG@k
 
 
 def evaluate(
-    model: Model, data: str | Path | RowSource, *, file_format: str | None = None, label: str | None = None,
-    qid: str | None = None, header: str = "auto",
-) -> dict[str, Any]:  # fmt: skip
-    """Accuracy, recall and precision by class, their confusion and, of two classes, the area under the ROC curve.
+    model: Model,
+    data: str | Path | RowSource,
+    *,
+    file_format: str | None = None,
+    label: str | None = None,
+    qid: str | None = None,
+    header: str = "auto",
+) -> dict[str, Any]:
+    """Measure a model on labelled rows, which are read chunk by chunk.
 
-    Of labelled rows; see predict for `data` and `header`. confusion: rows by class, a line for each true class, a
-    column for each predicted one, in the order of `classes`; rows of other labels are in none.
-    Of a ranking: swapped pairs and Kendall's tau within queries, NDCG@k where there are queries (see
-    numeric.rank_measures), and the area under the ROC curve for two ranks. qid: the column of a table with query ids.
-    Holds 12 bytes a row, twice while they are joined; 24 for rankings; none for K > 2 classes. InputError without
-    labels.
+    The scores of two classes are held, 12 bytes a row, and those of a ranking, 24 bytes a row; both are held twice
+    while they are joined.
+
+    Parameters
+    ----------
+    model : LinearModel, RankModel or KernelModel
+    data : path or dataset
+        A dataset, its path, or a file that `ingest` reads.
+    file_format : str, optional
+        The format of a file; by default its name tells the format.
+    label, qid : str, optional
+        The columns of a table that hold the labels and the query ids.
+    header : {"auto", "yes", "no"}
+        Whether the first row of CSV names the columns. "auto" decides by its cells.
+
+    Returns
+    -------
+    dict
+        For classes: n_rows, accuracy, roc_area (of two classes, else None), classes (rows, recall and precision of each
+        class), confusion (K rows of the true class, K columns of the predicted class, in the order of `classes`), and
+        unknown_labels (rows whose label the model does not know; they are in no row of the confusion).
+        For a ranking: n_rows, n_queries, swapped_pairs and kendall_tau within queries, ndcg (by k, if there are
+        queries), roc_area (of two ranks, else None), and unknown_labels. See numeric.rank_measures.
+
+    Raises
+    ------
+    InputError
+        If there are no labels, or if the rows do not suit the model.
     """
     parts = score(model, data, True, file_format, label, qid, header)
     if isinstance(model, RankModel):
@@ -40,7 +67,7 @@ def evaluate(
 
 
 def _join(parts: Iterable[Scored]) -> tuple[F64, Any, I64 | None]:
-    """Return scores, labels and query ids of all rows."""
+    """Return the scores, the labels and the query ids (or None) of all rows."""
     kept = list(parts)
     ids = [part.qid for part in kept if part.qid is not None]
     truth = np.concatenate([part.truth for part in kept if part.truth is not None])
@@ -48,7 +75,7 @@ def _join(parts: Iterable[Scored]) -> tuple[F64, Any, I64 | None]:
 
 
 def _evaluate_classes(model: Model, parts: Iterable[Scored]) -> dict[str, Any]:
-    """Count labels by what was predicted; the last line is that of labels that the model does not know."""
+    """Return the measures of a classifier. The last row of the counts is for labels that the model does not know."""
     K, known = len(model.classes), list[Scored]()
     counts = np.zeros((K + 1) * K, np.int64)
     for part in parts:
@@ -71,13 +98,13 @@ def _evaluate_classes(model: Model, parts: Iterable[Scored]) -> dict[str, Any]:
 
 
 def _describe_class(table: I64, code: int) -> dict[str, Any]:
-    """Return rows, recall and precision of a class; None where there is nothing to divide by."""
+    """Return the rows, the recall and the precision of a class; a share of no rows is None."""
     right, rows, chosen = (int(n) for n in (table[code, code], table[code].sum(), table[:, code].sum()))
     return {"rows": rows, "recall": right / rows if rows else None, "precision": right / chosen if chosen else None}
 
 
 def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any]:
-    """Measure scores of rows with these ranks (NaN: unknown) and query ids; see `evaluate`."""
+    """Return the measures of a ranking (see `evaluate`) for rows with these ranks, NaN if unknown, and query ids."""
     known = np.isfinite(labels)
     scores, labels = scores[known], labels[known]
     starts = [0, len(labels)]
@@ -102,7 +129,7 @@ def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any
 
 
 def roc_area(scores: F64, positive: npt.NDArray[np.bool_]) -> float | None:
-    """Share of (positive, negative) pairs in the right order, ties half; None unless both occur."""
+    """Return the share of (positive, negative) pairs in the right order, ties counted half; None without pairs."""
     n_positive = int(np.count_nonzero(positive))
     n_negative = len(scores) - n_positive
     if not n_positive or not n_negative:

@@ -1,4 +1,4 @@
-"""Prediction: a model over rows, a piece at a time, in their order; files are streamed, not stored."""
+"""Prediction: a model scores rows a chunk at a time, in their order. Files are streamed, and no copy is stored."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ ZARR_CHUNK_ROWS = 1 << 18
 
 @dataclass(frozen=True)
 class Scored:
-    """Some consecutive rows: f(x) as (n,) float64, or (n, K) for K > 2 classes; what is known of them.
+    """The scores of some consecutive rows, with their labels and query ids if they have them.
 
-    truth: codes in the model's classes (-1: unknown); for rankings, the labels as numbers. qid: query ids.
+    scores: (n,) float64, or (n, K) for K > 2 classes. truth: (n,), the codes of the labels in the model's classes, -1
+    if the model does not know the label; for rankings, the labels as numbers. qid: (n,), query ids.
     """
 
     scores: F64
@@ -49,17 +50,44 @@ class Scored:
 
 
 def predict(
-    model: Model, data: str | Path | RowSource, out: str | Path, *, file_format: str | None = None,
-    label: str | None = None, overwrite: bool = False, header: str = "auto",
-) -> int:  # fmt: skip
-    """Write label and score of every row to a .csv, .npy (labels) or .zarr file, whole or not at all.
+    model: Model,
+    data: str | Path | RowSource,
+    out: str | Path,
+    *,
+    file_format: str | None = None,
+    label: str | None = None,
+    overwrite: bool = False,
+    header: str = "auto",
+) -> int:
+    """Write the predicted label and the score of every row to a file, wholly or not at all.
 
-    Of a ranking: the scores alone, higher for higher ranks. Text labels in CSV are written so that no spreadsheet takes
-    them for formulas (see data.csv_cells).
+    Parameters
+    ----------
+    model : LinearModel, RankModel or KernelModel
+    data : path or dataset
+        A dataset, its path, or a file that `ingest` reads.
+    out : path
+        A .csv file (label and score), a .npy file (labels) or a .zarr folder (label codes and scores). For a ranking
+        there are scores alone, which are higher for higher ranks. Text labels in CSV are written such that no
+        spreadsheet takes them for formulas (see data.csv_cells). An older .csv or .npy file of this name is replaced.
+    file_format : str, optional
+        The format of a file; by default its name tells the format.
+    label : str, optional
+        The column of a table that holds labels, which is then no feature.
+    overwrite : bool, default=False
+        Whether an older .zarr folder of this name is replaced. The data themselves never are.
+    header : {"auto", "yes", "no"}
+        Whether the first row of CSV names the columns. "auto" decides by its cells.
 
-    data: a dataset, its path, or any file that ingest reads; header: see `score`. An older .csv or .npy file of that
-    name is replaced, as by other commands that write a file; a .zarr folder only if `overwrite` is true, and the data
-    themselves never. Returns the number of rows. InputError for bad input.
+    Returns
+    -------
+    int
+        The number of rows.
+
+    Raises
+    ------
+    InputError
+        If the rows do not suit the model, or if the file cannot be written.
     """
     out = Path(out)
     if isinstance(data, str | Path):
@@ -69,34 +97,38 @@ def predict(
 
 
 def score(
-    model: Model, data: str | Path | RowSource, need_labels: bool = False, file_format: str | None = None,
-    label: str | None = None, qid: str | None = None, header: str = "auto",
-) -> Iterator[Scored]:  # fmt: skip
-    """Scores of all rows of a dataset or a file, in order; `truth` where there are labels, `qid` where there are ids.
+    model: Model,
+    data: str | Path | RowSource,
+    need_labels: bool = False,
+    file_format: str | None = None,
+    label: str | None = None,
+    qid: str | None = None,
+    header: str = "auto",
+) -> Iterator[Scored]:
+    """Yield the scores of all rows of a dataset or a file in their order, with labels and query ids if there are any.
 
-    label, qid: columns of a table that hold them. header: whether the first row of CSV names the columns: "yes", "no"
-    or "auto", by what it holds.
+    need_labels: whether rows without labels are an InputError. See `evaluate` for the other parameters.
     """
     if isinstance(data, str | Path) and "://" not in str(data) and not Path(data).is_dir():
         return _score_file(model, data, need_labels, file_format, Columns(label=label, qid=qid, header=header))
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
     if need_labels and source.classes is None:
-        raise InputError(f"{source.name}: no labels to compare with")
+        raise InputError(f"{source.name}: there are no labels to compare the predictions with")
     return score_chunks(model, source)
 
 
 def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
-    """Scores of every chunk, in order, on all threads; a few chunks in memory.
+    """Yield the scores of every chunk, in order. All threads work, each with one chunk in memory.
 
-    Raw rows are mapped first if the model was trained on features; a dataset of features is taken as it is, but only
-    if the model's own map made it. InputError for other rows.
+    If the model was trained on features of a map, raw rows are mapped first, and rows that the model's own map made are
+    taken as they are. InputError for rows that do not suit the model.
     """
     if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
         raise InputError(f"{source.name}: its features are not those that the model was trained on")
     scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
     table = None if source.classes is None else _code_labels(source.classes, model)
     threads = threads or default_threads()
-    with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:  # BLAS: as many bits as threads otherwise
+    with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:  # the bits of BLAS depend on its number of threads
         waiting: deque[Future[Scored]] = deque()
         for index in range(source.n_chunks):
             waiting.append(pool.submit(_score_chunk, source, index, scorer, table))
@@ -128,7 +160,7 @@ def _score_file(
     columns = replace(given, features=model.feature_names, require_label=need_labels)
     for rows in open_files([path], file_format, columns):
         if need_labels and rows.labels is None:
-            raise InputError(f"{path}: no labels to compare with")
+            raise InputError(f"{path}: there are no labels to compare the predictions with")
         try:
             scores = model.decide(as_matrix(rows.X))
         except InputError as error:
@@ -138,15 +170,16 @@ def _score_file(
 
 
 def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes | F64:
-    """Return the model's codes of labels, equal as numbers or as texts; -1 for one it does not know.
+    """Return the model's codes of labels, which are compared as numbers or as texts, and -1 for unknown labels.
 
-    Of a ranking: the labels as numbers (codes if its classes are texts, NaN for unknown ones). InputError for texts.
+    For a ranking, return the labels as numbers; if its classes are texts, return their codes, and NaN for unknown
+    labels. InputError for texts where the classes of a ranking are numbers.
     """
     if isinstance(model, RankModel) and model.classes.dtype.kind in "biuf":
         try:
             return labels.astype(np.float64)
         except ValueError:
-            raise InputError(f"labels are {str(labels[0])!r}, ..; ranks have to be numbers") from None
+            raise InputError(f"a label is {str(labels[0])!r}, but ranks have to be numbers") from None
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int32)
     for code, known in enumerate(model.classes.tolist()):
@@ -155,7 +188,7 @@ def _code_labels(labels: npt.NDArray[Any], model: Model) -> Codes | F64:
 
 
 def _is_same_label(label: Any, known: Any) -> bool:
-    """Compare labels as values or as texts; one that `predict` has written to a table is known again."""
+    """Whether labels are equal as values or as texts; `label` may be a text that `predict` has written to a table."""
     return bool(label == known) or _to_text(known) in (_to_text(label), strip_guard(_to_text(label)))
 
 
@@ -167,24 +200,26 @@ Writer = Callable[[Model, Iterator[F64], Path], int]
 
 
 def _choose_writer(out: Path, overwrite: bool) -> Writer:
-    """Return what writes such a file; InputError, before anything is read, if it cannot be written."""
+    """Return the function that writes such a file; InputError if the file cannot be written, before rows are read."""
     writers: dict[str, Writer] = {
-        ".csv": _write_csv, ".npy": _write_npy, ".zarr": partial(_write_zarr, overwrite=overwrite),
-    }  # fmt: skip
+        ".csv": _write_csv,
+        ".npy": _write_npy,
+        ".zarr": partial(_write_zarr, overwrite=overwrite),
+    }
     if out.suffix not in writers:
-        raise InputError(f"{out}: write to a name that ends in .csv, .npy or .zarr")
+        raise InputError(f"{out}: the name must end in .csv, .npy or .zarr")
     if out.suffix == ".zarr":
         check_destination(out, overwrite)
     elif not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder")
     elif out.is_dir():
-        raise InputError(f"{out}: exists already, as a folder; remove it or choose another name")
+        raise InputError(f"{out}: this is an existing folder; remove it or choose another name")
     return writers[out.suffix]
 
 
 @contextmanager
 def _new_file(out: Path) -> Iterator[BinaryIO]:
-    """Open a file to be written, by one process at a time; it is there whole or not at all."""
+    """Open a file for writing by one process at a time. It appears under its name wholly or not at all."""
     with Lock(out):
         remove_partials(out.parent, out.name)
         with open_atomically(out) as file:
@@ -206,7 +241,7 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
 
 
 def _name_columns(model: Model) -> list[str]:
-    """Return the header of a table: a score by class where there are several."""
+    """Return the header of a table, which has a score for each class if there are more than two."""
     if isinstance(model, RankModel):
         return ["score"]
     several = model.classes.tolist() if np.ndim(model.intercept) else None
@@ -214,7 +249,7 @@ def _name_columns(model: Model) -> list[str]:
 
 
 def choose(scores: F64) -> npt.NDArray[np.intp]:
-    """Return the code of the class that scores are for: by sign, or the highest of K, of equals the first."""
+    """Return the predicted code: by the sign of one score, or by the highest of K, the first of equal ones."""
     return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
 
 
@@ -226,9 +261,9 @@ def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
         np.lib.format.write_array_header_1_0(file, {**about, "shape": (0,)})
         for scores in scored:
             values = scores if ranks else model.classes[choose(scores)]
-            file.write(values.tobytes())  # `tofile` misses a full disk
+            file.write(values.tobytes())  # `tofile` does not notice a full disk
             n_rows += len(scores)
-        file.seek(0)  # a header leaves room for the number of rows to grow
+        file.seek(0)  # the header leaves room for a larger number of rows
         np.lib.format.write_array_header_1_0(file, {**about, "shape": (n_rows,)})
     return n_rows
 
