@@ -1,4 +1,4 @@
-"""Evaluation: what a model's scores are worth on labelled rows."""
+"""Evaluation: measures of a model's scores on labelled rows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,44 @@ from streamsvm.models.predict import score
 
 
 def evaluate(
-    model: Model, data: str | Path | RowSource, *, file_format: str | None = None, label: str | None = None,
-    qid: str | None = None, header: str = "auto",
-) -> dict[str, Any]:  # fmt: skip
-    """Accuracy, recall and precision by class, their confusion and, of two classes, the area under the ROC curve.
+    model: Model,
+    data: str | Path | RowSource,
+    *,
+    file_format: str | None = None,
+    label: str | None = None,
+    qid: str | None = None,
+    header: str = "auto",
+) -> dict[str, Any]:
+    """Measure a model on labelled rows, which are read chunk by chunk.
 
-    Of labelled rows; see predict for `data` and `header`. confusion: rows by class, a line for each true class, a
-    column for each predicted one, in the order of `classes`; rows of other labels are in none.
-    Of a ranking: swapped pairs and Kendall's tau within queries, NDCG@k where there are queries (see
-    numeric.rank_measures), and the area under the ROC curve for two ranks. qid: the column of a table with query ids.
-    Holds 12 bytes a row, twice while they are joined; 24 for rankings; none for K > 2 classes. InputError without
-    labels.
+    The scores of two classes are held, 12 bytes a row, and those of a ranking, 24 bytes a row; both are held twice
+    while they are joined.
+
+    Parameters
+    ----------
+    model : LinearModel, RankModel or KernelModel
+    data : path or dataset
+        A dataset, its path, or a file that `ingest` reads.
+    file_format : str, optional
+        The format of a file; by default its name tells the format.
+    label, qid : str, optional
+        The columns of a table that hold the labels and the query ids.
+    header : {"auto", "yes", "no"}
+        Whether the first row of CSV names the columns. "auto" decides by its cells.
+
+    Returns
+    -------
+    dict
+        For classes: n_rows, accuracy, roc_area (of two classes, else None), classes (rows, recall and precision of each
+        class), confusion (K rows of the true class, K columns of the predicted class, in the order of `classes`), and
+        unknown_labels (rows whose label the model does not know; they are in no row of the confusion).
+        For a ranking: n_rows, n_queries, swapped_pairs and kendall_tau within queries, ndcg (by k, if there are
+        queries), roc_area (of two ranks, else None), and unknown_labels. See numeric.rank_measures.
+
+    Raises
+    ------
+    InputError
+        If there are no labels, or if the rows do not suit the model.
     """
     parts = score(model, data, True, file_format, label, qid, header)
     return model.problem.evaluate(parts, model.classes)

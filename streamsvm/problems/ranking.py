@@ -82,7 +82,7 @@ def code_labels(labels: Labels, classes: Labels) -> F64:
         try:
             return labels.astype(np.float64)
         except ValueError:
-            raise InputError(f"labels are {str(labels[0])!r}, ..; ranks have to be numbers") from None
+            raise InputError(f"a label is {str(labels[0])!r}, but ranks have to be numbers") from None
     codes = code_as_classes(labels, classes)
     return np.where(codes < 0, np.nan, codes)
 

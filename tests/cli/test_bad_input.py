@@ -116,7 +116,7 @@ def test_rows_without_labels(run: Run, trained: Path, tmp_path: Path) -> None:
     assert (ran.code, "no labels to learn from" in ran.err) == (2, True)
     for rows in ("rows.npy", "rows.zarr"):
         ran = run("evaluate", trained, tmp_path / rows)
-        assert (ran.code, f"{rows}: no labels to compare with" in ran.err) == (2, True)
+        assert (ran.code, f"{rows}: there are no labels to compare" in ran.err) == (2, True)
 
 
 def damage(data: Path, damaged: Path) -> tuple[Path, bytes]:
@@ -162,7 +162,7 @@ def test_predictions_that_cannot_be_made(run: Run, text: Path, trained: Path, tm
     np.save(tmp_path / "wide.npy", np.zeros((2, 7), np.float32))
     for rows, name, message in (
         (tmp_path / "wide.npy", "p.csv", "wide.npy: rows of 7 features; the model was trained on 6"),
-        (text, "p.txt", "write to a name that ends in .csv, .npy or .zarr"),
+        (text, "p.txt", "p.txt: the name must end in .csv, .npy or .zarr"),
         (text, "missing/p.csv", "missing: no such folder"),
         (tmp_path / "missing.svm", "p.csv", "missing.svm: No such file"),
     ):

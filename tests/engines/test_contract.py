@@ -20,7 +20,7 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError
 from streamsvm.methods.cutting_plane.segments import SegmentTotals, add_to_totals, combine_totals, start_totals
-from streamsvm.methods.decomposition.solver import RowSums, add_sums, combine_sums
+from streamsvm.methods.decomposition.row_sums import RowSums, add_sums, combine_sums
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import CsrRows, to_dense
 from streamsvm.requests import Scan, Take, Walk
@@ -164,13 +164,14 @@ class Contract:
         scan = Scan(RowSums, add_sums, combine_sums, (Kernel("rbf", 0.1), columns, coef, np.empty(0), 0.0, True, 1))
         with threadpool_limits(1):  # as `train` has it, and workers
             expected, found = SerialEngine(source).scan(scan), open_engine(source, source.nbytes // 2).scan(scan)
-        for column in (1, 2, 3):  # sums, their errors, labels
-            assert found.gather(column).tobytes() == expected.gather(column).tobytes()
+        assert found.f.tobytes() == expected.f.tobytes()
+        assert found.errors.tobytes() == expected.errors.tobytes()
+        assert found.y.tobytes() == expected.y.tobytes()
         f = np.zeros(source.n_rows)
         everything = source.take(np.arange(source.n_rows))
         add_kernel_sums(Kernel("rbf", 0.1), everything.X, columns, coef, f)
-        np.testing.assert_allclose(found.gather(1), f, atol=1e-5)
-        np.testing.assert_array_equal(found.gather(3), everything.y)
+        np.testing.assert_allclose(found.f, f, atol=1e-5)
+        np.testing.assert_array_equal(found.y, everything.y)
 
     def test_arrays_arrive_writable(self, open_engine: Opener, source: RowSource) -> None:
         """Compiled kernels are compiled for writable arrays, and would be compiled again for others."""

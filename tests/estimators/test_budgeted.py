@@ -143,9 +143,9 @@ def test_labels_and_names_of_a_stream() -> None:
     ("parameters", "given", "message"),
     [
         ({}, {}, "classes must be passed on the first call"),
-        ({}, {"classes": [0, 1]}, "y has the label -1; the classes of the stream are 0 and 1"),
+        ({}, {"classes": [0, 1]}, "y has the label -1, but the classes of the stream are 0 and 1"),
         ({}, {"classes": [1]}, r"one class only \(1\)"),
-        ({}, {"classes": [0, 1, 2]}, "y has the label -1; the classes of the stream are 0, 1 and 2"),
+        ({}, {"classes": [0, 1, 2]}, "y has the label -1, but the classes of the stream are 0, 1 and 2"),
         ({"class_weight": "balanced"}, {"classes": [-1, 1]}, "class_weight 'balanced' needs all rows"),
         ({"expected_rows": 0}, {"classes": [-1, 1]}, "expected_rows is 0; a whole number of at least 1"),
         ({"expected_rows": "many"}, {"classes": [-1, 1]}, "expected_rows is 'many'"),
@@ -176,7 +176,7 @@ def test_a_bad_chunk_leaves_the_stream_as_it_was() -> None:
 
 def test_what_fit_refuses() -> None:
     for parameters, message in (
-        ({"kernel": "linear"}, "with linear, projection or removal"),
+        ({"kernel": "linear"}, "not those of the linear kernel: choose maintenance=projection"),
         ({"budget": 0}, "option budget=0"),
         ({"maintenance": "none"}, "maintenance 'none'"),
         ({"epochs": 1.5}, "option epochs=1.5"),

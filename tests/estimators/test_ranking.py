@@ -226,7 +226,7 @@ def test_refused(source: ArrayDataset, change: dict[str, Any], message: str) -> 
 def test_bad_estimator_input() -> None:
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         RankSVM().fit(X, RANKS, qid=QID[:-1])
-    with pytest.raises(InputError, match="task 'sort'"):
+    with pytest.raises(InputError, match="task is 'sort'"):
         RankSVM(task="sort").fit(X, RANKS)
     with pytest.raises(InputError, match="leave y and sample_weight out"):
         RankSVM().fit("nowhere.zarr", qid=QID)

@@ -239,7 +239,7 @@ def test_labels_are_compared_as_numbers_or_as_texts(tmp_path: Path, classes: Any
 def test_evaluation_needs_labels(tmp_path: Path) -> None:
     write_npy(tmp_path / "rows.npy", PROBLEM)
     for data in (tmp_path / "rows.npy", ingest(PROBLEM.X, tmp_path / "rows.zarr")):
-        with pytest.raises(InputError, match=r"no labels to compare with"):
+        with pytest.raises(InputError, match=r"there are no labels to compare"):
             evaluate(MODEL, data)
 
 

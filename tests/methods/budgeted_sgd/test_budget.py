@@ -160,10 +160,10 @@ def test_rows_without_cost_are_passed_over():
     [
         (POLY, 10, {"maintenance": "merge"}, "only vectors of the rbf kernel"),
         (POLY, 10, {"maintenance": "gradient-merge"}, "only vectors of the rbf kernel"),
-        (RBF, 10, {"maintenance": "magic"}, "maintenance is one of"),
-        (RBF, 10, {"merge": 12}, "merge is 2 to budget"),
-        (RBF, 10, {"merge": 1}, "merge is 2 to budget"),
-        (RBF, 0, {}, "merge is 2 to budget"),
+        (RBF, 10, {"maintenance": "magic"}, "maintenance is 'magic': choose from merge"),
+        (RBF, 10, {"merge": 12}, "merge is 12 and budget 10"),
+        (RBF, 10, {"merge": 1}, "merge is 1 and budget 10"),
+        (RBF, 0, {}, "merge is 2 and budget 0"),
     ],
 )
 def test_rules_that_do_not_go_together(kernel, budget, about, said):

@@ -187,10 +187,10 @@ def test_a_flipped_bit_is_named(datasets: dict[str, Dataset], tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kernel": "linear"}, "only vectors of the rbf kernel can be merged: with linear, projection or removal"),
+        ({"kernel": "linear"}, "only vectors of the rbf kernel can be merged, not those of the linear kernel"),
         ({"kernel": "poly", "options": {"maintenance": "gradient-merge"}}, "only vectors of the rbf kernel"),
         ({"options": {"budget": "0"}}, "option budget=0: a whole number of at least 1 is expected"),
-        ({"options": {"budget": "5", "merge": "7"}}, "merge is 2 to budget \\+ 1: budget 5, merge 7 are not"),
+        ({"options": {"budget": "5", "merge": "7"}}, "merge is 7 and budget 5: merge must be between 2 and"),
         ({"options": {"merge": "1"}}, "option merge=1"),
         ({"options": {"maintenance": "magic"}}, "maintenance 'magic': choose from merge, gradient-merge"),
         ({"options": {"epochs": "0.5"}}, "option epochs=0.5"),

@@ -88,7 +88,7 @@ def test_a_buffer_is_learned_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPa
     y, cost = np.where(DENSE.y > 0, 1.0, -1.0), DENSE.costs(1.0, 0.5, 3.0)
     plain = make_state(6, 20)
     learn_rows(plain, SETTINGS.rules, np.array(rows.X), y, cost, order, 16)
-    monkeypatch.setattr(budgeted_sgd, "PART_ROWS", 64)
+    monkeypatch.setattr(budgeted_sgd, "LEARNED_ROWS", 64)
     parts = [carry.buffer for carry in learn_buffer(SETTINGS, 1, Carry(blank, 0, 5), rows)]
     *_, other = learn_buffer(SETTINGS, 1, Carry(blank, 0, 6), rows)
     assert parts == [6] * 6

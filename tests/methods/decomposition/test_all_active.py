@@ -7,7 +7,7 @@ import pytest
 
 from streamsvm.methods.decomposition import active_set, all_active
 from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, Rounds
-from streamsvm.methods.decomposition.all_active import FAR, form_exact_sums, solve_all
+from streamsvm.methods.decomposition.all_active import FAR_BEYOND, form_exact_sums, solve_all
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
@@ -60,8 +60,8 @@ def test_only_rows_well_beyond_the_margin_keep_the_sums_of_float32(name: str) ->
     solve_all(active, make_rounds(kernel, 1e-4), ColumnCache.of_size(N, 4 * N * N), 1e-6, 2e-4)
     truth = exact_sums(problem, kernel, active.alpha)
     bias = certify(active.y, active.costs, active.alpha, truth).bias
-    far = (active.alpha == 0) & (active.y * (truth + bias) > 1.5 + FAR)
-    near = (active.alpha > 0) | (active.y * (truth + bias) < 1 + FAR)
+    far = (active.alpha == 0) & (active.y * (truth + bias) > 1.5 + FAR_BEYOND)
+    near = (active.alpha > 0) | (active.y * (truth + bias) < 1 + FAR_BEYOND)
     active.f[:] = truth + 1e-3
     form_exact_sums(active, kernel, 1)
     assert far.any()
@@ -74,7 +74,7 @@ def test_where_rounding_is_large_no_row_keeps_them() -> None:
     active = make_active(problem, 10.0)
     solve_all(active, make_rounds(kernel, 1e-4), ColumnCache.of_size(N, 4 * N * N), 1e-6, 2e-4)
     truth = exact_sums(problem, kernel, active.alpha)
-    active.f[:], active.moved, active.terms[:] = truth + FAR / 4 * active.y, 1e8, 1e8
+    active.f[:], active.moved, active.terms[:] = truth + FAR_BEYOND / 4 * active.y, 1e8, 1e8
     form_exact_sums(active, kernel, 1)
     np.testing.assert_allclose(active.f, truth, rtol=1e-9, atol=1e-9)
 

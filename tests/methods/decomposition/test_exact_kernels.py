@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from streamsvm.methods.decomposition.exact_kernels import PART_ROWS, sum_exactly
+from streamsvm.methods.decomposition.exact_kernels import ROWS_AT_ONCE, sum_exactly
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums
 from streamsvm.numeric.rows import F64
 
@@ -46,7 +46,7 @@ def test_sums_that_cancel_are_those_of_rational_arithmetic(kernel: Kernel, scale
 
 def test_rows_are_summed_in_parts() -> None:
     random = np.random.default_rng(1)
-    X = random.normal(size=(PART_ROWS + 3, 2)).astype(np.float32).astype(np.float64)
+    X = random.normal(size=(ROWS_AT_ONCE + 3, 2)).astype(np.float32).astype(np.float64)
     f, _ = sum_exactly(Kernel("linear"), X, X[:5], np.ones(5))
     np.testing.assert_allclose(f, X @ X[:5].sum(axis=0), atol=1e-12)
 

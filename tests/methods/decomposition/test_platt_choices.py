@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
-from streamsvm.methods.decomposition import platt
+from streamsvm.methods.decomposition import platt, platt_steps
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.platt_state import State, describe_problem, make_state
 from streamsvm.numeric.kernels import Kernel
@@ -62,7 +62,7 @@ def test_the_second_choice_is_the_free_row_with_the_most_distant_error() -> None
             if {i2, int(partner)} == set(np.flatnonzero(state.alpha != alpha).tolist()):
                 tried += 1
             else:  # the second choice could not move: its multiplier, and this one, are where no segment is left
-                assert not platt._take_step(*start(X, y, costs, kernel, alpha), partner, i2, errors[i2])
+                assert not platt_steps.take_step(*start(X, y, costs, kernel, alpha), partner, i2, errors[i2])
     assert tried > 20
 
 
@@ -115,7 +115,7 @@ def test_the_best_point_of_a_segment_is_found(slope: float, curvature: float, lo
     def value(d: float) -> float:
         return 0.5 * curvature * d * d - slope * d
 
-    best = platt._find_best(0.5, slope, curvature, low + 0.5, high + 0.5) - 0.5
+    best = platt_steps.find_best(0.5, slope, curvature, low + 0.5, high + 0.5) - 0.5
     assert low - 1e-12 <= best <= high + 1e-12
     assert value(best) <= min(value(d) for d in [*np.linspace(low, high, 101), 0.0]) + 1e-9
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamsvm.methods.decomposition.selection import (
-    KEPT_SHARE,
+    PREVIOUS_SET_DIVISOR,
     RULES,
     Conditions,
     choose_candidates,
@@ -44,7 +44,7 @@ class Drawn:
 
     def choose(self, rule: str, size: int) -> I64:
         rng = np.random.default_rng(self.seed)
-        return choose_working_set(rule, self.conditions, self.alpha, self.costs, self.before, size, TOL, rng)
+        return choose_working_set(rule, self.conditions, self.before, size, TOL, rng)
 
 
 @st.composite
@@ -116,7 +116,7 @@ def test_largest_takes_the_worst_of_both_sides_in_turn(rows: Drawn, size: int) -
 def test_second_order_keeps_half_of_the_last_set(rows: Drawn, size: int) -> None:
     """Free multipliers first, of those the ones that joined last; the worst of both sides join."""
     chosen, before = rows.choose("second-order", size), rows.before
-    wanted = [i for part in (rows.free, ~rows.free) for i in before[::-1] if part[i]][: size // KEPT_SHARE]
+    wanted = [i for part in (rows.free, ~rows.free) for i in before[::-1] if part[i]][: size // PREVIOUS_SET_DIVISOR]
     assert set(chosen[: len(wanted)]) == set(wanted)
     conditions = rows.conditions
     if conditions.violation > 0:
@@ -173,10 +173,8 @@ def test_random_depends_on_the_seed_alone_and_reaches_every_candidate() -> None:
     n = 40
     y, costs, alpha = np.tile([1.0, -1.0], n // 2), np.ones(n), np.zeros(n)
     conditions = find_conditions(y, costs, alpha, np.linspace(-0.5, 0.5, n))
-    draws = [
-        choose_candidates("random", conditions, alpha, costs, 6, TOL, np.random.default_rng(seed)) for seed in range(60)
-    ]
-    again = choose_candidates("random", conditions, alpha, costs, 6, TOL, np.random.default_rng(0))
+    draws = [choose_candidates("random", conditions, 6, TOL, np.random.default_rng(seed)) for seed in range(60)]
+    again = choose_candidates("random", conditions, 6, TOL, np.random.default_rng(0))
     np.testing.assert_array_equal(draws[0], again)
     counts = np.bincount(np.concatenate(draws), minlength=n)
     assert counts.min() >= 1
