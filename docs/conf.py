@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
 import streamsvm
 
 project = "streamsvm"
@@ -13,21 +16,28 @@ version = release = streamsvm.__version__
 author = "The streamsvm developers"
 project_copyright = author
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_typehints = "none"  # the text says what a parameter takes, with shapes and units
 autodoc_member_order = "bysource"
-autosummary_generate = False
-napoleon_google_docstring = False
-napoleon_use_ivar = True
+numpydoc_show_class_members = False  # the pages name the methods that they show
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"streamsvm {version}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_copy_source = False
-html_theme_options = {"show_prev_next": True, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
+html_sidebars = {"**": ["globaltoc"]}  # all pages, not only those of a section
+html_theme_options = {
+    "navbar_center": [],
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "use_edit_page_button": False,
+}
 
 SECTION = re.compile(r"^-{3,}$")
 LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[\w./-]+\.md)(?:#[\w-]*)?\)")
@@ -38,7 +48,7 @@ def read_as_plain_text(_app: Any, _what: str, _name: str, _object: Any, _options
     """Escape what docstrings hold of reStructuredText's signs: |w|, coef_, `tol` and y_i are meant as they stand.
 
     Formulas are blocks that are indented after a paragraph: they become literal blocks. Sections of numpydoc are left
-    to napoleon, which comes after this.
+    to the extension numpydoc, which comes after this.
     """
     prepared: list[str] = []
     in_formula = False
@@ -75,7 +85,14 @@ def link_files_outside(app: Any, docname: str, source: list[str]) -> None:
     source[0] = LINK.sub(link, source[0])
 
 
+def write_formula(translator: Any, node: nodes.Element) -> None:
+    """Write a formula as MathML, which browsers show by themselves: MathJax would be loaded from elsewhere."""
+    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> None:
-    """Connect `link_files_outside`, and `read_as_plain_text` before napoleon (whose priority is 500)."""
+    """Connect `link_files_outside`, `write_formula`, and `read_as_plain_text` before numpydoc (of priority 500)."""
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("source-read", link_files_outside)
     app.connect("autodoc-process-docstring", read_as_plain_text, priority=400)

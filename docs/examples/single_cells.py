@@ -22,7 +22,7 @@ def make_cells(seed: int, count: int, genes: int) -> tuple[csr_array, np.ndarray
 
 
 def write_anndata(path: str, X: csr_array, codes: np.ndarray) -> None:
-    """Write what `adata.write_zarr(path)` of the package anndata writes of X and obs["cell_type"]."""
+    """Write X and obs["cell_type"] to where `adata.write_zarr(path)` of the package anndata puts them."""
     root = zarr.open_group(path, mode="w", zarr_format=2)
     root.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
     matrix = root.create_group("X")
@@ -40,7 +40,7 @@ cells = streamsvm.open("cells.zarr", label="cell_type")
 print(f"{cells.n_rows:,} cells, {cells.n_features:,} genes, classes {cells.classes.tolist()}")
 
 model = streamsvm.LinearSVC(C=0.01).fit(cells)
-print(f"{model.status_}: one model for each type against the rest; the file was read {model.n_passes_} times in all")
+print(f"{model.status_}: one model for each type against the rest; reads of the file: {model.n_passes_}")
 
 new_cells, new_codes = make_cells(1, 1000, 2000)
 right = model.predict(new_cells) == np.array(TYPES)[new_codes]

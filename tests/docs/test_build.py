@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-NEEDED = ("sphinx", "myst_parser", "pydata_sphinx_theme")
+NEEDED = ("sphinx", "myst_parser", "numpydoc", "pydata_sphinx_theme")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
