@@ -236,16 +236,7 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
     from streamsvm.data.anndata import open_anndata
 
     text = str(path).removeprefix("file://")
-    if "://" not in text and not Path(text).exists():
-        raise InputError(f"{text}: no such dataset")
-    try:
-        group = zarr.open_group(text, mode="r", use_consolidated=False)
-        stored_meta: Any = group.attrs.asdict().get(ATTRIBUTE, {})
-        meta: dict[str, Any] = dict(stored_meta)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        if Path(text, "zarr.json").is_file():
-            raise IntegrityError(f"{text}/zarr.json: damaged ({error})") from error
-        raise InputError(f"{text}: not a dataset ({error})") from error
+    group, meta = _open_group(text)
     if not meta:
         return open_anndata(text, group, label)
     fingerprint = check_manifest(text, meta)
@@ -265,6 +256,21 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
         feature_names=None if meta["feature_names"] is None else tuple(meta["feature_names"]),
         meta=meta,
     )
+
+
+def _open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
+    """Return the Zarr group at a path, and its manifest, which is empty for files that are not of streamsvm."""
+    if "://" not in path and not Path(path).exists():
+        raise InputError(f"{path}: no such dataset")
+    try:
+        group = zarr.open_group(path, mode="r", use_consolidated=False)
+        stored_meta: Any = group.attrs.asdict().get(ATTRIBUTE, {})
+        meta: dict[str, Any] = dict(stored_meta)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        if Path(path, "zarr.json").is_file():
+            raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
+        raise InputError(f"{path}: not a dataset ({error})") from error
+    return group, meta
 
 
 def _open_layout(meta: dict[str, Any], stored: Callable[[str], StoredArray]) -> Layout:

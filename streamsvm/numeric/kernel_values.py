@@ -16,6 +16,7 @@ from streamsvm.numeric.exponentials import exponentiate
 from streamsvm.numeric.kernel_codes import POLY, RBF, CompiledKernel
 from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, SMALL, add_slopes, add_with_magnitudes
 from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked, Values
+from streamsvm.numeric.tiles import Tile, make_tile, multiply_sparse
 
 Proof = tuple[()] | tuple[F64, float]
 
@@ -29,18 +30,6 @@ class Columns(NamedTuple):
     rows: Unpacked
     squares: Values
     coef: F64
-
-
-class Tile(NamedTuple):
-    """Some rows x_i: as `unpack` gives them, as a dense tile, and their squared lengths.
-
-    `values` are the dense rows themselves, or sparse rows written out by `_write_out`, with the position of features.
-    """
-
-    rows: Unpacked
-    values: Values
-    position: I32
-    squares: Values
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
@@ -87,47 +76,6 @@ def _squash(row: Values) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _csr_products(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
-    """Set products[c, i] = z_c.x_i, four features a sweep. position[j]: the line of feature j in the tile."""
-    for c in range(indptr.size - 1):
-        sums, e, stop = products[c], indptr[c], indptr[c + 1]
-        for i in range(sums.size):
-            sums[i] = 0.0
-        while e + 3 < stop:
-            s, t = tile[position[indices[e]]], tile[position[indices[e + 1]]]
-            u, v = tile[position[indices[e + 2]]], tile[position[indices[e + 3]]]
-            p, q, r, w = data[e], data[e + 1], data[e + 2], data[e + 3]
-            for i in range(sums.size):
-                sums[i] = (((sums[i] + p * s[i]) + q * t[i]) + r * u[i]) + w * v[i]
-            e += 4
-        while e < stop:
-            value, x = data[e], tile[position[indices[e]]]
-            for i in range(sums.size):
-                sums[i] += value * x[i]
-            e += 1
-
-
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def measure_dense(X: Values, squares: Values) -> None:
-    """Set squares_i = |x_i|^2, summed in float64."""
-    for i in range(squares.size):
-        row, total = X[i], 0.0
-        for j in range(row.size):
-            total += np.float64(row[j]) * row[j]
-        squares[i] = total
-
-
-@njit(cache=True, nogil=True)
-def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
-    """Set squares_i = |x_i|^2, summed in float64."""
-    for i in range(squares.size):
-        total = 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            total += np.float64(data[e]) * data[e]
-        squares[i] = total
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
 def add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> None:
     """Add sum_c coef_c columns[chosen_c, start + i] to f_i, in the order of c, four columns at a time.
 
@@ -159,41 +107,6 @@ def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, la
                 K[c, j] = column[chosen[j]]
                 if slots[j] < 0:
                     K[j, c] = K[c, j]
-
-
-@njit(cache=True, nogil=True)
-def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
-    """Return sparse rows as a dense tile (used features + 1, n), and set position[j] to the line of feature j.
-
-    The last line is zeros, for features that do not occur.
-    """
-    for j in range(position.size):
-        position[j] = -1
-    used = 0
-    for e in range(indptr[0], indptr[-1]):
-        if position[indices[e]] < 0:
-            position[indices[e]] = used
-            used += 1
-    tile = np.zeros((used + 1, indptr.size - 1), data.dtype)
-    for i in range(indptr.size - 1):
-        for e in range(indptr[i], indptr[i + 1]):
-            tile[position[indices[e]], i] = data[e]
-    for j in range(position.size):
-        if position[j] < 0:
-            position[j] = used
-    return tile
-
-
-@njit(cache=True, nogil=True)
-def _make_tile(rows: Unpacked, position: I32, squares: Values) -> Tile:
-    """Return a tile of some rows. position (d,) and squares (at least the rows) are its memory."""
-    if rows.indptr.size:
-        squares = squares[: rows.indptr.size - 1]
-        measure_sparse(rows.data, rows.indptr, squares)
-        return Tile(rows, _write_out(rows.data, rows.indices, rows.indptr, position), position, squares)
-    squares = squares[: rows.dense.shape[0]]
-    measure_dense(rows.dense, squares)
-    return Tile(rows, rows.dense, position, squares)
 
 
 @njit(cache=True, nogil=True)
@@ -282,14 +195,14 @@ def evaluate_rows(
     longest = left.max() if left.size else 0.0
     for at in range(first, last, tile_rows):
         n = min(tile_rows, last - at)
-        tile = _make_tile(
+        tile = make_tile(
             Unpacked(X.dense[at : at + n], X.data, X.indices, X.indptr[at : at + n + 1]), position, squares
         )
         for c in range(0, coef.size, BLOCK_COLUMNS):
             k = min(BLOCK_COLUMNS, coef.size - c)
             part = values[: k * n].reshape((k, n))
             if X.indptr.size:
-                _csr_products(Z.data, Z.indices, Z.indptr[c : c + k + 1], position, tile.values, part)
+                multiply_sparse(Z.data, Z.indices, Z.indptr[c : c + k + 1], position, tile.values, part)
             else:
                 np.dot(Z.dense[c : c + k], tile.values.T, part)
             if len(proof) > 0:

@@ -31,8 +31,6 @@ from streamsvm.numeric.kernel_values import (
     add_columns,
     copy_values,
     evaluate_rows,
-    measure_dense,
-    measure_sparse,
 )
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import (
@@ -46,6 +44,7 @@ from streamsvm.numeric.rows import (
     slice_rows,
     unpack,
 )
+from streamsvm.numeric.tiles import measure_dense, measure_sparse
 
 TILE_ROWS = 512
 TILE_VALUES = 1 << 18  # float32 values (a MiB) of a tile of sparse rows that are written out

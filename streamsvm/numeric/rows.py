@@ -279,11 +279,8 @@ def unpack_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix
     """Return rows that were saved. Raises ValueError unless they are finite and their indices lie within the arrays."""
     values = arrays.get("data" if name not in arrays else name)
     n_dimensions = 2 if name in arrays else 1
-    if (
-        not isinstance(values, np.ndarray)
-        or values.dtype not in (np.float32, np.float64)
-        or values.ndim != n_dimensions
-    ):
+    types = (np.float32, np.float64)
+    if not isinstance(values, np.ndarray) or values.dtype not in types or values.ndim != n_dimensions:
         raise ValueError(f"{name} are missing, or not float32 in rows and columns")
     if not np.isfinite(values).all():
         raise ValueError(f"{name} hold values that are not finite")
