@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from streamsvm import interrupts
 from streamsvm.errors import InputError
+from streamsvm.methods.decomposition.irwls import solve_by_irwls
 from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
-from streamsvm.methods.decomposition.reweighting import solve_by_reweighting
 from streamsvm.methods.decomposition.selection import choose_working_set, find_conditions
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.decomposition.working_set_qp import solve_by_qp
@@ -44,7 +44,7 @@ PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000
 LONG_ROW_BYTES = 2048  # the product of two rows so long takes as much time as a kernel value from the cache
 INNER_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
 InnerSolver = Callable[[WorkingSet, float], F64]
-INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
+INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_irwls, "qp": solve_by_qp}
 
 
 @dataclass
