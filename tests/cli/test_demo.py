@@ -99,7 +99,7 @@ def test_little_disk_means_less_data(
 
 def test_no_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, 10**6))
-    with pytest.raises(InputError, match=r"1.0 MB free are too few; name a roomier folder by --out"):
+    with pytest.raises(InputError, match=r"only 1.0 MB are free; name a roomier folder by --out"):
         show_larger_than_memory(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -119,7 +119,7 @@ def test_a_claim_that_does_not_hold_is_told(
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="is not empty; name a new folder"):
+    with pytest.raises(InputError, match="the folder is not empty; name a new one"):
         run_demo(tmp_path)
     with pytest.raises(InputError, match="cannot be used: File exists"):
         run_demo(tmp_path / "file")

@@ -166,8 +166,8 @@ def test_rows_of_another_map_are_refused(run: Run, data: Path, trained: Path, tm
 BAD = {
     "map": (["--map", "magic"], "invalid choice: 'magic'"),
     "rank": (["--rank", "0"], "a whole number of at least 1"),
-    "rank of polynomial": (["--map", "polynomial", "--rank", "3"], "--kernel and --rank are not for --map polynomial"),
-    "kernel of polynomial": (["--map", "polynomial", "--kernel", "rbf"], "are not for --map polynomial"),
+    "rank of polynomial": (["--map", "polynomial", "--rank", "3"], "leave --kernel and --rank out"),
+    "kernel of polynomial": (["--map", "polynomial", "--kernel", "rbf"], "--map polynomial has no kernel and no rank"),
     "kernel": (["--kernel", "sigmoid"], "not positive semidefinite"),
     "gamma": (["--gamma", "-1"], "gamma is -1.0"),
     "memory": (["--memory", "20MB"], "of memory are needed to make the features but the budget is 20.0 MB: raise"),

@@ -64,9 +64,12 @@ def test_a_run_that_has_not_ended(run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
-    [("settings.json", None, "no run is there"), ("history.jsonl", '{"passes": 1}\n{"pas', "history.jsonl: missing or"),
-     ("result.json", "{", "result.json: missing or damaged")],
-)  # fmt: skip
+    [
+        ("settings.json", None, "this is not the folder of a run"),
+        ("history.jsonl", '{"passes": 1}\n{"pas', "history.jsonl: missing or"),
+        ("result.json", "{", "result.json: missing or damaged"),
+    ],
+)
 def test_what_is_no_run(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str | None, message: str
 ) -> None:

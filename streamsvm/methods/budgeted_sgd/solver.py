@@ -182,7 +182,8 @@ def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) ->
     require_range(settings.kernel, rows.X)
     yield after
     for at in range(0, len(order), LEARNED_ROWS):
-        learn_rows(model, rules, rows.X, y, cost, order[at : at + LEARNED_ROWS], settings.pack_rows)
+        part = order[at : at + LEARNED_ROWS]
+        learn_rows(model, rules, rows.X, y, cost, order=part, pack_rows=settings.pack_rows)
         yield after
 
 

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from streamsvm import interrupts
 from streamsvm.errors import InputError
+from streamsvm.methods.decomposition.irwls import solve_by_irwls
 from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
-from streamsvm.methods.decomposition.reweighting import solve_by_reweighting
 from streamsvm.methods.decomposition.selection import choose_working_set, find_conditions
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.decomposition.working_set_qp import solve_by_qp
@@ -31,20 +31,20 @@ from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
 from streamsvm.numeric.rows import F64, I64, Matrix, Values, take_rows
 
-# A round chooses and improves one working set. A step has MOST_ROUNDS rounds at most, and no more than LEAST_ROUNDS and
-# some rounds a row, since more rounds help little if one working set could hold all rows. Rounds of "smo" are shorter.
-MOST_ROUNDS, LEAST_ROUNDS = 1000, 50
+# A round chooses and improves one working set. A step has MOST_ROUNDS rounds at most, and no more than BASE_ROUNDS plus
+# ROUNDS_PER_ROW times the active rows: few rows gain little from more rounds. Rounds of "smo" are the shortest.
+MOST_ROUNDS, BASE_ROUNDS = 1000, 50
 ROUNDS_PER_ROW = {"smo": 4, "irwls": 1, "qp": 1}
 MOST_IDLE_ROUNDS = 20  # after so many rounds in which D did not rise, rounding is the limit
 LEAST_ROUND_RISE = 1e-12  # D rises in a round by at least this share of its rise in the step so far
 MOST_UNSOLVED_ROUNDS = 5  # after so many working sets that were not solved, a pass or more digits may help
 UNSOLVED_VIOLATION = 2.0  # a working set is not solved if its violation exceeds the one asked for by this factor
-# Platt's sweeps end after they have looked at so many kernel values, by pairs of rows and at least.
+# Platt's sweeps end after so many kernel values: a multiple of the pairs of rows, and a number to begin with.
 PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000
 LONG_ROW_BYTES = 2048  # the product of two rows so long takes as much time as a kernel value from the cache
 INNER_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
 InnerSolver = Callable[[WorkingSet, float], F64]
-INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
+INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_irwls, "qp": solve_by_qp}
 
 
 @dataclass
@@ -82,7 +82,7 @@ class ColumnCache:
 
     @classmethod
     def of_size(cls, n_rows: int, limit_bytes: int, dtype: npt.DTypeLike = np.float32) -> ColumnCache:
-        """Return an empty cache with as many slots as fit into limit_bytes, and no more than rows."""
+        """Return an empty cache with as many slots as fit into limit_bytes, at most one for each row."""
         n_slots = min(n_rows, limit_bytes // max(1, np.dtype(dtype).itemsize * n_rows))
         return cls(np.empty((n_slots, n_rows), dtype), np.full(n_rows, -1), np.full(n_slots, -1))
 
@@ -126,7 +126,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
     if rounds.rule == "platt":
         return _improve_by_platt(active, rounds, cache, tol)
     rise, best_rise, idle, unsolved = 0.0, 0.0, 0, 0
-    for _ in range(min(limit, LEAST_ROUNDS + ROUNDS_PER_ROW[rounds.inner] * len(active.rows))):
+    for _ in range(min(limit, BASE_ROUNDS + ROUNDS_PER_ROW[rounds.inner] * len(active.rows))):
         interrupts.check()
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
         if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):

@@ -76,6 +76,11 @@ class RowSums:
         parts = [tile.sample_weight for tile in self._sort() if tile.sample_weight is not None]
         return np.concatenate(parts) if parts else None
 
+    @property
+    def longest(self) -> float:
+        """The largest |x_i|^2, if the pass was the first one."""
+        return max(tile.longest for tile in self.tiles)
+
 
 def add_sums(
     sums: RowSums,

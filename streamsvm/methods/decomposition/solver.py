@@ -223,8 +223,17 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
         rounds = _make_rounds(settings, state, active, None if small else gap)
         cache = ColumnCache.of_size(len(active.rows), 0 if small else settings.cache_bytes, type_of(active.X))
         largest, share = settings.kernel.bound_values(longest), SMALL_TOL_SHARE if small else ALL_ACTIVE_TOL_SHARE
-        errors, noisy = solve_all(active, rounds, cache, share, settings.tol, largest)
-    return update_state(after, settings.kernel, settings.tol, active.alpha, active.f, errors, noisy, ascends)
+        errors, noisy = solve_all(active, rounds, cache, share=share, gap=settings.tol, largest=largest)
+    return update_state(
+        after,
+        settings.kernel,
+        settings.tol,
+        alpha=active.alpha,
+        f=active.f,
+        errors=errors,
+        noisy=noisy,
+        ascends=ascends,
+    )
 
 
 def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change:
@@ -249,11 +258,11 @@ def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: 
     """Return the state after a pass. f_before: f of the active rows before they were improved."""
     if state.passes == 0:
         y, costs = read_labels(settings.class_costs, sums.y, sums.sample_weight)
-        state = replace(state, y=y, costs=costs, longest=max(tile.longest for tile in sums.tiles))
+        state = replace(state, y=y, costs=costs, longest=sums.longest)
     alpha, f = state.alpha.copy(), state.f + sums.f
     alpha[active.rows] = active.alpha
     errors = state.errors + sums.errors + UNIT * np.abs(f)
     expected = f_before + (active.f - f_before) / _choose_damping(state, active)
     left = find_conditions(state.y, state.costs, alpha, f).violation
     noisy = bool(np.max(np.abs(expected - f[active.rows])) > NOISE_SHARE * left)
-    return update_state(state, settings.kernel, settings.tol, alpha, f, errors, noisy)
+    return update_state(state, settings.kernel, settings.tol, alpha=alpha, f=f, errors=errors, noisy=noisy)

@@ -76,7 +76,7 @@ def start_state(n_rows: int) -> State:
 
 
 def update_state(
-    state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors: F64, noisy: bool, ascends: bool = True
+    state: State, kernel: Kernel, tol: float, *, alpha: F64, f: F64, errors: F64, noisy: bool, ascends: bool = True
 ) -> State:
     """Return the state at the new multipliers, or at the old ones if the new ones prove no more.
 

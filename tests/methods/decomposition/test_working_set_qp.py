@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.errors import InputError
-from streamsvm.methods.decomposition import reweighting, working_set_qp
+from streamsvm.methods.decomposition import irwls, working_set_qp
+from streamsvm.methods.decomposition.irwls import solve_by_irwls
 from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
-from streamsvm.methods.decomposition.reweighting import solve_by_reweighting
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.decomposition.working_set_qp import solve_by_qp
 from tests.methods.decomposition.working_sets import (
@@ -62,7 +62,7 @@ def test_indefinite_kernel_falls_from_any_start(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("module", "solve", "inner"),
-    [(reweighting, solve_by_reweighting, "_reweight"), (working_set_qp, solve_by_qp, "_solve_with_piqp")],
+    [(irwls, solve_by_irwls, "_reweight"), (working_set_qp, solve_by_qp, "_solve_with_piqp")],
 )
 def test_inner_answer_that_is_worse_than_the_start_is_not_taken(
     module: ModuleType, solve: Solve, inner: str, monkeypatch: pytest.MonkeyPatch

@@ -78,7 +78,7 @@ class _Primal:
     total: float
 
 
-def solve_by_reweighting(problem: WorkingSet, tol: float) -> F64:
+def solve_by_irwls(problem: WorkingSet, tol: float) -> F64:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by IRWLS.
 
     tol: absolute, in units of the errors. The multipliers are feasible, y'alpha equals its value at the start to
