@@ -1,23 +1,23 @@
-"""Errors that a user can mend: the command line shows the message alone and exits with status 2."""
+"""The errors of streamsvm. For an InputError the command line shows the message alone, and exits with status 2."""
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Bad input or arguments; the message names the file, place and reason."""
+    """The input or an argument is bad. The message names file, place, reason and remedy."""
 
 
 class IntegrityError(InputError):
-    """A stored chunk is flipped, truncated, missing or swapped; the message names it."""
+    """Stored data are damaged: a chunk is changed, truncated, missing or swapped. The message names its file."""
 
 
 class CertificateError(RuntimeError):
-    """A lower bound above the objective: a fault of streamsvm, never of the data."""
+    """A lower bound exceeds the objective, which is a fault of streamsvm and never of the data."""
 
 
 class MemoryBudgetError(InputError):
-    """The projected memory exceeds the budget; the message names the knob to turn."""
+    """The projected memory exceeds the budget. The message names the options to change."""
 
 
 class WriteError(InputError, OSError):
-    """A file that cannot be written, for want of space or permission; the message names it."""
+    """A file cannot be written, because space or permission is missing. The message names it."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and arrays without pickle."""
+"""Files that appear whole or not at all, and .npz files of arrays, which are read without pickle."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ READ_BYTES = 1 << 20
 
 @contextmanager
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to be written that is there whole or not at all; it is on disk when the block has ended.
+    """Open a file for writing, which appears whole or not at all, and is on disk when the block ends.
 
-    It is written under a name that no other process uses, and renamed. WriteError names a file that cannot be written;
+    It is written under a name that no other process uses, and then renamed. Raises WriteError if it cannot be written;
     then nothing of it is left.
     """
     partial = name_partial(path)
@@ -48,25 +48,25 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file, which appears whole or not at all."""
     with open_atomically(path) as file:
         file.write(content)
 
 
 def name_partial(path: Path) -> Path:
-    """Return a name beside `path`, of a file or folder in the making, that no other writer uses."""
+    """Return a name beside `path`, which no other writer uses, for a file or folder that is being made."""
     return path.with_name(f".{path.name}.{token_hex(4)}.partial")
 
 
 def is_partial(name: str, of: str | None = None) -> bool:
-    """Tell whether a file's name was made by `name_partial`, from the name `of` (None: from any)."""
+    """Tell whether `name_partial` made this name, from the name `of` (None: from any name)."""
     return re.fullmatch(rf"\.{'.+' if of is None else re.escape(of)}\.[0-9a-f]{{8}}\.partial", name) is not None
 
 
 def remove_partials(folder: Path, of: str | None = None) -> None:
-    """Remove what killed writers have left in a folder, of the name `of` or of any. The caller holds the lock on it.
+    """Remove the partial files that killed writers left in a folder, for the name `of` or for any name.
 
-    A folder that may be written to but not listed keeps what is there.
+    The caller must hold the lock. A folder that may be written to but not listed keeps its files.
     """
     try:
         entries = list(folder.iterdir())
@@ -78,9 +78,9 @@ def remove_partials(folder: Path, of: str | None = None) -> None:
 
 
 def refuse_inputs(out: Path, inputs: Iterable[str | Path]) -> None:
-    """InputError if what is to be written is read from, too.
+    """Raise InputError if `out` is one of the inputs, or lies in one of them, or contains one.
 
-    inputs: files, folders (also if one lies in the other), or "-", which is standard input.
+    inputs: files, folders, or "-", which is standard input.
     """
     for source in inputs:
         if _overlap(out, source):
@@ -91,14 +91,14 @@ def _overlap(out: Path, source: str | Path) -> bool:
     if str(source) == "-":
         return out.exists() and os.path.samestat(os.fstat(sys.stdin.fileno()), out.stat())
     path, target = Path(str(source).removeprefix("file://")).resolve(), out.resolve()
-    same = out.exists() and path.exists() and path.samefile(out)  # hard links have other paths
+    same = out.exists() and path.exists() and path.samefile(out)  # samefile knows hard links, too
     return same or target.is_relative_to(path) or path.is_relative_to(target)
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk: a file that was renamed there is found after a power failure, too.
+    """Bring the names in a folder to the disk, so that a renamed file survives a power failure.
 
-    Where that cannot be asked for, since the folder may not be read or the file system knows no such thing, it is left.
+    Nothing is done if the folder may not be read, or if its file system does not support this.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -114,7 +114,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Bring all files in a folder, and in the folders in it, to the disk."""
+    """Bring all files in a folder and its subfolders to the disk."""
     for parent, _, names in os.walk(folder):
         for name in names:
             with open(os.path.join(parent, name), "rb") as file:
@@ -123,7 +123,7 @@ def sync_tree(folder: Path) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write what `pack_arrays` returns, whole or not at all, without holding it: a state may be large."""
+    """Write the file that `pack_arrays` returns, whole or not at all, without a copy of it in memory."""
     with open_atomically(path) as file:
         np.savez(file, **arrays)
 
@@ -136,15 +136,16 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
 
 
 def unpack_arrays(path: Path) -> dict[str, Any]:
-    """Read an .npz file that `write_arrays` or `pack_arrays` wrote, without ever running code.
+    """Return the arrays of an .npz file that `write_arrays` or `pack_arrays` wrote.
 
-    It takes no more memory than the file has bytes. InputError, which names the file and the array, for any other.
+    Reading runs no code, and takes no more memory than the file has bytes. Raises InputError, which names the file and
+    the array, for all other files.
     """
     name = ""
     try:
         with ZipFile(path) as archive:
             _check_members(archive)
-            if damaged := archive.testzip():  # reading compares a checksum only if it comes to the end of an array
+            if damaged := archive.testzip():  # reading compares a checksum only at the end of an array
                 raise ValueError(f"the checksum of {damaged} is wrong")
             arrays = {}
             for member in archive.infolist():
@@ -159,7 +160,7 @@ def unpack_arrays(path: Path) -> dict[str, Any]:
 
 
 def _check_members(archive: ZipFile) -> None:
-    """Raise ValueError for members that are compressed, or larger than the file: these may grow without bound."""
+    """Raise ValueError for members that are compressed, or larger than the file, since they could fill the memory."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
         raise ValueError("an array is there twice")
@@ -176,7 +177,7 @@ def _check_members(archive: ZipFile) -> None:
 
 
 def _read_member(archive: ZipFile, member: ZipInfo) -> Any:
-    """Return an array whose header claims as many bytes as are there."""
+    """Return an array. Raises ValueError unless its header claims the number of bytes that the file holds."""
     with archive.open(member) as file:
         header = read_npy_header(file)
         if header.start + header.nbytes != member.file_size:
@@ -187,7 +188,7 @@ def _read_member(archive: ZipFile, member: ZipInfo) -> Any:
 
 
 def _fill(file: IO[bytes], array: npt.NDArray[Any]) -> None:
-    """Read an array's bytes, a few at a time, as they lie in memory."""
+    """Read the bytes of an array, READ_BYTES at a time, as they lie in memory."""
     flat = array.reshape(-1, order="A").view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
     for at in range(0, flat.size, READ_BYTES):
         part = file.read(min(READ_BYTES, flat.size - at))

@@ -1,9 +1,9 @@
-"""Ctrl-C and SIGTERM set a flag. Work looks at the flag where nothing is half done.
+"""Ctrl-C and SIGTERM set a flag, and work looks at the flag at points where nothing is half done.
 
-By default Python raises KeyboardInterrupt wherever the main thread happens to be, also while a compiled function takes
-its arguments or hands over its result. That function then ends in SystemError or in a crash. So within `caught` the
-handler raises nothing while the main thread computes: `check` raises, between two steps or two chunks. Only while the
-main thread merely waits, for a file or for other threads and processes, does the handler raise at once (`waiting`).
+By default Python raises KeyboardInterrupt wherever the main thread happens to be, even while a compiled function takes
+its arguments or returns its result; then that function ends in SystemError or in a crash. So within `caught` the
+handler raises nothing while the main thread computes. Instead `check` raises, between two steps or two chunks. The
+handler raises at once only while the main thread waits for a file, or for other threads and processes (`waiting`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from types import FrameType
 
 STOPPING = "stopping, and keeping what is complete; press Ctrl-C again to end at once"
-LONGEST_WAIT = 1.0  # seconds that the handler waits for this line: standard error may be a pipe that nobody reads
+LONGEST_WAIT = 1.0  # seconds that the handler waits for this line, since nobody may read standard error
 
 
 @dataclass
 class _Flag:
-    """What is known of signals while they are caught.
+    """The state of signals while they are caught.
 
-    asked: a signal has come; accepted: the work has stopped and is being saved, more signals change nothing; waits: the
-    main thread merely waits; on_signal: called when the first signal is handled.
+    asked: a signal has come. accepted: the work has stopped and is being saved, so that further signals are ignored.
+    waits: the main thread is waiting. on_signal: a function to call when the first signal is handled.
     """
 
     asked: bool = False
@@ -39,19 +39,19 @@ _FLAG = _Flag()
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt in the main thread if a signal has come. Call this where nothing is half done."""
+    """Raise KeyboardInterrupt in the main thread if a signal has come. Call this when nothing is half done."""
     if _FLAG.asked and threading.current_thread() is threading.main_thread():
         raise KeyboardInterrupt
 
 
 def accept() -> None:
-    """Take the flag down for good: the work has stopped, and is saved undisturbed."""
+    """Clear the flag and ignore further signals: the work has stopped, and is now saved undisturbed."""
     _FLAG.asked, _FLAG.accepted = False, True
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Let a signal raise KeyboardInterrupt at once: in here the main thread waits, and runs nothing compiled."""
+    """Let a signal raise KeyboardInterrupt at once, while the main thread waits and runs no compiled code."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -65,10 +65,10 @@ def waiting() -> Iterator[None]:
 
 @contextmanager
 def caught() -> Iterator[None]:
-    """Let Ctrl-C set the flag; put Python's own handler back afterwards.
+    """Let Ctrl-C set the flag within the block, and restore Python's own handler afterwards.
 
-    Handlers of others, a notebook's or a framework's, stay as they are, and so do all handlers in other threads than
-    the main one. An interrupt that comes after the last look at the flag is raised at the end.
+    The handlers of a notebook or a framework stay as they are, and nothing changes in threads other than the main one.
+    An interrupt that comes after the last call of `check` is raised at the end.
     """
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -81,11 +81,11 @@ def caught() -> Iterator[None]:
 
 @contextmanager
 def caught_by_command(on_signal: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM set the flag while a command runs; another Ctrl-C ends the process at once.
+    """Let Ctrl-C and SIGTERM set the flag while a command runs; a second Ctrl-C ends the process at once.
 
-    on_signal is called in the main thread when the first signal is handled. A thread prints that the command stops,
-    and waits for the second Ctrl-C, which so ends the process while the main thread is within compiled code, too. The
-    handler waits for the line of that thread, so that the line stands before whatever the main thread prints next.
+    on_signal is called in the main thread when the first signal is handled. A thread prints that the command stops, and
+    waits for the second Ctrl-C, so that this ends the process even while the main thread runs compiled code. The
+    handler waits until that line is printed, so that it precedes what the main thread prints next.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -102,7 +102,7 @@ def caught_by_command(on_signal: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _handled(numbers: Sequence[signal.Signals], on_signal: Callable[[], None] | None) -> Iterator[None]:
-    """Install the handler of these signals, and put the handlers back that were there."""
+    """Handle these signals within the block, and restore their handlers afterwards."""
     _FLAG.asked, _FLAG.accepted, _FLAG.on_signal = False, False, on_signal
     before = {number: signal.signal(number, _ask) for number in numbers}
     try:
@@ -114,7 +114,7 @@ def _handled(numbers: Sequence[signal.Signals], on_signal: Callable[[], None] | 
 
 
 def _ask(_number: int, _frame: FrameType | None) -> None:
-    """Set the flag; raise where the main thread merely waits."""
+    """Handle a signal: set the flag, and raise KeyboardInterrupt if the main thread is waiting."""
     if _FLAG.accepted:
         return
     first, _FLAG.asked = not _FLAG.asked, True
@@ -127,7 +127,7 @@ def _ask(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _watched(told: threading.Event) -> Iterator[None]:
-    """Start the thread that is told of signals as they arrive, whatever the main thread does."""
+    """Run a thread that learns of signals as they arrive, whatever the main thread does."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     before = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -148,7 +148,7 @@ def _watch(read_end: int, told: threading.Event) -> None:
     while numbers := os.read(read_end, 64):
         for number in numbers:
             if number == signal.SIGINT and asked:
-                os._exit(128 + signal.SIGINT)  # as shells name a process that Ctrl-C has ended
+                os._exit(128 + signal.SIGINT)  # the status that shells give a process that Ctrl-C ended
             if number in (signal.SIGINT, signal.SIGTERM) and not asked:
                 asked = True
                 _tell()
@@ -156,9 +156,9 @@ def _watch(read_end: int, told: threading.Event) -> None:
 
 
 def _tell() -> None:
-    """Say that the command stops; past the buffer of standard error, which the main thread may be writing to."""
+    """Print that the command stops, without the buffer of standard error, to which the main thread may be writing."""
     if sys.__stderr__ is None:
         return
     with suppress(OSError):
-        start = "\n" if sys.__stderr__.isatty() else ""  # the line of progress is not finished
+        start = "\n" if sys.__stderr__.isatty() else ""  # the line of progress has no end yet
         os.write(sys.__stderr__.fileno(), f"{start}{STOPPING}\n".encode())

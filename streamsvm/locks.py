@@ -1,7 +1,7 @@
-"""Locks: one process at a time writes a run's folder, a dataset or a file of predictions.
+"""Locks, so that one process at a time writes to a run's folder, a dataset or a file of predictions.
 
-A lock is a small file that is locked by `flock`: the system gives the lock up when its process ends, however it ends,
-so that a killed process locks nothing. File systems that know no locks are written to without one.
+A lock is a small file that is locked by `flock`. The system releases it when its process ends, however it ends, so that
+a killed process locks nothing. If a file system has no locks, we write to it without one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 class Lock:
-    """The right to write `target`, until `release` or the end of the block. InputError if another process has it.
+    """The right to write to `target`, until `release` or the end of the block.
 
-    file: the file that is locked (default: a hidden one beside the target). It names its process, for messages.
+    `file` is locked (by default a hidden file beside the target), and names its process for messages. Raises InputError
+    if another process has the lock, and WriteError if the file cannot be written.
     """
 
     def __init__(self, target: Path, file: Path | None = None) -> None:
@@ -30,9 +31,9 @@ class Lock:
         self._descriptor: int | None = _acquire(target, self.path)
 
     def release(self) -> None:
-        """Give the lock up, and remove its file."""
+        """Release the lock and remove its file."""
         if self._descriptor is not None:
-            self.path.unlink(missing_ok=True)  # first: who opened it before finds that it has gone, and makes another
+            self.path.unlink(missing_ok=True)  # first, so that a process that has it open makes another
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -58,7 +59,7 @@ def _acquire(target: Path, path: Path) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # whoever held it has removed it meanwhile
+        os.close(descriptor)  # the process that held the lock has removed the file meanwhile
 
 
 def _lock(descriptor: int, target: Path) -> None:
@@ -81,7 +82,7 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
 
 
 def _note_process(descriptor: int) -> None:
-    with suppress(OSError):  # a full disk does not matter here: the note serves a message only
+    with suppress(OSError):  # a full disk does not matter, since the note only serves messages
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
 

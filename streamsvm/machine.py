@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory, and how much of it this process holds."""
+"""The cores and the memory of this machine, the memory that this process holds, and sizes in bytes as text."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "M
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now."""
+    """Return the resident memory of this process now."""
     return int(psutil.Process().memory_info().rss)
 
 
 def peak_bytes() -> int:
-    """Largest resident memory of this process since it began or since `reset_peak`."""
-    status = _status("VmHWM")
-    if status is not None:
-        return status
+    """Return the largest resident memory of this process since it began or since `reset_peak`."""
+    peak = _read_status("VmHWM")
+    if peak is not None:
+        return peak
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def file_page_bytes() -> int | None:
-    """Resident pages of files (libraries), which the kernel may drop and read again; None where it does not say."""
-    return _status("RssFile")
+    """Return the resident bytes of mapped files, such as libraries, which the system may drop; None if unknown."""
+    return _read_status("RssFile")
 
 
 def reset_peak() -> None:
-    """Begin to measure the peak anew (Linux; elsewhere the peak is the process's)."""
+    """Restart the measurement of the peak, on Linux. Elsewhere the peak is that since the process began."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -43,7 +43,7 @@ def reset_peak() -> None:
 
 
 def default_budget_bytes() -> int:
-    """Return half of the memory that this process may use: of the machine's, or of its control group's limit."""
+    """Return half of the memory that this process may use, which a control group may limit."""
     limits = [psutil.virtual_memory().total]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -54,12 +54,12 @@ def default_budget_bytes() -> int:
 
 
 def default_threads() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parse_bytes(text: str | int) -> int:
-    """Bytes of "2GB", "512MiB", "1.5G" or a number; InputError for anything else."""
+    """Return the bytes of "2GB", "512MiB", "1.5G" or a number. Raises InputError for all else."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?)B?\s*", str(text).upper())
     if match is None or (match[2] not in UNITS):
         raise InputError(f"{text!r} is no size in bytes: write 2GB, 512MiB or a number of bytes")
@@ -67,7 +67,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def format_bytes(n: float, up: bool = False) -> str:
-    """Return a size for people; `up` rounds up, so that the figure suffices where it is typed in."""
+    """Return a size as text for people. `up` rounds up, so that the figure suffices as an option."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n >= size:
             shown = n / size
@@ -75,7 +75,8 @@ def format_bytes(n: float, up: bool = False) -> str:
     return f"{int(n)} bytes"
 
 
-def _status(name: str) -> int | None:
+def _read_status(name: str) -> int | None:
+    """Return a size in /proc/self/status, in bytes; None where there is no such file or line."""
     try:
         text = Path("/proc/self/status").read_text()
     except OSError:

@@ -1,6 +1,6 @@
-"""Headers of NumPy's .npy format, read strictly: what one claims is known, and bounded, before memory is taken for it.
+"""The strict reader of headers of NumPy's .npy format, with which a claimed size is checked before memory is taken.
 
-NumPy's own reader tokenizes and evaluates headers, warns of those of Python 2, and ends in errors of a dozen kinds.
+NumPy's own reader tokenizes and evaluates headers, warns of headers of Python 2, and raises errors of a dozen kinds.
 """
 
 from __future__ import annotations
@@ -17,22 +17,34 @@ from zipfile import BadZipFile, LargeZipFile
 
 import numpy as np
 
-# What zipfile raises for a damaged .npz; AttributeError and the like where it does not look whether a part is there.
+# The errors of zipfile for a damaged .npz; among them AttributeError, since it does not check that a part exists.
 ZIP_ERRORS = (
-    OSError, EOFError, ValueError, KeyError, IndexError, OverflowError, AttributeError, RuntimeError, MemoryError,
-    BadZipFile, LargeZipFile, zlib.error, lzma.LZMAError, struct.error,
-)  # fmt: skip
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    AttributeError,
+    RuntimeError,
+    MemoryError,
+    BadZipFile,
+    LargeZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+)
 MAGIC = b"\x93NUMPY"
-MOST_HEADER_BYTES = 10_000  # what NumPy itself allows
-_WIDTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the header's length, by version
+MOST_HEADER_BYTES = 10_000  # the limit of NumPy itself
+_WIDTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # by version, the bytes that hold the length of the header
 _LITERAL = re.compile(r"[\w \n<>=|'\"{}()\[\],:.+-]*", re.ASCII)
-_GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # Python warns of those, and refuses them one day
+_GLUED = re.compile(r"\d(and|else|for|if|in|is|not|or)\b")  # Python warns of such numbers, and will refuse them
 _SCALAR = re.compile(r"[<>=|]?(b1|[iu][1248]|f(2|4|8|16)|[USV]\d{1,10})")
 
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What a header says of the array behind it, which begins at byte `start` of the file."""
+    """The array that a header describes. Its values begin at byte `start` of the file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -46,7 +58,7 @@ class NpyHeader:
 
 
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
-    """Read the header at the beginning of a file, up to the array. ValueError, with the reason, if it is none."""
+    """Read the header at the beginning of a file, up to the array. Raises ValueError, with the reason, for all else."""
     start = file.read(len(MAGIC) + 2)
     if not start.startswith(MAGIC) or len(start) < len(MAGIC) + 2:
         raise ValueError("is no .npy array, which begins with NUMPY and a version")
@@ -60,10 +72,11 @@ def read_npy_header(file: IO[bytes]) -> NpyHeader:
     text = file.read(length)
     if len(text) < length:
         raise ValueError("its .npy header is truncated")
-    return _understand(text.decode("latin1"), len(start) + len(width) + length)
+    return _parse_header(text.decode("latin1"), len(start) + len(width) + length)
 
 
-def _understand(text: str, start: int) -> NpyHeader:
+def _parse_header(text: str, start: int) -> NpyHeader:
+    """Return the header of a text. Raises ValueError, with the reason, if it is none."""
     if not _LITERAL.fullmatch(text) or _GLUED.search(text):
         raise ValueError("its .npy header is damaged")
     try:
@@ -81,7 +94,7 @@ def _understand(text: str, start: int) -> NpyHeader:
 
 
 def _read_dtype(descr: Any) -> np.dtype[Any]:
-    """Return the dtype of numbers, texts, or records of both; ValueError for others: objects need pickle."""
+    """Return the dtype of numbers, texts, or records of both. Raises ValueError for others, such as objects."""
     _check_descr(descr)
     try:
         dtype: np.dtype[Any] = np.lib.format.descr_to_dtype(descr)
@@ -91,6 +104,7 @@ def _read_dtype(descr: Any) -> np.dtype[Any]:
 
 
 def _check_descr(descr: Any) -> None:
+    """Raise ValueError unless a description is of numbers, texts, or records of both."""
     if isinstance(descr, str) and "O" in descr:
         raise ValueError("holds Python objects, which only pickle can read")
     if isinstance(descr, list) and descr:

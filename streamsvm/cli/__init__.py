@@ -1,1 +1,1 @@
-"""The command line: arguments, progress and pages."""
+"""The command line: its arguments, its progress, and the pages that it writes."""

@@ -1,7 +1,8 @@
-"""The `streamsvm` command. Progress goes to standard error, results to standard output.
+"""The `streamsvm` command. Progress goes to standard error, and results go to standard output.
 
-Exit status: 0 converged or done (budgeted-sgd: the epochs asked for), 3 stopped by a limit (the model is written all
-the same), 2 bad input or arguments, 1 anything else, 130 ended at once by a second Ctrl-C.
+The exit status is 0 if the command is done (a training has converged, or budgeted-sgd has made its epochs), 3 if a
+limit stopped a training (its model is written all the same), 2 for unsuitable input or arguments, 130 if a second
+Ctrl-C ended the process at once, and 1 for anything else.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamsvm.cli.arguments import (
     how_to_read,
@@ -30,26 +31,32 @@ from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.errors import CertificateError, InputError
 from streamsvm.interrupts import caught_by_command
+from streamsvm.methods.registry import find_method
+from streamsvm.problems.registry import find_entry
 from streamsvm.training.statuses import STATUSES
+
+if TYPE_CHECKING:
+    from streamsvm.options import TrainOptions
 
 
 def _silence() -> None:
-    """Silence what Dask's coroutines and their tasks would say when nobody waits for them any more."""
+    """Silence the warnings of Dask's coroutines and tasks that nobody waits for any more."""
     warnings.simplefilter("ignore")
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     sys.unraisablehook = lambda _: None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status."""
+    """Run a command and return its exit status. arguments: those of the process if None."""
     with caught_by_command(_silence), log_to_stderr():
         status = _run(make_parser().parse_args(arguments))
-    if arguments is None:  # the process ends now: a signal may end it, without a traceback
+    if arguments is None:  # the process ends now, and a signal may end it without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return status
 
 
 def _run(options: argparse.Namespace) -> int:
+    """Run a command and return its exit status, with a message for an error."""
     try:
         open_streams(options)
         status = COMMANDS[options.command](options)
@@ -79,13 +86,13 @@ def _demo(options: argparse.Namespace) -> int:
 def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.data.ingest import IngestOptions
-    from streamsvm.data.sources import ingest
+    from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns
     from streamsvm.machine import format_bytes, parse_bytes
 
     began, line = time.monotonic(), Line()
     columns = Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight, header=options.header)
-    how = IngestOptions(
+    ingest_options = IngestOptions(
         layout=options.layout,
         chunk_bytes=None if options.chunk_bytes is None else parse_bytes(options.chunk_bytes),
         codec=options.codec,
@@ -95,9 +102,13 @@ def _ingest(options: argparse.Namespace) -> int:
     )
     try:
         dataset = ingest(
-            options.sources, options.destination, file_format=options.format, columns=columns, options=how,
+            options.sources,
+            options.destination,
+            file_format=options.format,
+            columns=columns,
+            options=ingest_options,
             report=RowCounter(line).show,
-        )  # fmt: skip
+        )
     finally:
         line.close()
     kind = "sparse" if dataset.is_sparse else "dense"
@@ -131,15 +142,15 @@ def _features(options: argparse.Namespace) -> int:
 
     began, line, polynomial = time.monotonic(), Line(), options.map == "polynomial"
     if polynomial and (options.kernel or options.rank):
-        raise InputError("--kernel and --rank are not for --map polynomial, which has neither")
+        raise InputError("--map polynomial has no kernel and no rank: leave --kernel and --rank out")
     memory, chunk = (None if size is None else parse_bytes(size) for size in (options.memory, options.chunk_bytes))
-    which = FeatureOptions(options.map, options.rank or 300, options.seed, chunk, options.overwrite)
+    map_options = FeatureOptions(options.map, options.rank or 300, options.seed, chunk, options.overwrite)
     source, name, counter = open_dataset(options.data, options.label), options.kernel or "rbf", RowCounter(line)
-    projected = plan_features(source, options.destination, which, name, memory)
+    projected = plan_features(source, options.destination, map_options, name, memory)
     kernel_options = TrainOptions(kernel=name, gamma=options.gamma, degree=options.degree, coef0=options.coef0)
     try:
         kernel = Kernel() if polynomial else make_kernel(source, kernel_options)
-        dataset = make_features(source, options.destination, which, kernel, counter.add, resume=options.resume)
+        dataset = make_features(source, options.destination, map_options, kernel, counter.add, resume=options.resume)
     finally:
         line.close()
     about = describe_features(dataset, time.monotonic() - began, projected)
@@ -147,8 +158,8 @@ def _features(options: argparse.Namespace) -> int:
     return 0
 
 
-def _read_settings(options: argparse.Namespace) -> Any:
-    """Return what `train` and `tune` are asked for, but for C and gamma."""
+def _read_settings(options: argparse.Namespace) -> TrainOptions:
+    """Return the settings of `train` and `tune`, except C and gamma."""
     from streamsvm.machine import default_threads, parse_bytes
     from streamsvm.options import TrainOptions
 
@@ -164,7 +175,7 @@ def _read_settings(options: argparse.Namespace) -> Any:
         max_passes=options.max_passes,
         max_seconds=options.max_seconds,
         seed=options.seed,
-        kernel=options.kernel or ("rbf" if options.solver == "budgeted-sgd" else "linear"),
+        kernel=options.kernel or find_method(options.solver, find_entry(options.task).losses).kernels[0],
         degree=options.degree,
         coef0=options.coef0,
         resident_rows=options.resident_rows,
@@ -179,7 +190,7 @@ def _train(options: argparse.Namespace) -> int:
     from streamsvm.training.train import train
 
     if options.out is None and not options.plan:
-        raise InputError("--out RUN is needed, the folder of the run")
+        raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(_read_settings(options), C=options.C, gamma=options.gamma)
     dataset = open_dataset(options.data, options.label)
     if options.plan:
@@ -212,9 +223,16 @@ def _tune(options: argparse.Namespace) -> int:
     settings, line = _read_settings(options), Line()
     try:
         tuning = tune(
-            open_dataset(options.data, options.label), settings, options.C, options.gamma, options.folds, options.out,
-            progress=GridDisplay(line).show, resume=options.resume, overwrite=options.overwrite,
-        )  # fmt: skip
+            open_dataset(options.data, options.label),
+            settings,
+            options.C,
+            options.gamma,
+            options.folds,
+            options.out,
+            progress=GridDisplay(line).show,
+            resume=options.resume,
+            overwrite=options.overwrite,
+        )
     finally:
         line.close()
     if tuning.result.status == "interrupted":

@@ -1,6 +1,6 @@
-"""`streamsvm demo`: the whole chain on real data, and on a generated set several times larger than its memory budget.
+"""`streamsvm demo`: all steps on real data, and a training on generated data of several times its memory budget.
 
-Every step is the command that is shown, run as a process of its own: its memory is measured as a user's would be.
+Every step runs the command that it shows as a separate process, so that its memory is measured as a user's would be.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from streamsvm.errors import InputError
 from streamsvm.interrupts import waiting
 from streamsvm.machine import format_bytes
 
-BUDGET_BYTES = 400 * 10**6  # libraries take 200 to 250 MB of it, as the kernel maps their pages
+BUDGET_BYTES = 400 * 10**6  # the libraries take 200 to 250 MB of it, which differs with how their pages are mapped
 TIMES_THE_BUDGET = 4
-DISK_SHARE = 0.5  # of the free space, at most
+DISK_SHARE = 0.5  # the generated data take at most this share of the free space
 FEWEST_ROWS = 10_000
-MOST_SECONDS = 30  # for the larger training, so that a slow disk does not keep anybody waiting
-GOOD = ("converged", "time_limit")
+MOST_SECONDS = 30  # the limit of the larger training, for slow disks
+SUCCESSFUL_STATUSES = ("converged", "time_limit")
 
 
 def run_demo(out: Path | None) -> int:
-    """Run the demo in the new folder `out` (None: a passing one); return the exit status, 0 if every claim held."""
+    """Run the demo in the new folder `out`, or in a temporary one; return the exit status, 0 if every claim is true."""
     with _open_folder(out) as name:
         folder = Path(name)
         print(f"In {folder} ({'removed at the end; --out DIR keeps it' if out is None else 'kept'}):\n", flush=True)
@@ -50,7 +50,7 @@ def run_demo(out: Path | None) -> int:
 
 
 def show_real_data(folder: Path) -> bool:
-    """Text -> dataset -> certified model -> accuracy on rows held out, on scikit-learn's breast cancer data."""
+    """Show text, dataset, certified model and held-out accuracy on scikit-learn's breast cancer data."""
     n_rows, n_features, n_held_out = write_breast_cancer(folder)
     print(f"Real data: {n_rows} tumours, {n_features} measurements each, malignant or not; {n_held_out} held out.")
     _run(folder, "ingest cancer.svm cancer.zarr --scale standard")
@@ -65,7 +65,7 @@ def show_real_data(folder: Path) -> bool:
 
 
 def write_breast_cancer(folder: Path) -> tuple[int, int, int]:
-    """Write cancer.svm and, every fourth row, cancer-test.svm; return numbers of rows, features and rows held out."""
+    """Write cancer-test.svm (a fourth of the rows) and cancer.svm; return the numbers of rows, features, test rows."""
     from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
     X, y = load_breast_cancer(return_X_y=True)
@@ -77,7 +77,7 @@ def write_breast_cancer(folder: Path) -> tuple[int, int, int]:
 
 
 def show_larger_than_memory(folder: Path) -> bool:
-    """Generate several times the budget, and train within it."""
+    """Generate data of several times the memory budget and train within the budget; return whether that worked."""
     truth = Truth(n_features=64)
     n_rows = _fit_on_disk(TIMES_THE_BUDGET * BUDGET_BYTES // truth.row_bytes + 1, truth, folder)
     began = time.monotonic()
@@ -89,43 +89,48 @@ def show_larger_than_memory(folder: Path) -> bool:
     command = f"train generated.zarr --out generated-run --C 1e-5 --memory {BUDGET_BYTES // 10**6}MB"
     result = _run_for_json(folder, f"{command} --max-seconds {MOST_SECONDS}")
     peak, projected = result["peak_memory_bytes"], result["projected_memory_bytes"]
-    kept = bool(peak <= projected <= BUDGET_BYTES)
+    budget_kept = bool(peak <= projected <= BUDGET_BYTES)
     speed = result["read_bytes"] / 1e6 / max(result["seconds"], 1e-9)
     print(
         f"  {result['status']}: proved within {result['relative_gap']:.1e} of the optimum, {result['passes']} "
         f"passes in {result['seconds']:.0f} s, {speed:,.0f} MB/s read (disk, or the system's file cache)\n"
         f"  memory of the whole process: peak {format_bytes(peak)}, projected {format_bytes(projected)}, budget "
-        f"{format_bytes(BUDGET_BYTES)}: {'kept' if kept else 'NOT KEPT'}\n"
+        f"{format_bytes(BUDGET_BYTES)}: {'kept' if budget_kept else 'NOT KEPT'}\n"
     )
-    return kept and result["status"] in GOOD
+    return budget_kept and result["status"] in SUCCESSFUL_STATUSES
 
 
 def _fit_on_disk(n_rows: int, truth: Truth, folder: Path) -> int:
-    """Return n_rows, or fewer where the disk has little room; then say so. InputError where it has next to none."""
+    """Return n_rows, or fewer if the disk has little room, and say so. InputError if it has next to none."""
     free_bytes = shutil.disk_usage(folder).free
     fitting = int(free_bytes * DISK_SHARE) // truth.row_bytes
     if fitting < FEWEST_ROWS:
-        raise InputError(f"{folder}: {format_bytes(free_bytes)} free are too few; name a roomier folder by --out")
+        raise InputError(f"{folder}: only {format_bytes(free_bytes)} are free; name a roomier folder by --out")
     if fitting < n_rows:
-        print(f"Only {format_bytes(free_bytes)} are free here: the generated set is smaller than planned.")
+        print(f"Only {format_bytes(free_bytes)} are free here: the generated data are smaller than planned.")
     return min(n_rows, fitting)
 
 
 def _run_for_json(folder: Path, command: str) -> dict[str, Any]:
+    """Show a command, run it with --json, and return the object that it prints."""
     lines = _run(folder, command, "--json").splitlines()
     return json.loads(lines[-1])  # type: ignore[no-any-return]
 
 
 def _run(folder: Path, command: str, *unseen: str) -> str:
-    """Show a command and run it; its progress is shown on a terminal only. SystemExit if it fails."""
+    """Show a command, run it, and return its output. Progress appears on a terminal only. SystemExit if it fails."""
     print(f"$ streamsvm {command}", flush=True)
     here = str(Path(streamsvm.__file__).parents[1])
     with waiting():
         done = subprocess.run(
             [sys.executable, "-m", "streamsvm", *command.split(), *unseen],
-            cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])},
-            stdout=subprocess.PIPE, stderr=None if sys.stderr.isatty() else subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])},
+            stdout=subprocess.PIPE,
+            stderr=None if sys.stderr.isatty() else subprocess.PIPE,
+            text=True,
+            check=False,
+        )
     if done.returncode not in (0, 3):
         print(done.stderr or "", end="", file=sys.stderr)
         raise SystemExit(done.returncode)
@@ -133,18 +138,20 @@ def _run(folder: Path, command: str, *unseen: str) -> str:
 
 
 def _open_folder(out: Path | None) -> AbstractContextManager[str]:
+    """Return a context manager of the folder of the demo. InputError if it is not empty or cannot be made."""
     if out is None:
         return TemporaryDirectory(prefix="streamsvm-demo-")
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
-            raise InputError(f"{out}: is not empty; name a new folder")
+            raise InputError(f"{out}: the folder is not empty; name a new one")
     except OSError as error:
-        raise InputError(f"{out}: cannot be used: {error.strerror}") from error
+        raise InputError(f"{out}: the folder cannot be used: {error.strerror}") from error
     return nullcontext(str(out.resolve()))
 
 
 def _suggest(out: Path | None) -> str:
+    """Return commands to try next."""
     if out is None:
         return (
             "Next, with data of your own:  streamsvm ingest FILE data.zarr && streamsvm train data.zarr --out run\n"

@@ -1,4 +1,4 @@
-"""What a command finds where its standard streams should be, and what it says at its end."""
+"""The standard streams of a command, which may be closed or broken, and its messages at the end."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from streamsvm.errors import InputError
 
-STREAMS = ("stdin", "stdout", "stderr")  # by their numbers
+if TYPE_CHECKING:
+    from streamsvm.training.loop import Result
+
+STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
 
 
 def open_streams(options: argparse.Namespace) -> None:
-    """Put the null device in the place of closed streams, so that no file that is opened later gets their numbers.
+    """Replace closed streams by the null device, so that no file that is opened later gets their descriptors.
 
-    InputError if the command needs one of them: all print their result, and some are told to read standard input.
+    InputError if standard output is closed, or if standard input is closed and the command is to read it.
     """
     closed = [name for name in STREAMS if getattr(sys, name) is None]
     for number in range(len(STREAMS)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free descriptor, which is this one
     for name in closed:
         number, mode = STREAMS.index(name), "r" if name == "stdin" else "w"
         setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
@@ -34,7 +37,7 @@ def open_streams(options: argparse.Namespace) -> None:
 
 
 def flush_output() -> None:
-    """Write what is left for standard output; OSError names it."""
+    """Write the rest of standard output; OSError, which names standard output, if that fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -44,7 +47,7 @@ def flush_output() -> None:
 
 
 def silence_output() -> None:
-    """Send to nowhere what standard output has not taken: Python would try again as it ends, and complain."""
+    """Discard the rest of standard output if it cannot be written. Python would otherwise try again at its end."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -52,22 +55,22 @@ def silence_output() -> None:
 
 
 def say_what_is_left(options: argparse.Namespace) -> str:
-    """Say what a command leaves that was interrupted."""
+    """Return what an interrupted command has left behind, as part of a sentence."""
     if options.command == "tune" or (options.command == "train" and not options.plan):
         return "go on with the same command and --resume"
     if kept := _find_passes(options):
-        return f"go on with the same command and --resume (what the passes have found is in {kept})"
+        return f"go on with the same command and --resume (the results of the passes are in {kept})"
     return "nothing was left behind"
 
 
 def explain(error: InputError, options: argparse.Namespace) -> str:
-    """Return the message of an error, and what there is to go on with."""
+    """Return the message of an error, with the file that --resume would go on with if there is one."""
     kept = _find_passes(options)
-    return f"{error}; what finished passes have found is in {kept}, for --resume" if kept else str(error)
+    return f"{error}; the results of finished passes are in {kept}, for --resume" if kept else str(error)
 
 
 def _find_passes(options: argparse.Namespace) -> Path | None:
-    """Return the file with what finished passes of `features` have found, if there is one."""
+    """Return the file with the results of finished passes of `features`, or None."""
     if options.command != "features":
         return None
     from streamsvm.data.passes import name_passes
@@ -76,8 +79,8 @@ def _find_passes(options: argparse.Namespace) -> Path | None:
     return kept if kept.exists() else None
 
 
-def sum_up(result: Any, out: Path) -> str:
-    """Say what a training has come to."""
+def sum_up(result: Result, out: Path) -> str:
+    """Return the outcome of a training as lines of text."""
     from streamsvm.machine import format_bytes
 
     peak, projected = format_bytes(result.peak_memory_bytes), format_bytes(result.projected_memory_bytes)

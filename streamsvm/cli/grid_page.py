@@ -1,4 +1,4 @@
-"""What a grid of settings came to: a table for people, and a page with pictures."""
+"""The outcome of a grid of settings: a table as text, and an HTML page with charts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamsvm.training.grid import Trial, Tuning
 
 
 def format_tuning(tuning: Tuning) -> str:
-    """Return a table, the best line marked."""
+    """Return a table with a line for each setting, in which the best one is marked."""
     lines = ["        C     gamma   right on held-out rows   passes"]
     for trial in tuning.trials:
         gamma = "" if trial.gamma is None else f"{trial.gamma:.4g}"
@@ -27,7 +27,7 @@ def format_tuning(tuning: Tuning) -> str:
 
 
 def make_tuning_page(name: str, tuning: Tuning) -> str:
-    """Return the page as HTML: share of held-out rows that are wrong, and passes, against C."""
+    """Return an HTML page: the share of held-out rows that are predicted wrongly, and the passes, against C."""
     gammas = sorted({trial.gamma for trial in tuning.trials}, key=lambda gamma: gamma or 0.0)
     wrong = [_draw_series(tuning, gamma, lambda trial: 1.0 - trial.mean) for gamma in gammas]
     passes = [_draw_series(tuning, gamma, lambda trial: float(trial.passes)) for gamma in gammas]
@@ -44,6 +44,7 @@ def make_tuning_page(name: str, tuning: Tuning) -> str:
 
 
 def _draw_series(tuning: Tuning, gamma: float | None, measure: Callable[[Trial], float]) -> Series:
-    mine = [trial for trial in tuning.trials if trial.gamma == gamma]
+    """Return a line of a chart: the measure of all trials with this gamma against log10 C."""
+    trials = [trial for trial in tuning.trials if trial.gamma == gamma]
     name = "" if gamma is None else f"gamma {gamma:.3g}"
-    return Series(name, [math.log10(trial.C) for trial in mine], [measure(trial) for trial in mine])
+    return Series(name, [math.log10(trial.C) for trial in trials], [measure(trial) for trial in trials])

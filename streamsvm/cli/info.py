@@ -1,4 +1,4 @@
-"""What `info` and `evaluate` say: facts as JSON, or as lines for people."""
+"""The output of `info`, `features`, `verify` and `evaluate`: facts for JSON, and the same facts as lines of text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from streamsvm.data.layouts import CsrLayout
 from streamsvm.errors import IntegrityError
 from streamsvm.machine import format_bytes, peak_bytes
 
-MOST_SHOWN = 16  # classes whose confusion is shown to people
+MOST_CONFUSION_CLASSES = 16  # for more classes, the text has no table of the confusion
+MOST_LISTED_CLASSES = 10
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:
-    """Shape, classes, density, chunks, bytes and scaling of a dataset."""
+    """Return the shape, classes, density, chunks, bytes, scaling and origin of a dataset."""
     sparse_items = dataset.layout.data.length if isinstance(dataset.layout, CsrLayout) else None
-    items = dataset.meta.get("n_items", sparse_items)  # None: not known without reading all
+    items = dataset.meta.get("n_items", sparse_items)  # None if it is not known without reading all rows
     classes = None
     if dataset.classes is not None and dataset.class_counts is not None:
         counts = zip(dataset.classes.tolist(), dataset.class_counts.tolist(), strict=True)
@@ -45,9 +46,9 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def verify(dataset: Dataset) -> dict[str, Any]:
-    """Read all rows as a training would; IntegrityError names what is damaged, or is not what the manifest says.
+    """Read all rows as a training would, and compare them with the manifest.
 
-    Files without a manifest can only be read.
+    IntegrityError names what is damaged or differs. A dataset without a manifest can only be read.
     """
     n_rows, counts = 0, np.zeros(0 if dataset.classes is None else len(dataset.classes), np.int64)
     for index in range(dataset.n_chunks):
@@ -58,17 +59,17 @@ def verify(dataset: Dataset) -> dict[str, Any]:
         interrupts.check()
     dataset.check_parts()
     if dataset.class_counts is not None and not np.array_equal(counts, dataset.class_counts):
-        raise IntegrityError(f"{dataset.path}/zarr.json: 'class_counts' are not how many rows y has of each class")
+        raise IntegrityError(f"{dataset.path}/zarr.json: 'class_counts' differ from the counts of the classes in y")
     return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
 
 
 def show_text(text: str) -> str:
-    """Return a text that comes from data, for a terminal: what could move the cursor or begin a line is escaped."""
+    """Return a text from data for a terminal: characters that could move the cursor or begin a line are escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def format_description(about: dict[str, Any]) -> str:
-    """Return lines for people."""
+    """Return the facts of `describe` as lines of text."""
     layout = "sparse" if about["sparse"] else "dense"
     density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
     codec = f", codec {about['codec']}" if about["codec"] else ""
@@ -83,11 +84,12 @@ def format_description(about: dict[str, Any]) -> str:
     if about["map"] is not None:
         lines.append(f"  made by   a {about['map']} map: {show_text(str(about['source']))}")
     if about["classes"] is not None:
-        shown = [(show_text(label), count) for label, count in about["classes"].items()][:10]
-        more = f", and {len(about['classes']) - 10} more" if len(about["classes"]) > 10 else ""
+        shown = [(show_text(label), count) for label, count in about["classes"].items()][:MOST_LISTED_CLASSES]
+        n_more = len(about["classes"]) - MOST_LISTED_CLASSES
+        more = f", and {n_more} more" if n_more > 0 else ""
         lines.append("  classes   " + ", ".join(f"{label}: {count:,}" for label, count in shown) + more)
     if not about["manifest"]:
-        lines.append("  no manifest: a damaged chunk may go unnoticed")
+        lines.append("  there is no manifest: a damaged chunk may go unnoticed")
     if "verified_rows" in about:
         what = "verified" if about["verified"] else "read (there is nothing to verify them by)"
         lines.append(f"  all {about['verified_rows']:,} rows {what}")
@@ -95,7 +97,7 @@ def format_description(about: dict[str, Any]) -> str:
 
 
 def describe_features(dataset: Dataset, seconds: float, projected_bytes: int) -> dict[str, Any]:
-    """Return what making a dataset of features came to. trace_error: of kernels, trace(K - Phi Phi') / trace K."""
+    """Return the facts of a new dataset of features. trace_error: trace(K - Phi Phi') / trace K of kernels."""
     assert dataset.features is not None
     return {
         "path": dataset.path,
@@ -114,9 +116,9 @@ def describe_features(dataset: Dataset, seconds: float, projected_bytes: int) ->
 
 
 def format_features(about: dict[str, Any]) -> str:
-    """Return lines for people."""
+    """Return the facts of `describe_features` as lines of text."""
     error = about["trace_error"]
-    shown = "" if error is None else f"; trace error {error:.2e} of the kernel, summed up as they were written"
+    shown = "" if error is None else f"; trace error of the kernel {error:.2e}, summed while they were written"
     return (
         f"{about['path']}: {about['n_rows']:,} rows of {about['n_features']:,} features, "
         f"{format_bytes(about['bytes'])} in {about['n_chunks']} chunks{shown}\n"
@@ -126,11 +128,11 @@ def format_features(about: dict[str, Any]) -> str:
 
 
 def format_verification(found: dict[str, Any]) -> str:
-    """Return lines for people."""
+    """Return the outcome of `verify` as lines of text."""
     verdict = "is" if found["agrees"] else "is NOT"
     lines = [
         f"objective {found['objective']:.12g} on {found['n_rows']:,} rows (rounding at most "
-        f"{found['rounding_bound']:.1e}): it {verdict} the {found['told_objective']:.12g} that the model tells"
+        f"{found['rounding_bound']:.1e}): it {verdict} the {found['told_objective']:.12g} that the model states"
     ]
     if found["lower_bound"] is not None:
         lines.append(f"lower bound {found['lower_bound']:.12g}, relative gap {found['relative_gap']:.2e}")
@@ -138,7 +140,7 @@ def format_verification(found: dict[str, Any]) -> str:
 
 
 def format_evaluation(scores: dict[str, Any]) -> str:
-    """Return lines for people."""
+    """Return the measures of `evaluate` as lines of text."""
     if "swapped_pairs" in scores:
         return _format_ranking(scores)
     area = scores["roc_area"]
@@ -148,7 +150,7 @@ def format_evaluation(scores: dict[str, Any]) -> str:
         label = show_text(name)
         recall, precision = ("-" if part[name] is None else f"{part[name]:.4f}" for name in ("recall", "precision"))
         lines.append(f"  class {label}: {part['rows']:,} rows, recall {recall}, precision {precision}")
-    if 2 < len(scores["classes"]) <= MOST_SHOWN:
+    if 2 < len(scores["classes"]) <= MOST_CONFUSION_CLASSES:
         lines += _format_confusion(list(map(show_text, scores["classes"])), scores["confusion"])
     if scores["unknown_labels"]:
         lines.append(f"  {scores['unknown_labels']:,} rows have a label that the model does not know")
@@ -156,7 +158,7 @@ def format_evaluation(scores: dict[str, Any]) -> str:
 
 
 def _format_confusion(labels: list[str], confusion: list[list[int]]) -> list[str]:
-    """Return a table: a line for each true class, a column for each predicted one."""
+    """Return a table with a line for each true class and a column for each predicted class."""
     lines = [[label, *(f"{n:,}" for n in counts)] for label, counts in zip(labels, confusion, strict=True)]
     table = [["", *labels], *lines]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -165,7 +167,7 @@ def _format_confusion(labels: list[str], confusion: list[list[int]]) -> list[str
 
 
 def _format_ranking(scores: dict[str, Any]) -> str:
-    """Return a line for people."""
+    """Return the measures of a ranking as a line of text."""
     named = {"swapped pairs": "swapped_pairs", "Kendall's tau": "kendall_tau", "ROC area": "roc_area"}
     shown = [f"{name} {scores[key]:.4f}" for name, key in named.items() if scores[key] is not None]
     shown += [f"NDCG@{k} {value:.4f}" for k, value in scores["ndcg"].items() if value is not None]

@@ -1,4 +1,4 @@
-"""Live progress on standard error: one line that is rewritten on a terminal, plain lines elsewhere."""
+"""Progress on standard error: a line that is rewritten on a terminal, and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from streamsvm.machine import format_bytes
 if TYPE_CHECKING:
     from streamsvm.training.train import Event
 
-PLAIN_SECONDS = 5.0
-LIVE_SECONDS = 0.1
+PLAIN_SECONDS = 5.0  # between two plain lines
+LIVE_SECONDS = 0.1  # between two texts of the line on a terminal
+REMEMBERED_STEPS = 8  # by whose fall of the gap the time left is estimated
 
 
 class Line:
-    """The last of many texts, shown now and then."""
+    """A line of progress. Of many texts it shows the latest one from time to time."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -29,7 +30,7 @@ class Line:
         self._shown_at, self._waiting = -math.inf, ""
 
     def show(self, text: str) -> None:
-        """Print a text if it is time; keep it for `close` otherwise."""
+        """Print a text if the last one is old enough; otherwise keep it for `close`."""
         self._waiting = text
         now = time.monotonic()
         if now - self._shown_at >= (LIVE_SECONDS if self.live else PLAIN_SECONDS):
@@ -37,7 +38,7 @@ class Line:
             self._print()
 
     def close(self) -> None:
-        """Print the last text if it was not, and leave the line."""
+        """Print the text that was kept, and end the line."""
         if self._waiting:
             self._print()
         if self.live and self._shown_at > -math.inf:
@@ -45,9 +46,10 @@ class Line:
             self.stream.flush()
 
     def _print(self) -> None:
+        """Print the text that was kept."""
         if self.live:
             columns = os.get_terminal_size(self.stream.fileno()).columns or 80
-            self.stream.write(f"\r\x1b[K{self._waiting[: columns - 1]}")  # a longer one could not be rewritten
+            self.stream.write(f"\r\x1b[K{self._waiting[: columns - 1]}")  # a text of two lines could not be rewritten
         else:
             self.stream.write(f"{self._waiting}\n")
         self.stream.flush()
@@ -56,7 +58,7 @@ class Line:
 
 @contextmanager
 def log_to_stderr() -> Iterator[None]:
-    """Show what the package logs (a compilation, a wait) as lines on standard error; on a terminal, over the last."""
+    """Show the package's log (compilations, waits) on standard error; on a terminal it overwrites the progress."""
     handler = logging.StreamHandler(sys.stderr)
     start = "\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else ""
     handler.setFormatter(logging.Formatter(f"{start}%(message)s"))
@@ -74,35 +76,37 @@ def log_to_stderr() -> Iterator[None]:
 
 
 class RowCounter:
-    """Rows read so far and rows a second."""
+    """Shows the rows that were read so far, and the rows a second."""
 
     def __init__(self, line: Line) -> None:
         self.line, self.began, self.n_rows = line, time.monotonic(), 0
 
     def add(self, n_rows: int) -> None:
-        """Take note of more rows."""
+        """Count more rows."""
         self.n_rows += n_rows
         self.show(self.n_rows)
 
     def show(self, n_rows: int) -> None:
-        """Take note of the rows so far."""
+        """Show the number of rows so far."""
         seconds = max(time.monotonic() - self.began, 1e-9)
         self.line.show(f"{n_rows:,} rows read, {n_rows / seconds:,.0f} rows/s")
 
 
 class Display:
-    """Passes, gap, time left by the gap's fall so far, speed and memory."""
+    """Shows the passes of a training, its gap, the time left, the speed and the memory."""
 
     def __init__(self, n_rows: int, data_bytes: int, tol: float, line: Line) -> None:
         self.n_rows, self.data_bytes, self.tol, self.line = n_rows, data_bytes, tol, line
         self._earlier: list[tuple[float, float]] = []
 
     def show(self, event: Event) -> None:
-        """Take note of a step."""
+        """Show a step."""
         step, seconds = event.line, max(event.line["seconds"], 1e-9)
         gap = step["relative_gap"]
-        shown = "no bound yet" if gap is None else f"gap {gap:.2e} (to {self.tol:g})  {self._left(gap, seconds)}"
-        if "rows" in step:  # of a stream that proves nothing
+        shown = "no bound yet"
+        if gap is not None:
+            shown = f"gap {gap:.2e} (to {self.tol:g})  {self._estimate_time_left(gap, seconds)}"
+        if "rows" in step:  # a solver that learns a stream of rows proves nothing
             shown = f"objective about {step['objective']:.4g}  {step['n_support_vectors']:,} support vectors"
         rows = step.get("rows", self.n_rows * step["passes"])
         rows_s, mb_s = rows / seconds, rows * self.data_bytes / self.n_rows / seconds / 1e6
@@ -111,26 +115,26 @@ class Display:
             f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
         )
 
-    def _left(self, gap: float, seconds: float) -> str:
-        """Time left if the logarithm of the gap goes on to fall as over the last steps."""
-        self._earlier = [*self._earlier[-7:], (seconds, gap)]
-        then, before = self._earlier[0]
+    def _estimate_time_left(self, gap: float, seconds: float) -> str:
+        """Return the time left if the logarithm of the gap goes on falling as in the last steps."""
+        self._earlier = [*self._earlier[1 - REMEMBERED_STEPS :], (seconds, gap)]
+        seconds_then, gap_then = self._earlier[0]
         if gap <= self.tol:
             return "done"
-        if not (0 < gap < before):
+        if not (0 < gap < gap_then):
             return "time left unknown"
-        left = (seconds - then) * math.log(gap / self.tol) / math.log(before / gap)
+        left = (seconds - seconds_then) * math.log(gap / self.tol) / math.log(gap_then / gap)
         return f"about {left:.0f} s left" if left < 120 else f"about {left / 60:.0f} min left"
 
 
 class GridDisplay:
-    """Fits of a grid that are done, and passes so far."""
+    """Shows how many fits of a grid are done, and the passes so far."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
 
     def show(self, done: tuple[int, int, Event]) -> None:
-        """Take note of a step of one fit."""
+        """Show a step of one fit. done: the number of fits that are done, the number of all fits, and the step."""
         n_done, n_fits, event = done
         step = event.line
         self.line.show(

@@ -1,4 +1,4 @@
-"""One self-contained page of a run: gap against passes and seconds, throughput, memory, settings. No script in it."""
+"""The page of a run, which needs no script and no other file: its gap, throughput, memory and settings."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ td { overflow-wrap: anywhere; } .note { color: #666; }
 
 
 def write_report(run: Path, out: Path | None = None) -> Path:
-    """Write the page of a run's folder, by default into it; return the file. InputError if there is no run.
+    """Write the page of a run, by default into the run's folder, and return the file. InputError if there is no run.
 
-    An older page, or another file of that name, is replaced; a file of the run never is.
+    An older file of this name is replaced, but no file of the run.
     """
     target = run / "report.html" if out is None else out
     page = make_page(run.resolve().name, *read_run(run))
@@ -42,9 +42,9 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 
 
 def read_run(run: Path) -> tuple[dict[str, Any], History, dict[str, Any] | None]:
-    """Return settings, a line a step, and the result, None if the run has not ended."""
+    """Return the settings, the lines of the history, one a step, and the result, or None if the run has not ended."""
     if not (run / "settings.json").is_file():
-        raise InputError(f"{run}: no run is there (settings.json is missing)")
+        raise InputError(f"{run}: this is not the folder of a run (settings.json is missing)")
     settings = _read(run / "settings.json", json.loads)
     history = _read(run / "history.jsonl", lambda text: [json.loads(line) for line in text.splitlines()])
     result = _read(run / "result.json", json.loads) if (run / "result.json").exists() else None
@@ -52,6 +52,7 @@ def read_run(run: Path) -> tuple[dict[str, Any], History, dict[str, Any] | None]
 
 
 def _read(file: Path, parse: Callable[[str], Any]) -> Any:
+    """Return the parsed file; InputError if it is missing or damaged."""
     try:
         return parse(file.read_text())
     except (OSError, ValueError) as error:
@@ -61,7 +62,7 @@ def _read(file: Path, parse: Callable[[str], Any]) -> Any:
 def make_page(name: str, settings: dict[str, Any], history: History, result: dict[str, Any] | None) -> str:
     """Return the page as HTML."""
     charts = "\n".join(f"<figure>{chart}</figure>" for chart in draw_charts(history))
-    facts = describe_result(result) if result else [("status", "has not ended; this is what it has done so far")]
+    facts = describe_result(result) if result else [("status", "the run has not ended; this is its progress so far")]
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{escape(name)}</title><style>{STYLE}</style>\n'
         f"<h1>{escape(name)}</h1>\n{_make_table(facts)}\n"
@@ -72,7 +73,7 @@ def make_page(name: str, settings: dict[str, Any], history: History, result: dic
 
 
 def draw_charts(history: History) -> list[str]:
-    """Return SVG pictures; of the gap only where there is one."""
+    """Return SVG charts. Those of the gap are left out if the solver proves none."""
     passes, seconds = _column(history, "passes"), _column(history, "seconds")
     objective, bound, gap = (_column(history, name) for name in ("objective", "lower_bound", "relative_gap"))
     mb_read = [value / 1e6 for value in _column(history, "read_bytes")]
@@ -93,11 +94,12 @@ def draw_charts(history: History) -> list[str]:
 
 
 def _column(history: History, name: str) -> list[float]:
+    """Return a figure of all steps, NaN where a step has none."""
     return [float("nan") if line.get(name) is None else float(line[name]) for line in history]
 
 
 def describe_result(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what a run has come to, as lines of a table."""
+    """Return the outcome of a run as lines of a table."""
     gap, support = result["relative_gap"], result["n_support_vectors"]
     seconds = max(result["seconds"], 1e-9)
     facts = [
@@ -119,6 +121,8 @@ def describe_result(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _make_table(facts: Iterable[tuple[str, Any]]) -> str:
+    """Return an HTML table with a line for each fact."""
+
     def show(value: Any) -> str:
         return escape(value if isinstance(value, str) else json.dumps(value))
 

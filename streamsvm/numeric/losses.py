@@ -1,12 +1,12 @@
-"""The hinge loss of all rows on a segment of weight vectors, and the cuts it gives there.
+"""The hinge loss of all rows along a segment of weight vectors, and its cuts there.
 
-Row i has margins a_i = y_i w0.x_i and b_i = y_i w1.x_i at the ends of the segment w(s) = (1-s) w0 + s w1, so
+At the ends of the segment w(s) = (1-s) w0 + s w1 row i has the margins a_i = y_i w0.x_i and b_i = y_i w1.x_i, so
 
-    loss(s) = sum_i C_i max(0, 1 - (1-s) a_i - s b_i)        convex and piecewise linear in s.
+    loss(s) = sum_i C_i max(0, 1 - (1-s) a_i - s b_i)        is convex and piecewise linear in s.
 
-A row is active (margin < 1) on one side of the step r_i = (1 - a_i) / (b_i - a_i) only: it is active at both
-ends, at none, or it switches once. Hence two accumulations a row at most give the exact loss at hundreds of
-steps and a cut (Joachims 2006, Algorithm 1, lines 5-7) at each of K steps:
+A row is active (its margin is < 1) only on one side of the step r_i = (1 - a_i) / (b_i - a_i): it is active at both
+ends, at neither, or it switches once. So at most two additions a row give the exact loss at hundreds of steps, and a
+cut (Joachims 2006, Algorithm 1, lines 5-7) at each of K steps:
 
     cut at s:   sum_i C_i c_i y_i x_i   and   sum_i C_i c_i,   c_i = [margin at s < 1].
 """
@@ -19,13 +19,13 @@ from numba import njit
 from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, unpack
 
 NO_WEIGHTS = np.empty(0)
-FINE_STEPS = 64  # exact values of the loss in each interval between two cut steps
+FINE_STEPS = 64  # steps with an exact loss in each interval between two cut steps
 
 
 @njit(cache=True, nogil=True)
 def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
-    """(cut interval k, fine bin) of a switching step: cut_steps[k-1] < step <= cut_steps[k], with step 0 at k = 0."""
-    if not step > 0.0:  # not a number, too: it must not become a place
+    """Return (cut interval k, fine bin) of a step: cut_steps[k-1] < step <= cut_steps[k], where step 0 has k = 0."""
+    if not step > 0.0:  # this catches NaN, too, which must not become an index
         return 1, 0
     k = 0
     while k < cut_steps.size - 1 and step > cut_steps[k]:
@@ -37,13 +37,23 @@ def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _classify(
-    scores: F64, bias: F64, y: I32, weight: F64, class_costs: F64, cut_steps: F64,
-    losses: F64, costs: F64, signs: F64, row: I64, bucket: I64, coef: F64,
-) -> tuple[int, int]:  # fmt: skip
-    """List the rows that are active at s = 0 (bucket 0) and those that switch in interval k (bucket k).
+    scores: F64,
+    bias: F64,
+    y: I32,
+    weight: F64,
+    class_costs: F64,
+    cut_steps: F64,
+    losses: F64,
+    costs: F64,
+    signs: F64,
+    row: I64,
+    bucket: I64,
+    coef: F64,
+) -> tuple[int, int]:
+    """List the rows that are active at s = 0 (bucket 0) and the rows that switch in interval k (bucket k).
 
-    The former are entries [:n], together, so that `add_rows_of` can take them four at a time; the latter are entries
-    [end:], written backwards. Returns n and end. signs: (K+1,), sum of the coefficients by bucket.
+    Active rows are the entries [:n], so that `add_rows_of` can take four at a time; rows that switch are the entries
+    [end:], written backwards. Return n and end. signs: (K+1,), the sums of the coefficients by bucket.
     """
     n, end = 0, row.size
     value, slope, active_cost, active_sign = 0.0, 0.0, 0.0, 0.0
@@ -76,10 +86,22 @@ def _classify(
 
 @njit(cache=True, nogil=True)
 def _add_segment(
-    dense: F32, data: F32, indices: I32, indptr: I64, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64,
-    cut_steps: F64, losses: F64, costs: F64, signs: F64, gradients: F64,
-) -> None:  # fmt: skip
-    """Do all that a tile needs, once it has scores, in one call: one from Python costs as much as some twenty rows."""
+    dense: F32,
+    data: F32,
+    indices: I32,
+    indptr: I64,
+    y: I32,
+    weight: F64,
+    scores: F64,
+    bias: F64,
+    class_costs: F64,
+    cut_steps: F64,
+    losses: F64,
+    costs: F64,
+    signs: F64,
+    gradients: F64,
+) -> None:
+    """Add a tile, whose scores are known, in one call, because a call from Python costs as much as some twenty rows."""
     row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
     coef = np.empty(2 * y.size)
     n, end = _classify(scores, bias, y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
@@ -88,29 +110,35 @@ def _add_segment(
 
 
 def add_segment_totals(
-    rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float,
-    losses: F64, costs: F64, gradients: F64,
-) -> None:  # fmt: skip
-    """Add the rows' share to the totals of a segment.
+    rows: Rows,
+    ends: F64,
+    class_costs: F64,
+    cut_steps: F64,
+    bias_feature: float,
+    losses: F64,
+    costs: F64,
+    gradients: F64,
+) -> None:
+    """Add rows to the totals of a segment.
 
-    ends: (2, d+1), w0 and w1, the last column the weight of the constant feature `bias_feature`.
-    class_costs: (2,), C_i before sample weights of the classes coded 0 (y = -1) and 1 (y = +1).
-    cut_steps: (K,), ascending in (0, 1]. Totals, float64, in "active at s = 0, then what changes" form:
-    losses (K * FINE_STEPS + 1, 2): value and slope in s; costs (K+1,); gradients (K+1, d+1).
+    ends: w0 and w1, (2, d+1); the last column is the weight of the constant feature `bias_feature`. class_costs: C_i
+    before sample weights of the classes 0 (y = -1) and 1 (y = +1), (2,). cut_steps: (K,), ascending in (0, 1].
+
+    Entry 0 of each total, float64, is the value at s = 0, and the others are changes along the segment: losses
+    (K * FINE_STEPS + 1, 2), value and slope in s; costs (K+1,); gradients (K+1, d+1).
     """
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
     signs = np.zeros(len(costs))
-    _add_segment(
-        *unpack(rows.X), rows.y, weight, scores, ends[:, -1] * bias_feature, class_costs, cut_steps,
-        losses, costs, signs, gradients,
-    )  # fmt: skip
+    bias = ends[:, -1] * bias_feature
+    tile = (*unpack(rows.X), rows.y, weight, scores, bias)
+    _add_segment(*tile, class_costs, cut_steps, losses, costs, signs, gradients)
     gradients[:, -1] += bias_feature * signs
 
 
 def fine_steps(cut_steps: F64) -> F64:
-    """Return the steps at which `losses` gives the exact loss: 0, then FINE_STEPS in each interval between cuts."""
+    """Return the steps at which `losses` gives the exact loss: 0, and FINE_STEPS in each interval between cuts."""
     lows = np.concatenate(([0.0], cut_steps[:-1]))
     parts = np.arange(1, FINE_STEPS + 1) / FINE_STEPS
     return np.concatenate(([0.0], (lows[:, None] + (cut_steps - lows)[:, None] * parts).ravel()))

@@ -1,4 +1,4 @@
-"""Numbers that are too large for what they become: an error, where they would be infinite, or no numbers at all."""
+"""Overflow: numbers that are too large for their type raise an error, instead of becoming infinite or NaN."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.numeric.rows import F32, F64, Matrix
 
 
 def round_rows(values: F64, which: str) -> F32:
-    """Return values of rows in float32; InputError, which says which rows they are, for those that overflow it."""
+    """Return values of rows in float32. Raises InputError, which names the rows as `which`, if some overflow."""
     with np.errstate(over="ignore"):
         found = values.astype(np.float32)
     if not np.isfinite(found).all():
@@ -20,7 +20,7 @@ def round_rows(values: F64, which: str) -> F32:
 
 
 def refuse_overflow(score: Callable[[Matrix], F64]) -> Callable[[Matrix], F64]:
-    """Return what computes scores, and raises InputError for those that are not finite."""
+    """Return a function that computes scores as `score` does, and raises InputError unless they are finite."""
 
     def score_finite(X: Matrix) -> F64:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -1,13 +1,13 @@
-"""Pairs of rows in the wrong order: Joachims 2006, Algorithm 2, lines 5 to 22, for any number of ranks.
+"""Counts of row pairs in the wrong order (Joachims 2006, Algorithm 2, lines 5 to 22), for any number of ranks.
 
-The pairs are those of rows i, j of one query with rank_i > rank_j; a pair weighs v_i v_j. At scores s, with margin m,
+A pair is two rows i, j of one query with rank_i > rank_j, and weighs v_i v_j. For scores s and a margin m
 
     up_i   = v_i sum {v_j : rank_j < rank_i, s_i - s_j < m}          c+ of the paper (m = 1, v = 1)
     down_i = v_i sum {v_j : rank_j > rank_i, s_j - s_i < m}          c-
     loss   = sum over pairs v_i v_j max(0, m - (s_i - s_j)) = m sum_i up_i - sum_i (up_i - down_i) s_i
 
-The paper makes a sweep of the sorted rows for every rank, O(R n); here two sweeps keep the weights of the rows behind
-them in a Fenwick tree over the ranks (Fenwick 1994): O(n log n + n log R), whatever R.
+The paper sweeps over the sorted rows once for each of the R ranks, in O(R n). Here two sweeps keep the weights of the
+rows behind them in a Fenwick tree over the ranks (Fenwick 1994), in O(n log n + n log R).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamsvm.numeric.rows import F64, I32, I64
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows within queries. ranks (n,): 0 is the lowest; weight: v (n,); starts: query k is starts[k]:starts[k+1]."""
+    """Rows by query: query k is the rows starts[k]:starts[k+1]. ranks (n,): 0 is the lowest. weight: v, (n,)."""
 
     ranks: I32
     weight: F64
@@ -34,7 +34,7 @@ class Pairs:
         return float(np.sum(count_pairs(np.zeros(len(self.ranks)), self, 1.0)[0]))
 
     def thin(self, stride: int) -> tuple[Pairs, I64]:
-        """Keep one query in `stride`, or one row in `stride` where there is one query; and which rows these are."""
+        """Keep every `stride`-th query, or row of a single query. Return the pairs that are left, and their rows."""
         if len(self.starts) > 2:
             kept = np.arange(0, len(self.starts) - 1, stride)
             sizes = np.diff(self.starts)[kept]
@@ -45,7 +45,7 @@ class Pairs:
 
 
 def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
-    """Return up and down, (n,) each."""
+    """Return up and down, (n,) each, in the order of the rows."""
     order, *sums = sweep_pairs(scores, pairs, margin)
     up, down = np.empty(len(scores)), np.empty(len(scores))
     up[order], down[order] = sums
@@ -53,14 +53,14 @@ def count_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[F64, F64]:
 
 
 def sweep_pairs(scores: F64, pairs: Pairs, margin: float) -> tuple[I64, F64, F64]:
-    """Return the rows in order of their scores, within each query, and up and down in that order."""
+    """Return the rows of each query in the order of their scores, and up and down in that order."""
     if len(pairs.starts) == 2:
         order = np.argsort(scores)
     else:
         order = np.empty(len(scores), np.int64)
         _sort_within(scores, pairs.starts, order)
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
-    # in order of the scores: the sweeps would miss the cache at every row
+    # The arrays are put into the order of the scores, or the sweeps would miss the cache at every row.
     return order, *_sweep(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks, margin)
 
 
@@ -72,7 +72,7 @@ def _sort_within(scores: F64, starts: I64, order: I64) -> None:
 
 @njit(cache=True, nogil=True)
 def _sweep(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int, margin: float) -> tuple[F64, F64]:
-    """Up and down of rows that ascend within each query."""
+    """Return up and down of rows whose scores ascend within each query."""
     up, down, tree = np.empty(s.size), np.empty(s.size), np.zeros(n_ranks + 1)
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]
@@ -111,7 +111,7 @@ def _sum_up_to(tree: F64, at: int) -> float:
 
 @njit(cache=True, nogil=True)
 def _clear(tree: F64, ranks: I32, n_ranks: int, reverse: bool) -> None:
-    """Set what the rows have added to zero: a query may be much smaller than the number of ranks."""
+    """Set the entries that the rows changed to zero; a query may have many fewer rows than there are ranks."""
     if ranks.size >= n_ranks:
         tree[:] = 0.0
         return

@@ -1,12 +1,13 @@
-"""How well scores order rows: swapped pairs, normalised discounted cumulative gain, Kendall's tau.
+"""Measures of how well scores order rows: swapped pairs, normalised discounted cumulative gain, Kendall's tau.
 
-    swapped  = share of the pairs of one query and two ranks in which the higher rank has the lower score; ties half
+    swapped  = share of the pairs of one query and two ranks in which the higher rank has the lower score;
+               equal scores count half
     NDCG@k   = DCG@k of the scores over DCG@k of the ranks;
                DCG@k = sum over places p <= k of (2^rank - 1) / log2(p + 1);
                rows of equal scores share their places (Jarvelin & Kekalainen 2002; McSherry & Najork 2008)
     tau      = Kendall's tau-b (ties in both)
 
-The last two are means over queries with two ranks at least: there is nothing to order in the others.
+The last two are means over the queries with at least two ranks, since the others have nothing to order.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from scipy.stats import kendalltau
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import F64
 
-MOST_RANK = 60  # 2^rank is for grades, not for thousands of ranks
+MOST_RANK = 60  # the gain 2^rank - 1 is meant for grades, not for thousands of ranks
 
 
 def swapped_pairs(scores: F64, pairs: Pairs) -> float | None:
-    """Share of the pairs in the wrong order; None if there is no pair."""
+    """Return the share of the pairs in the wrong order; None if there is no pair."""
     total = pairs.total
     smallest = float(np.nextafter(0.0, 1.0))
     wrong, not_right = (float(np.sum(count_pairs(scores, pairs, margin)[0])) for margin in (0.0, smallest))
@@ -32,7 +33,7 @@ def swapped_pairs(scores: F64, pairs: Pairs) -> float | None:
 
 
 def mean_ndcg(scores: F64, ranks: F64, starts: Sequence[int], places: Sequence[int]) -> dict[int, float | None]:
-    """NDCG@k for each of the places k; None where no query has two ranks, or ranks are beyond MOST_RANK."""
+    """Return NDCG@k for each k in `places`; None if no query has two ranks, or a rank exceeds MOST_RANK."""
     if np.max(ranks, initial=0.0) > MOST_RANK:
         return dict.fromkeys(places)
     found: dict[int, list[float]] = {k: [] for k in places}
@@ -44,19 +45,20 @@ def mean_ndcg(scores: F64, ranks: F64, starts: Sequence[int], places: Sequence[i
 
 
 def mean_tau(scores: F64, ranks: F64, starts: Sequence[int]) -> float | None:
-    """Kendall's tau-b; equal scores throughout a query count as 0."""
+    """Return the mean of Kendall's tau-b. A query whose scores are all equal counts as 0."""
     values = [float(kendalltau(s, grades).statistic) for s, grades in _queries(scores, ranks, starts)]
     return float(np.mean(np.nan_to_num(values))) if values else None
 
 
 def _queries(scores: F64, ranks: F64, starts: Sequence[int]) -> Iterator[tuple[F64, F64]]:
+    """Yield scores and ranks of each query with at least two ranks."""
     for first, end in pairwise(starts):
         if np.ptp(ranks[first:end]) > 0:
             yield scores[first:end], ranks[first:end]
 
 
 def _sum_gains(gains: F64, scores: F64, k: int) -> float:
-    """DCG@k: rows of equal scores get the mean discount of their places."""
+    """Return DCG@k. Rows of equal scores get the mean discount of their places."""
     _, group, counts = np.unique(-scores, return_inverse=True, return_counts=True)
     place = np.arange(len(scores))
     discounts = np.where(place < k, 1.0 / np.log2(place + 2.0), 0.0)

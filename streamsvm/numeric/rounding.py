@@ -1,10 +1,10 @@
-"""How far sums of floating-point numbers can be from the sums that are meant, and sums in twice the precision.
+"""Bounds of the rounding of floating-point sums, and sums in twice the precision.
 
     |fl(sum of n terms) - sum| <= gamma_n sum |terms|,   gamma_n = n u / (1 - n u),   u = 2^-53
 
-whatever the order of the sum (Higham 2002, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2).
-`add_two` gives the sum of two numbers and what it has rounded away (Knuth's TwoSum), so that a sum may be carried as
-a pair of numbers whose own rounding is of the order of u^2 (Ogita, Rump & Oishi 2005, SIAM J. Sci. Comput. 26).
+in any order of the terms (Higham 2002, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2).
+`add_two` returns the rounded sum of two numbers and its error (Knuth's TwoSum). So a sum can be kept as a pair of
+numbers, whose own rounding is of the order of u^2 (Ogita, Rump & Oishi 2005, SIAM J. Sci. Comput. 26).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 def bound_rounding(n_terms: float, magnitude: float) -> float:
-    """Return gamma_n times the sum of the terms' magnitudes; infinite where n u is not small, 0 for terms of 0."""
+    """Return gamma_n times `magnitude`, the sum of the terms' magnitudes; infinite if n u is not small."""
     if magnitude == 0.0:
         return 0.0
     share = n_terms * UNIT
@@ -29,7 +29,7 @@ def bound_rounding(n_terms: float, magnitude: float) -> float:
 
 @njit(cache=True, nogil=True, inline="always")
 def add_two(a: float, b: float) -> tuple[float, float]:
-    """Return fl(a + b), and what that lacks of a + b, exactly."""
+    """Return fl(a + b) and its exact error, a + b - fl(a + b)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
@@ -37,7 +37,7 @@ def add_two(a: float, b: float) -> tuple[float, float]:
 
 @njit(cache=True, nogil=True, inline="always")
 def multiply_two(a: float, b: float) -> tuple[float, float]:
-    """Return fl(a b), and what that lacks of a b, exactly unless it overflows (Dekker's product)."""
+    """Return fl(a b) and its error a b - fl(a b), which is exact unless it overflows (Dekker's product)."""
     product, part_a, part_b = a * b, SPLITTER * a, SPLITTER * b
     high_a, high_b = part_a - (part_a - a), part_b - (part_b - b)
     low_a, low_b = a - high_a, b - high_b
@@ -45,13 +45,13 @@ def multiply_two(a: float, b: float) -> tuple[float, float]:
 
 
 def add_pairs(a: F64, rest_a: F64, b: F64, rest_b: F64) -> tuple[F64, F64]:
-    """Return the sum of two pairs of numbers as a pair."""
+    """Return the sum of the pairs (a, rest_a) and (b, rest_b) as a pair."""
     total, lost = add_two.py_func(a, b)
     return total, lost + rest_a + rest_b
 
 
 def split_for_float32(w: F64) -> tuple[F64, F64]:
-    """Return two parts whose sum is w, of 29 and 24 bits: their products with float32 numbers are exact in float64."""
+    """Return w as a sum of parts of 29 and 24 bits, whose products with float32 numbers are exact in float64."""
     bits = w.view(np.int64) & ~np.int64((1 << 24) - 1)
     high: F64 = bits.view(np.float64)
     return high, w - high

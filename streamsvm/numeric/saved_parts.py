@@ -1,4 +1,4 @@
-"""Parts of saved models and feature maps, each checked as it is read: type, shape, and whether numbers are finite.
+"""Readers of the parts of saved models and feature maps, which check type, shape, and that numbers are finite.
 
 All of them raise ValueError, which names the part and says what is wrong with it.
 """
@@ -13,24 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.canonical import make_canonical_rows
-from streamsvm.numeric.kernel_values import KERNELS
+from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64, CsrRows, Matrix, unpack_rows
 from streamsvm.numeric.scaling import KINDS, Scaling
 
-MOST_FEATURES = 2**31 - 1  # what indices of 32 bits can name
-MOST_DEGREE = 1000  # each costs a product for every kernel value
+MOST_FEATURES = 2**31 - 1  # the most that indices of 32 bits can name
+MOST_DEGREE = 1000  # each degree costs a product for every kernel value
 
 
 def read_part(parts: Mapping[str, Any], name: str) -> Any:
-    """Return a part that has to be there."""
+    """Return a part that must exist."""
     if name not in parts:
         raise ValueError(f"{name} is missing")
     return parts[name]
 
 
 def read_floats(arrays: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> F64:
-    """Return an array of float64 of that shape, all of it finite."""
+    """Return a finite array of float64 of the given shape."""
     found = read_part(arrays, name)
     if not isinstance(found, np.ndarray) or found.dtype != np.float64 or found.shape != shape:
         raise ValueError(f"{name} is {_show_array(found)}; float64 of shape {shape} is expected")
@@ -40,7 +40,7 @@ def read_floats(arrays: Mapping[str, Any], name: str, shape: tuple[int, ...]) ->
 
 
 def read_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
-    """Return rows, dense or sparse, all of their values finite."""
+    """Return finite rows, dense or sparse; sparse rows are canonical."""
     rows = unpack_rows(arrays, name, n_features)
     return make_canonical_rows(rows) if isinstance(rows, CsrRows) else rows
 
@@ -66,7 +66,7 @@ def read_count(parts: Mapping[str, Any], name: str, most: int) -> int:
 
 
 def read_names(parts: Mapping[str, Any], n_features: int) -> tuple[str, ...] | None:
-    """Return the names of the features, if there are any."""
+    """Return the names of the features, or None."""
     found = read_part(parts, "feature_names")
     if found is None:
         return None
@@ -76,7 +76,7 @@ def read_names(parts: Mapping[str, Any], n_features: int) -> tuple[str, ...] | N
 
 
 def read_scaling(parts: Mapping[str, Any], arrays: Mapping[str, Any], n_features: int) -> Scaling | None:
-    """Return the scaling of so many features, if there is one."""
+    """Return the scaling of `n_features` features, or None."""
     kind = read_part(parts, "scaling")
     if kind is None:
         return None
@@ -102,7 +102,7 @@ def read_kernel(parts: Mapping[str, Any]) -> Kernel:
 
 
 def read_classes(arrays: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Return the classes or ranks: two or more different numbers or texts."""
+    """Return the classes or ranks, which are at least two different numbers or texts."""
     found = read_part(arrays, "classes")
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "biufU":
         raise ValueError(f"classes are {_show_array(found)}; numbers or texts in one dimension are expected")
@@ -114,7 +114,7 @@ def read_classes(arrays: Mapping[str, Any]) -> npt.NDArray[Any]:
 
 
 def read_intercept(parts: Mapping[str, Any], n_scores: int) -> float | F64:
-    """Return the intercept, or those of so many scores if they are several."""
+    """Return the intercept: a number for one score, (n_scores,) for several."""
     found = read_part(parts, "intercept")
     if n_scores == 1:
         return read_number(parts, "intercept")
@@ -124,7 +124,7 @@ def read_intercept(parts: Mapping[str, Any], n_scores: int) -> float | F64:
 
 
 def read_info(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is told of the training; objective and lower bound may be unknown, which is None."""
+    """Return the facts of the training. The objective and the lower bound are None if they are unknown."""
     found = read_part(parts, "info")
     if not isinstance(found, dict):
         raise ValueError("info is no object")

@@ -1,4 +1,4 @@
-"""Scaling of features, recorded with a dataset and carried by a model.
+"""The scaling of features, which a dataset stores and a model carries.
 
     x_scaled = (x - offset) * factor        per feature
 
@@ -22,29 +22,32 @@ KINDS = ("none", "minmax", "maxabs", "standard")
 
 @dataclass(frozen=True)
 class Scaling:
-    """kind: minmax (to 0..1), maxabs (to -1..1) or standard (mean 0, variance 1); offset, factor: (d,) float64."""
+    """The scaling of each feature: offset and factor, (d,) float64.
+
+    kind: "minmax" (to 0..1), "maxabs" (to -1..1) or "standard" (mean 0, variance 1).
+    """
 
     kind: str
     offset: F64
     factor: F64
 
     def to_raw(self, w: F64, b: float | F64) -> tuple[F64, float | F64]:
-        """Weights (.., d) and bias for raw features that give the same scores as (w, b) on scaled ones."""
+        """Return weights (.., d) and bias that score raw features as (w, b) score scaled features."""
         with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite are refused
             raw = w * self.factor
             return raw, b - raw @ self.offset
 
     def from_raw(self, w: F64, b: float | F64) -> tuple[F64, float | F64]:
-        """Weights (.., d) and bias for scaled features that give the same scores as (w, b) on raw ones."""
+        """Return weights (.., d) and bias that score scaled features as (w, b) score raw features."""
         with np.errstate(over="ignore", invalid="ignore"):
             return w / self.factor, b + w @ self.offset
 
 
 @dataclass
 class FeatureStatistics:
-    """Per-feature minimum, maximum, sum and sum of squares of the stored values, gathered piece by piece.
+    """Minimum, maximum, sum, sum of squares and number of the stored values of each feature, (d,) each.
 
-    For sparse rows the zeros that are not stored are added at the end.
+    They are gathered piece by piece. The zeros that sparse rows do not store are taken into account at the end.
     """
 
     low: F64
@@ -55,11 +58,11 @@ class FeatureStatistics:
 
     @classmethod
     def start(cls) -> FeatureStatistics:
-        """No rows yet."""
+        """Return the statistics of no rows."""
         return cls(np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0))
 
     def grow(self, n_features: int) -> None:
-        """Make room for features seen for the first time."""
+        """Make room for features that have not been seen before."""
         more = n_features - len(self.low)
         if more > 0:
             self.low = np.concatenate((self.low, np.full(more, np.inf)))
@@ -69,7 +72,7 @@ class FeatureStatistics:
             )
 
     def add_values(self, columns: np.ndarray, values: F64) -> None:
-        """Add single values at those columns."""
+        """Add single values, each of which belongs to one of `columns`."""
         np.minimum.at(self.low, columns, values)
         np.maximum.at(self.high, columns, values)
         n = len(self.low)
@@ -88,7 +91,7 @@ class FeatureStatistics:
         self.stored += len(X)
 
     def scaling(self, kind: str, n_rows: int) -> Scaling:
-        """Return the scaling of this kind; a constant feature keeps factor 1."""
+        """Return the scaling of a kind for `n_rows` rows. A constant feature keeps the factor 1."""
         some_zero = self.stored < n_rows
         low, high = (
             np.where(some_zero, np.minimum(self.low, 0.0), self.low),
@@ -101,7 +104,7 @@ class FeatureStatistics:
             spread = np.maximum(np.abs(low), np.abs(high))
         elif kind == "standard":
             offset = self.total / n_rows
-            variance = np.where(high > low, self.squares / n_rows - offset**2, 0.0)  # else nothing but rounding
+            variance = np.where(high > low, self.squares / n_rows - offset**2, 0.0)  # otherwise rounding alone
             spread = np.sqrt(np.maximum(variance, 0.0))
         else:
             raise InputError(f"scale {kind!r}: choose from {', '.join(KINDS)}")
@@ -112,9 +115,10 @@ class FeatureStatistics:
 def make_rescaling(
     n_features: int, scaling: Scaling | None, sparse: bool, d: int, wanted: Scaling | None
 ) -> Callable[[Matrix], Matrix]:
-    """Return what makes rows of d features, scaled as wanted, of rows of so many that were scaled like that.
+    """Return a function that turns rows of `n_features` features with one scaling into rows of d with another.
 
-    Sparse rows may have more features or fewer (unseen ones are dropped); dense rows must have d. InputError.
+    The rows are scaled by `scaling` before and by `wanted` afterwards (None: raw). Sparse rows may have fewer features,
+    or more, which are dropped; dense rows must have d features, or InputError is raised.
     """
     if not sparse and n_features != d:
         raise InputError(f"rows of {n_features} features; the model was trained on {d}")
@@ -122,14 +126,14 @@ def make_rescaling(
 
     def prepare(X: Matrix) -> Matrix:
         rows = keep_features(X, d) if isinstance(X, CsrRows) else X
-        with np.errstate(over="ignore", invalid="ignore"):  # it is refused
+        with np.errstate(over="ignore", invalid="ignore"):  # the overflow is refused
             return rows if change is None else _rescale(rows, *change)
 
     return prepare
 
 
 def same_scaling(left: Scaling | None, right: Scaling | None) -> bool:
-    """Whether rows of both are scaled in the same way (None: raw)."""
+    """Tell whether two scalings (None: raw) are the same."""
     if left is None or right is None:
         return left is right
     same = np.array_equal(left.offset, right.offset) and np.array_equal(left.factor, right.factor)
@@ -137,7 +141,7 @@ def same_scaling(left: Scaling | None, right: Scaling | None) -> bool:
 
 
 def _find_change(rows: Scaling | None, model: Scaling | None, d: int) -> tuple[F64, F64]:
-    """Return factor and shift (d,) that take rows scaled in one way (None: raw) to another."""
+    """Return factor and shift, (d,) each, that turn rows scaled by `rows` into rows scaled by `model` (None: raw)."""
     factor, shift = np.ones(d), np.zeros(d)
     if rows is not None:
         known = min(d, len(rows.factor))
@@ -149,7 +153,7 @@ def _find_change(rows: Scaling | None, model: Scaling | None, d: int) -> tuple[F
 
 
 def _rescale(X: Matrix, factor: F64, shift: F64) -> Matrix:
-    """Return x * factor + shift; dense where zeros do not stay zeros."""
+    """Return x * factor + shift. The result is dense if zeros do not stay zeros."""
     if isinstance(X, CsrRows) and not shift.any():
         return CsrRows(round_rows(X.data * factor[X.indices], SCALED), X.indices, X.indptr, X.n_features)
     dense: F32 = to_dense(X) if isinstance(X, CsrRows) else X

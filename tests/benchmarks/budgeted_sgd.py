@@ -3,10 +3,11 @@
     python tests/benchmarks/budgeted_sgd.py --data FOLDER [--only accuracy merges nystroem stream replicas]
         [--seeds 5] [--rows 10000000] [--work FOLDER]
 
-FOLDER: as for pipelines/papers/qaadan_2018.py. One epoch, one thread, CPU seconds (time.process_time), medians of the
-seeds; accuracy: mean ± standard deviation. stream and replicas write --rows generated rows of 32 features to --work (a
-temporary folder by default) and train from there as the command does: stream within 700 MB, replicas on as many worker
-processes. Their seconds are of the clock: the machine must have nothing else to do.
+FOLDER holds the files that pipelines/papers/qaadan_glasmachers_2018/ lists. One epoch, one thread, CPU seconds
+(time.process_time), medians of the seeds; accuracy: mean ± standard deviation. stream and replicas write --rows
+generated rows of 32 features to --work (a temporary folder by default) and train from there as the command does: stream
+within 700 MB, replicas on as many worker processes. Their seconds are of the clock: the machine must have nothing else
+to do.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ from streamsvm.methods.budgeted_sgd.state import make_state
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.training.train import Result, TrainOptions, train
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "pipelines" / "papers"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from qaadan_2018 import measure, solve_exactly, time_maintenance, to_scipy, warm_up
-from qaadan_problems import PROBLEMS, Problem, Split, read_problem
+from pipelines.data import DataFolder, to_scipy
+from pipelines.papers.qaadan_glasmachers_2018.problems import PROBLEMS, Problem, Split, read_problem
+from pipelines.papers.qaadan_glasmachers_2018.training import measure, solve_exactly, time_maintenance, warm_up
+from pipelines.report import format_head
 
 PARTS = ("accuracy", "merges", "nystroem", "stream", "replicas")
 FEATURES, STREAM_BUDGET, STREAM_GAMMA = 32, 1000, 0.05
@@ -55,7 +58,7 @@ def main() -> None:
         folder = Path(work)
         seeds = range(options.seeds)
         if {"accuracy", "merges", "nystroem"} & set(options.only):
-            found = {one: read_problem(options.data, folder, one, None) for one in PROBLEMS}
+            found = {one: read_problem(DataFolder(options.data), folder, one, None) for one in PROBLEMS}
             splits = {one: split for one, split in found.items() if split is not None}
             for part, compare in (
                 ("accuracy", compare_exact),
@@ -74,7 +77,7 @@ def main() -> None:
 
 def write_head(*cells: str) -> None:
     """Print the head of a table."""
-    print("\n| " + " | ".join(cells) + " |\n" + "|---" * len(cells) + "|", flush=True)
+    print(f"\n{format_head(*cells)}", flush=True)
 
 
 def compare_exact(splits: dict[Problem, Split], seeds: range) -> None:

@@ -86,7 +86,7 @@ def test_parquet_faults(tmp_path: Path) -> None:
 
 def test_wide_parquet_has_fewer_rows_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes of a piece are bounded, not its rows alone."""
-    monkeypatch.setattr(parquet, "_PARQUET_BYTES", 8 * 10 * 7)
+    monkeypatch.setattr(parquet, "_PIECE_BYTES", 8 * 10 * 7)
     pq.write_table(pa.table({f"c{j}": range(30) for j in range(10)}), tmp_path / "t.parquet")
     pieces = read_parquet([tmp_path / "t.parquet"], Columns(require_label=False))
     assert [rows.n_rows for rows in pieces] == [7, 7, 7, 7, 2]

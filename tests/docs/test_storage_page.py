@@ -11,7 +11,7 @@ import pytest
 import zarr
 from scipy.sparse import csr_array
 
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from tests.conftest import ROOT
 
 

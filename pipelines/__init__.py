@@ -1,0 +1,1 @@
+"""Stories that run from raw input to a table: one folder each. README.md lists them."""

@@ -1,0 +1,1 @@
+"""Adult, from text to test accuracy."""

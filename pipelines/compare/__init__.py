@@ -1,0 +1,1 @@
+"""streamsvm beside other trainers."""

@@ -1,0 +1,98 @@
+"""One training of the comparison, in a process of its own.
+
+    python -m pipelines.compare.child PROBLEM_FOLDER MODULE FUNCTION RUNG SECONDS OUT_FOLDER
+
+The process writes result.json (how the training ended, its seconds, its memory) into the output folder and, if there is
+a model, model.npz. What a trainer prints goes to standard output, which the parent process reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from pipelines.compare.problems import Part, Problem, open_problem, read_chunk, read_rows
+from streamsvm.errors import InputError
+from streamsvm.machine import peak_bytes
+
+
+@dataclass
+class Task:
+    """What a trainer is asked for, and what it tells: its times, and the passes and bytes read where it counts them."""
+
+    problem: Problem
+    folder: Path
+    rung: str
+    limit: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the rows are on the disk: then reading counts, and memory is limited."""
+        return self.problem.memory is not None
+
+    def read(self) -> Part:
+        """Return all rows to train on, in memory."""
+        return read_rows(self.folder / "train")
+
+    def read_chunk(self, at: int, n: int) -> Part:
+        """Return some of the rows on the disk."""
+        return read_chunk(self.folder / "train", at, n)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows to train on."""
+        return len(np.load(self.folder / "train" / "y.npy", mmap_mode="r"))
+
+    @contextmanager
+    def timing(self, what: str) -> Iterator[None]:
+        """Measure "read" or "fit"; the operating system ends the process if that takes longer than the limit."""
+        signal.alarm(self.limit)
+        began, cpu = time.perf_counter(), time.process_time()
+        yield
+        self.seconds[what] = time.perf_counter() - began
+        self.cpu_seconds[what] = time.process_time() - cpu
+        signal.alarm(0)
+
+
+def main() -> None:
+    folder, module, function, rung, limit, out = sys.argv[1:]
+    task = Task(open_problem(Path(folder)), Path(folder), rung, int(limit))
+    result: dict[str, Any] = {"status": "done"}
+    warnings.simplefilter("ignore")  # Warnings of convergence say less than the objective does.
+    try:
+        model = getattr(importlib.import_module(module), function)(task)
+        np.savez(Path(out) / "model.npz", **model)
+    except ModuleNotFoundError as error:
+        result = {"status": "not installed", "why": str(error)}
+    except MemoryError as error:
+        result = {"status": "out of memory", "why": str(error)}
+    except InputError as error:
+        result = {"status": "refused", "why": str(error)}
+    result |= {"seconds": task.seconds, "cpu_seconds": task.cpu_seconds, "peak_bytes": peak_bytes(), **task.told}
+    (Path(out) / "result.json").write_text(json.dumps(result))
+
+
+def pack_kernel(vectors: Any, beta: Any, b: Any) -> dict[str, Any]:
+    """Return a sum of kernels as arrays, which evaluate() reads."""
+    rows = csr_array(vectors)
+    arrays = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "width": rows.shape[1]}
+    return {**arrays, "beta": np.asarray(beta, np.float64).ravel(), "b": np.asarray(b, np.float64).ravel()[0]}
+
+
+if __name__ == "__main__":
+    main()

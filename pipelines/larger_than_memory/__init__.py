@@ -1,0 +1,1 @@
+"""Training on data several times larger than memory."""

@@ -1,0 +1,1 @@
+"""The table and the figures of Joachims 2006."""

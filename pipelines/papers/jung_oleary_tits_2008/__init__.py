@@ -1,0 +1,1 @@
+"""The tables and the figures of Jung, O'Leary and Tits 2008."""

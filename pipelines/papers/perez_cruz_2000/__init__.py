@@ -1,0 +1,1 @@
+"""The tables of Pérez-Cruz et al. 2000."""

@@ -1,0 +1,79 @@
+"""One training of perez_cruz_2000: its CPU seconds in all and in the inner solver, and its support vectors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.methods.decomposition import active_set
+from streamsvm.methods.decomposition.working_set import WorkingSet
+from streamsvm.numeric.rows import F64
+from streamsvm.training.train import TrainOptions, train
+
+CACHE_BYTES = 64 << 20
+TOL = 1e-4
+
+
+@dataclass
+class Measured:
+    """CPU seconds in all and in the inner solver, the calls of the inner solver, and the answer."""
+
+    seconds: float
+    inner_seconds: float
+    n_rounds: int
+    n_support: int
+    converged: bool
+
+    def format_seconds(self) -> str:
+        """Return the CPU seconds, as a lower bound if a limit ended the run."""
+        return f"{'' if self.converged else '> '}{self.seconds:.2f}"
+
+
+@contextmanager
+def time_inner(name: str, watch: list[float]) -> Iterator[None]:
+    """Append the CPU seconds of each call of an inner solver to `watch`."""
+    solver = active_set.INNER_SOLVERS[name]
+
+    def timed(problem: WorkingSet, tol: float) -> F64:
+        start = time.process_time()
+        moved = solver(problem, tol)
+        watch.append(time.process_time() - start)
+        return moved
+
+    active_set.INNER_SOLVERS[name] = timed
+    try:
+        yield
+    finally:
+        active_set.INNER_SOLVERS[name] = solver
+
+
+def solve(rows: ArrayDataset, C: float, width: float, solver: str, rule: str, q: int, limit: float | None) -> Measured:
+    """Train with k = exp(-d^2 / width), a rule that selects q rows, and a limit in seconds."""
+    options = TrainOptions(
+        C=C,
+        solver="irwls",
+        kernel="rbf",
+        gamma=1 / width,
+        tol=TOL,
+        threads=1,
+        max_seconds=limit,
+        resident_rows="100%",
+        options={"inner": solver, "selection": rule, "working_rows": str(q), "cache_bytes": str(CACHE_BYTES)},
+    )
+    watch: list[float] = []
+    with time_inner(solver, watch):
+        start = time.process_time()
+        result = train(rows, options)
+        seconds = time.process_time() - start
+    return Measured(seconds, sum(watch), len(watch), result.n_support_vectors or 0, result.status == "converged")
+
+
+def format_ratio(one: Measured, other: Measured) -> str:
+    """Return the ratio of the CPU seconds, as a bound if a limit ended one run; nothing if limits ended both."""
+    if not (one.converged or other.converged):
+        return ""
+    bound = "" if one.converged and other.converged else "< " if one.converged else "> "
+    return f"{bound}{one.seconds / other.seconds:.2f}"

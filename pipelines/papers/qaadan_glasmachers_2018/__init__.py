@@ -1,0 +1,1 @@
+"""The tables and the figures of Qaadan and Glasmachers 2018."""

@@ -1,0 +1,97 @@
+"""Training of qaadan_glasmachers_2018: the exact SVM, one epoch within a budget, and the time of merging.
+
+One epoch is trained in one thread, and times are CPU seconds. A seed is an order of the rows. The share of merging is
+not taken by a clock inside the epoch: one maintenance is repeated on the trained model, and its seconds are multiplied
+by the number of maintenances.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+from numba import njit
+from scipy.sparse import csr_array
+
+from pipelines.data import to_scipy
+from pipelines.papers.qaadan_glasmachers_2018.problems import PROBLEMS, Problem, Split
+from pipelines.papers.qaadan_glasmachers_2018.results import Measured, Run
+from streamsvm import SVC
+from streamsvm.methods.budgeted_sgd.budget import Maintenance, learn_rows, make_rules
+from streamsvm.methods.budgeted_sgd.maintenance import keep_budget
+from streamsvm.methods.budgeted_sgd.merging import build_table
+from streamsvm.methods.budgeted_sgd.state import MAINTAINED, VECTORS, BudgetRules, BudgetState, make_state, read_model
+from streamsvm.numeric.kernels import add_kernel_sums
+from streamsvm.numeric.rows import F32, CsrRows
+
+REPEATS = 200
+
+
+def solve_exactly(problem: Problem, split: Split) -> tuple[float, int]:
+    """Return the accuracy of the exact SVM in per cent, and its number of support vectors."""
+    model = SVC(C=problem.C, gamma=problem.gamma, n_jobs=1).fit(to_scipy(split.X), split.y)
+    return 100.0 * float(model.score(to_scipy(split.X_test), split.y_test)), len(model.dual_coef_[0])
+
+
+def measure(
+    problem: Problem, split: Split, budget: int, merge: int, seeds: range, maintenance: Maintenance = "merge"
+) -> Measured:
+    """Train one epoch with each seed."""
+    return Measured([train_once(problem, split, budget, merge, seed, maintenance) for seed in seeds])
+
+
+def train_once(problem: Problem, split: Split, budget: int, merge: int, seed: int, maintenance: Maintenance) -> Run:
+    """Train one epoch; return its accuracy, its CPU seconds, and the CPU seconds of merging."""
+    n = len(split.y)
+    rules = make_rules(problem.kernel, budget, merge, maintenance, regularisation=1 / (n * problem.C), period=n)
+    state, order = make_state(split.n_features, budget), np.random.default_rng(seed).permutation(n)
+    cost = np.ones(n)
+    start = time.process_time()
+    learn_rows(state, rules, split.X, split.y, cost, order)
+    seconds = time.process_time() - start
+    vectors, coef, bias = read_model(state)
+    scores = np.full(len(split.y_test), bias)
+    columns = from_dense(vectors) if isinstance(split.X, CsrRows) else vectors
+    add_kernel_sums(problem.kernel, split.X_test, columns, coef, scores)
+    accuracy = 100.0 * float(np.mean(np.where(scores > 0, 1.0, -1.0) == split.y_test))
+    return Run(accuracy, seconds, int(state.counts[MAINTAINED]) * time_maintenance(state, rules))
+
+
+def from_dense(vectors: F32) -> CsrRows:
+    """Return dense rows as sparse rows."""
+    X = csr_array(vectors)
+    return CsrRows(X.data, X.indices.astype(np.int32), X.indptr.astype(np.int64), X.shape[1])
+
+
+def time_maintenance(state: BudgetState, rules: BudgetRules) -> float:
+    """Return the CPU seconds of one maintenance of a model that is full."""
+    if state.counts[MAINTAINED] == 0:
+        return 0.0
+    model = BudgetState._make(part.copy() for part in state)
+    seconds = []
+    for _ in range(3):
+        start = time.process_time()
+        maintain_often(model, rules, build_table(), REPEATS)
+        seconds.append((time.process_time() - start) / REPEATS)
+    return median(seconds)
+
+
+@njit
+def maintain_often(state: BudgetState, rules: BudgetRules, table: F32, repeats: int) -> None:
+    """Bring a model back to its budget again and again; the vectors that were freed are taken as newly added ones."""
+    no_rows = np.empty((0, state.alpha.size), np.float32)
+    for _ in range(repeats):
+        state.counts[VECTORS] = rules.budget + 1
+        keep_budget(state, rules, table, no_rows)
+
+
+def warm_up() -> None:
+    """Compile what the trainings use."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)).astype(np.float32), rng.choice([-1.0, 1.0], 60)
+    for rows in (X, from_dense(X)):
+        split = Split(rows, y, rows, y)
+        for maintenance in ("merge", "gradient-merge"):
+            train_once(replace(PROBLEMS[0], gamma=1.0), split, 10, 3, 0, maintenance)

@@ -1,0 +1,1 @@
+"""How many workers shorten a pass over the data."""

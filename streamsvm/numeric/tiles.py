@@ -1,0 +1,98 @@
+"""Tiles of rows, in a form for products with many columns that stays in the second-level cache."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from streamsvm.numeric.rows import I32, I64, Unpacked, Values
+
+
+class Tile(NamedTuple):
+    """Some rows x_i: as `unpack` gives them, as a dense tile, and their squared lengths.
+
+    `values` are the dense rows themselves, or sparse rows that `_write_out` wrote out, with `position` as there.
+    """
+
+    rows: Unpacked
+    values: Values
+    position: I32
+    squares: Values
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def measure_dense(X: Values, squares: Values) -> None:
+    """Set squares_i = |x_i|^2, summed in float64."""
+    for i in range(squares.size):
+        row, total = X[i], 0.0
+        for j in range(row.size):
+            total += np.float64(row[j]) * row[j]
+        squares[i] = total
+
+
+@njit(cache=True, nogil=True)
+def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
+    """Set squares_i = |x_i|^2, summed in float64."""
+    for i in range(squares.size):
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            total += np.float64(data[e]) * data[e]
+        squares[i] = total
+
+
+@njit(cache=True, nogil=True)
+def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
+    """Return sparse rows as a dense tile (used features + 1, n), and set position[j] to the line of feature j.
+
+    The last line is zeros, for features that do not occur.
+    """
+    for j in range(position.size):
+        position[j] = -1
+    used = 0
+    for e in range(indptr[0], indptr[-1]):
+        if position[indices[e]] < 0:
+            position[indices[e]] = used
+            used += 1
+    tile = np.zeros((used + 1, indptr.size - 1), data.dtype)
+    for i in range(indptr.size - 1):
+        for e in range(indptr[i], indptr[i + 1]):
+            tile[position[indices[e]], i] = data[e]
+    for j in range(position.size):
+        if position[j] < 0:
+            position[j] = used
+    return tile
+
+
+@njit(cache=True, nogil=True)
+def make_tile(rows: Unpacked, position: I32, squares: Values) -> Tile:
+    """Return a tile of some rows. position (d,) and squares (at least the rows) are its memory."""
+    if rows.indptr.size:
+        squares = squares[: rows.indptr.size - 1]
+        measure_sparse(rows.data, rows.indptr, squares)
+        return Tile(rows, _write_out(rows.data, rows.indices, rows.indptr, position), position, squares)
+    squares = squares[: rows.dense.shape[0]]
+    measure_dense(rows.dense, squares)
+    return Tile(rows, rows.dense, position, squares)
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def multiply_sparse(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
+    """Set products[c, i] = z_c.x_i, four features a sweep. position[j]: the line of feature j in the tile."""
+    for c in range(indptr.size - 1):
+        sums, e, stop = products[c], indptr[c], indptr[c + 1]
+        for i in range(sums.size):
+            sums[i] = 0.0
+        while e + 3 < stop:
+            s, t = tile[position[indices[e]]], tile[position[indices[e + 1]]]
+            u, v = tile[position[indices[e + 2]]], tile[position[indices[e + 3]]]
+            p, q, r, w = data[e], data[e + 1], data[e + 2], data[e + 3]
+            for i in range(sums.size):
+                sums[i] = (((sums[i] + p * s[i]) + q * t[i]) + r * u[i]) + w * v[i]
+            e += 4
+        while e < stop:
+            value, x = data[e], tile[position[indices[e]]]
+            for i in range(sums.size):
+                sums[i] += value * x[i]
+            e += 1
