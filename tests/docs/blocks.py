@@ -3,7 +3,7 @@
 A `python` block is executed; a `pycon` block is a session of which every output is compared; in a `console` block the
 lines that begin with "$ " are commands, and what follows them is their output, where the page shows any. "..." in an
 output stands for anything, and numbers of commands may differ by 3%, since other processors round differently. A block
-with the caption "Not run by the tests: ..." is left out.
+with a caption is left out: the caption says why, or names the file that a test of its own makes of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.conftest import ROOT
 FENCE = re.compile(
     r"^```(?P<directive>\{code-block\} )?(?P<language>\w+)\n(?P<options>(?::[^\n]*\n)*)(?P<text>.*?)^```$", re.M | re.S
 )
-NOT_RUN = ":caption: Not run by the tests: "
+NOT_RUN = "Not run by the tests: "
 LANGUAGES = ("python", "pycon", "console")
 ELSEWHERE = ("text", "diff", "toml", "yaml", "json")  # nothing to run
 LIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -37,12 +37,17 @@ TOLERANCE = 0.03
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, and the line of the page on which the text begins."""
+    """A fenced block: its language, its text, the line of the page on which the text begins, and its caption."""
 
     language: str
     text: str
     line: int
-    is_run: bool
+    caption: str
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a reader of the page carries it out."""
+        return self.language in LANGUAGES and not self.caption
 
 
 @dataclass
@@ -76,7 +81,7 @@ def find_blocks(page: Path) -> list[Block]:
     return [
         Block(
             found["language"], found["text"], content.count("\n", 0, found.start("text")) + 1,
-            found["language"] in LANGUAGES and NOT_RUN not in found["options"],
+            found["options"].removeprefix(":caption: ").strip(),
         )
         for found in FENCE.finditer(content)
     ]  # fmt: skip
