@@ -4,9 +4,10 @@
         [--seeds 5] [--rows 10000000] [--work FOLDER]
 
 FOLDER holds the files that pipelines/papers/qaadan_glasmachers_2018/ lists. One epoch, one thread, CPU seconds
-(time.process_time), medians of the seeds; accuracy: mean ± standard deviation. stream and replicas write --rows generated rows of 32 features to --work (a
-temporary folder by default) and train from there as the command does: stream within 700 MB, replicas on as many worker
-processes. Their seconds are of the clock: the machine must have nothing else to do.
+(time.process_time), medians of the seeds; accuracy: mean ± standard deviation. stream and replicas write --rows
+generated rows of 32 features to --work (a temporary folder by default) and train from there as the command does: stream
+within 700 MB, replicas on as many worker processes. Their seconds are of the clock: the machine must have nothing else
+to do.
 """
 
 from __future__ import annotations
