@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
-    from streamsvm.data.sources import ingest
+    from streamsvm.data.readers import ingest
     from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, RankSVM, load, tune
 
 __version__ = "0.2.0"
@@ -15,7 +15,7 @@ __all__ = ["SVC", "BudgetedSVC", "LinearSVC", "RankSVM", "__version__", "ingest"
 
 _PLACES = {
     "open": ("streamsvm.data.dataset", "open_dataset"),
-    "ingest": ("streamsvm.data.sources", "ingest"),
+    "ingest": ("streamsvm.data.readers", "ingest"),
     "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
     "SVC": ("streamsvm.estimators", "SVC"),
     "BudgetedSVC": ("streamsvm.estimators", "BudgetedSVC"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.numeric.kernel_values import KERNELS
+from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel, compute_squares, to_float64
 from streamsvm.numeric.rows import F64, compute_scores
 
@@ -32,7 +32,7 @@ class TrainOptions:
     the machine's); threads: in this process, or per worker; workers: processes on this machine; scheduler: address of
     a Dask cluster. kernel, gamma ("scale": 1 / (features * variance of all values), "auto": 1 / features, or a number),
     degree, coef0: see numeric.kernels. resident_rows: rows in memory, or their share ("10%"). options: the solver's
-    own, by name (see `streamsvm.methods.registry`). task: "classify", "rank" or "roc-area" (see ranking.setup).
+    own, by name (see options.py in its folder of `streamsvm.methods`). task: the problem's name in problems.registry.
     """
 
     C: float = 1.0
@@ -187,46 +187,3 @@ def count_resident(wanted: int | str, all_rows: int) -> int:
     if n_rows < 2:
         raise InputError(f"resident rows {text!r}: at least two are needed")
     return min(n_rows, all_rows)
-
-
-def check_names(options: TrainOptions, known: tuple[str, ...]) -> None:
-    """InputError for an option that the solver does not have."""
-    unknown = sorted(set(options.options) - set(known))
-    if unknown:
-        raise InputError(f"option {unknown[0]!r} is unknown to {options.solver}; there are {', '.join(known)}")
-
-
-def read_choice(options: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """Return one of the choices, the first where nothing is said."""
-    value = options.get(name, choices[0])
-    if value not in choices:
-        raise InputError(f"{name} {value!r}: choose from {', '.join(choices)}")
-    return value
-
-
-def read_positive(options: Mapping[str, str], name: str) -> float | None:
-    """Return a positive, finite number; None where nothing is said."""
-    if name not in options:
-        return None
-    value = _read_number(options[name])
-    if not (np.isfinite(value) and value > 0):
-        raise InputError(f"option {name}={options[name]}: a positive number is expected")
-    return value
-
-
-def read_count(options: Mapping[str, str], name: str, least: int) -> int | None:
-    """Return a whole number of at least `least`; None where nothing is said."""
-    if name not in options:
-        return None
-    value = _read_number(options[name])
-    if not (value.is_integer() and value >= least):
-        raise InputError(f"option {name}={options[name]}: a whole number of at least {least} is expected")
-    return int(value)
-
-
-def _read_number(text: str) -> float:
-    """Return the number, NaN for what is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")

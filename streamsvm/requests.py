@@ -46,12 +46,13 @@ class Take:
 
 
 @dataclass(frozen=True)
-class Fold:
-    """Sequential passes side by side: for each group of chunks, in order, carry = the last of step(carry, rows).
+class Walk:
+    """Sequential walks through groups of chunks, side by side. In each, carry = the last of step(carry, rows).
 
-    carries, orders: one a pass. The chunks of a group are read whole, and are one `Rows`; the next group is read ahead.
-    `step` yields the carry after each part of the rows, where a pass can be given up; it leaves the carry that it is
-    given, and the rows, as they are. Answer: the carries after the last groups.
+    Walk k starts with carries[k] and visits the groups of chunks that orders[k] lists, in that order. The chunks of a
+    group are read whole, and are one `Rows`; the next group is read ahead. `step` yields the carry after each part of
+    the rows, where a walk can be given up; it changes neither the carry that it is given nor the rows. The answer is
+    the list of the carries after the last groups.
     """
 
     step: Callable[[Any, Rows], Iterator[Any]]
@@ -63,7 +64,23 @@ class Fold:
 class All:
     """Several requests, answered in one read of the data where they allow it. Answer: theirs, in order."""
 
-    requests: Sequence[Scan | Take | Fold | All]
+    requests: Sequence[Scan | Take | Walk | All]
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that a fit needs beside the chunks that are read; an engine projects the process from them.
+
+    driver_bytes: where the solver runs, what it sends to tasks included; turn_bytes: the part of them that is in use
+    only while a step is computed, which fits that take turns share; totals_bytes: the totals of one task; shared_bytes:
+    what every task of a pass is sent; walk_bytes: the walks that one process carries out at once.
+    """
+
+    driver_bytes: int
+    turn_bytes: int
+    totals_bytes: int
+    shared_bytes: int
+    walk_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,6 +145,6 @@ class Step:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-Question = Scan | Take | Fold | All
+Question = Scan | Take | Walk | All
 Request = Question | Step
 Solver = Generator[Request, Any, None]

@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.engines.workers import start_workers
 from streamsvm.models.model import LinearModel
 

@@ -9,7 +9,7 @@ import piqp
 from sklearn.svm import SVC
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.decomposition.solver import Decomposition, solve
 from streamsvm.methods.decomposition.state import State, start_state

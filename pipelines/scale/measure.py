@@ -19,10 +19,10 @@ from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import Truth
 from streamsvm.data.groups import plan_groups
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.engines.dask import DistributedEngine
 from streamsvm.engines.group import release_pins, run_group
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.engines.workers import prepare_workers, start_workers
 from streamsvm.methods.cutting_plane import solver as cutting_plane

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import streamsvm
+from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels
 from streamsvm.errors import InputError
-
-CHOICES = {  # of `train`
-    "solver": ("cutting-plane", "smo", "irwls", "budgeted-sgd", "interior-point"),
-    "task": ("classify", "rank", "roc-area"),
-    "kernel": ("linear", "rbf", "poly", "sigmoid"),
-}
+from streamsvm.methods.registry import name_methods
+from streamsvm.problems.registry import PROBLEMS
 
 REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
 
@@ -98,7 +95,7 @@ def _add_features(commands: Any) -> None:
 
 
 def _add_kernel(command: argparse.ArgumentParser, default: str) -> None:
-    command.add_argument("--kernel", choices=CHOICES["kernel"], help=default)
+    command.add_argument("--kernel", choices=name_kernels(), help=default)
     command.add_argument("--degree", type=_count, default=3, help="of the kernel poly")
     command.add_argument("--coef0", type=float, default=0.0, help="of the kernels poly and sigmoid")
 
@@ -153,10 +150,11 @@ def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
     """Arguments that `train` and `tune` share."""
-    command.add_argument("--solver", default=CHOICES["solver"][0], choices=CHOICES["solver"])
-    tasks = "rank: pairs of rows of one query, or of all; roc-area: pairs of the two classes (default: classify)"
-    command.add_argument("--task", default="classify", choices=CHOICES["task"], help=tasks)
-    _add_kernel(command, "(default: linear; rbf for budgeted-sgd)")
+    solvers, tasks = name_methods(), list(PROBLEMS)
+    command.add_argument("--solver", default=solvers[0], choices=solvers, help=f"(default: {solvers[0]})")
+    meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
+    command.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
+    _add_kernel(command, f"(default: {describe_default_kernels()})")
     command.add_argument("--class-weight", metavar="balanced|a=2,b=1")
     command.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
     command.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
@@ -169,15 +167,10 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
     command.add_argument("--max-passes", type=_count, help=limits)
     command.add_argument("--max-seconds", type=float, help="(the same)")
-    solver_options = (
-        "of cutting-plane: acceleration=guided|line-search|none, epsilon, intercept_scaling, max_cuts; of smo and "
-        "irwls: selection=second-order|largest|smallest|random|chunking|platt, inner=smo|irwls|qp, working_rows, "
-        "cache_bytes; "
-        "of budgeted-sgd: budget, merge, maintenance=merge|gradient-merge|projection|removal, epochs, pack, replicas, "
-        "bias=none|free; of interior-point: reduction=adaptive-balanced|adaptive|fixed|none, rule=omega|distance, "
-        "most_rows, theta, beta"
-    )
-    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=solver_options)
+    own = "an option of the solver's own, listed below; may be given several times"
+    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=own)
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = describe_methods()
     command.add_argument("--json", action="store_true")
 
 

@@ -30,6 +30,8 @@ from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.errors import CertificateError, InputError
 from streamsvm.interrupts import caught_by_command
+from streamsvm.methods.registry import find_method
+from streamsvm.problems.registry import find_entry
 from streamsvm.training.statuses import STATUSES
 
 
@@ -79,7 +81,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.data.ingest import IngestOptions
-    from streamsvm.data.sources import ingest
+    from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns
     from streamsvm.machine import format_bytes, parse_bytes
 
@@ -164,7 +166,7 @@ def _read_settings(options: argparse.Namespace) -> Any:
         max_passes=options.max_passes,
         max_seconds=options.max_seconds,
         seed=options.seed,
-        kernel=options.kernel or ("rbf" if options.solver == "budgeted-sgd" else "linear"),
+        kernel=options.kernel or find_method(options.solver, find_entry(options.task).losses).kernels[0],
         degree=options.degree,
         coef0=options.coef0,
         resident_rows=options.resident_rows,

@@ -1,1 +1,1 @@
-"""Datasets on disk: written, opened, read chunk by chunk."""
+"""Datasets on disk: how they are written from any source, opened, verified and read chunk by chunk."""

@@ -1,7 +1,7 @@
-"""AnnData `.zarr` files opened as they are: X dense or csr_matrix, labels from a column of obs.
+"""AnnData `.zarr` files, opened as they are: X is dense or a csr_matrix, and the labels are a column of obs.
 
-Such files carry no manifest, so a missing chunk cannot be told from one of zeros; `info` says so. `ingest` copies
-nothing of them: they are read through Zarr, with whatever chunks they have, and any of the codecs that are allowed.
+Such files carry no manifest, so a missing chunk cannot be told from a chunk of zeros; `info` says so. They are not
+copied: Zarr reads them, in the chunks that they have, with any of the allowed codecs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHUNK_BYTES = 64 << 20
 
 
 def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
-    """Open an AnnData group as a dataset; InputError when it is none, or label names no column of obs."""
+    """Open an AnnData group as a dataset. Raises InputError if it is none, or if `label` is no column of obs."""
     if not exists(group, "X") or not exists(group, "obs"):
         raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
     X = open_node(group, "X", path)
@@ -59,6 +59,7 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
 
 
 def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:
+    """Return the layout of sparse rows, their number, and the first row of each chunk of about CHUNK_BYTES."""
     encoding = X.attrs.get("encoding-type")
     if encoding != "csr_matrix":
         raise InputError(f"{path}/X: encoding {encoding!r}; csr_matrix or a dense array is needed")
@@ -77,7 +78,7 @@ def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:
 
 
 def _read_shape(path: str, X: zarr.Group) -> tuple[int, int]:
-    """Return rows and features, as AnnData notes them."""
+    """Return the numbers of rows and features that AnnData notes. Raises InputError if they are no such numbers."""
     shape = X.attrs.get("shape")
     right = isinstance(shape, list) and len(shape) == 2 and all(isinstance(n, int) and 0 <= n < 1 << 53 for n in shape)
     if not right or shape[1] >= 1 << 31:  # type: ignore[index,operator]
@@ -86,7 +87,7 @@ def _read_shape(path: str, X: zarr.Group) -> tuple[int, int]:
 
 
 def _read_indptr(path: str, array: zarr.Array[Any], n_rows: int, n_data: int, n_indices: int) -> I64:
-    """Return the limits of rows; InputError unless they ascend from 0 to all items."""
+    """Return the limits of the rows. Raises InputError unless they ascend from 0 to the number of items."""
     if array.shape != (n_rows + 1,):
         raise InputError(f"{path}/X: indptr is for {array.shape[0] - 1} rows, the shape says {n_rows}")
     indptr = _read_whole(array, f"{path}/X/indptr").astype(np.int64)
@@ -99,13 +100,13 @@ def _read_indptr(path: str, array: zarr.Array[Any], n_rows: int, n_data: int, n_
 
 
 def _check_kind(array: zarr.Array[Any], name: str, kinds: str) -> None:
-    """InputError for values that are no numbers, or no whole numbers where these are needed."""
+    """Raise InputError unless the values are numbers, or whole numbers where `kinds` has no "f"."""
     if array.dtype.kind not in kinds:
         raise InputError(f"{name}: {array.dtype} is not {'a number' if 'f' in kinds else 'a whole number'}")
 
 
 def _read_whole(array: zarr.Array[Any], name: str) -> np.ndarray:
-    """Return all values of an array; InputError where they cannot be decoded."""
+    """Return all values of an array. Raises InputError if they cannot be decoded."""
     try:
         return np.asarray(array[...])
     except (ValueError, TypeError, OSError, RuntimeError, MemoryError, LookupError) as error:
@@ -113,14 +114,14 @@ def _read_whole(array: zarr.Array[Any], name: str) -> np.ndarray:
 
 
 def _dense_starts(X: zarr.Array[Any]) -> I64:
-    """Whole Zarr chunks together, up to CHUNK_BYTES."""
+    """Return the first row of each chunk, which is as many whole Zarr chunks as fit into CHUNK_BYTES."""
     chunk_bytes = max(1, X.chunks[0] * X.shape[1] * 4)
     step = X.chunks[0] * max(1, CHUNK_BYTES // chunk_bytes)
     return np.append(np.arange(0, X.shape[0], step), X.shape[0]).astype(np.int64)
 
 
 def _read_labels(path: str, group: zarr.Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
-    """Codes (in memory: 4 bytes a row) and classes of a column of obs: those that occur, sorted."""
+    """Return the codes of a column of obs, held in memory (4 bytes a row), and the classes that occur in it, sorted."""
     name, columns = f"{path}/obs/{label}", open_node(group, "obs", path)
     if isinstance(columns, zarr.Array):
         raise InputError(f"{path}/obs: an array; a group of columns is expected")
@@ -146,7 +147,7 @@ def _read_labels(path: str, group: zarr.Group, label: str, n_rows: int) -> tuple
 
 
 def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Different values of a column, and which of them each row has: -1 for none."""
+    """Return the different values of a column, and for each row the position of its value, or -1 for a missing one."""
     if isinstance(column, zarr.Array):
         values, codes = np.unique(_read_values(column, name), return_inverse=True)
         missing = np.isnan(values)[codes] if values.dtype.kind == "f" else False
@@ -168,7 +169,7 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
 
 
 def _read_values(array: zarr.Array[Any], name: str) -> np.ndarray:
-    """Return one dimension of numbers, or texts as NumPy's own, whichever way Zarr decodes them; InputError."""
+    """Return numbers or texts (as NumPy's own), (n,), however Zarr decodes them. Raises InputError for other values."""
     if array.ndim != 1:
         raise InputError(f"{name}: {array.ndim} dimensions, one is expected")
     values = _read_whole(array, name)

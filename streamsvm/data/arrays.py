@@ -1,7 +1,7 @@
-"""Arrays as sources: NumPy, SciPy sparse, pandas, Dask arrays and frames.
+"""The reader of arrays: NumPy, SciPy sparse, pandas, and Dask arrays and frames.
 
-A source is a stream of pieces of X beside streams of labels, weights and query ids, each cut in its own way;
-`join_streams` takes from those what belongs to a piece of X. So no two need the same Dask chunks, or known ones.
+X, labels, weights and query ids are streams, each of which arrives in pieces of its own; `join_streams` takes from
+every other stream the values that belong to a piece of X. So they need neither the same Dask chunks nor known ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import (
     NUMBER_KINDS,
     Place,
@@ -28,21 +28,21 @@ from streamsvm.data.values import (
 )
 from streamsvm.errors import InputError
 
-MOST_COLUMNS = 2**31 - 1  # what indices of 32 bits can name
-ITEM_BYTES = 8  # of a feature in work: a float64, or a float32 and its int32 index
+MOST_COLUMNS = 2**31 - 1  # the most that indices of 32 bits can name
+ITEM_BYTES = 8  # of a value while it is converted: a float64, or a float32 and its int32 index
 
 
 @dataclass
 class Stream:
-    """An array as it arrives; n_rows is None where only reading can tell."""
+    """An array as it arrives, piece by piece. n_rows is None if only reading can tell it."""
 
-    where: str  # its name in messages
+    where: str  # the name of the array in messages
     n_rows: int | None
     pieces: Iterator[Any]
-    rest: Vector | None = None  # read and not yet taken
+    rest: Vector | None = None  # values that were read and not yet taken
 
     def take(self, n_rows: int) -> Vector:
-        """Return the next `n_rows` values."""
+        """Return the next `n_rows` values. Raises InputError if there are fewer."""
         parts = [] if self.rest is None else [self.rest]
         n_held = sum(len(part) for part in parts)
         while n_held < n_rows:
@@ -56,7 +56,7 @@ class Stream:
         return held[:n_rows]
 
     def finish(self) -> None:
-        """Raise if there is more than was asked for."""
+        """Raise InputError if there are values left."""
         if any(part is not None and len(part) for part in chain([self.rest], self.pieces)):
             raise InputError(f"{self.where}: has more rows than X")
 
@@ -64,12 +64,12 @@ class Stream:
 def read_arrays(
     X: Any, y: Any = None, sample_weight: Any = None, qid: Any = None, piece_bytes: int = 8 << 20
 ) -> Iterator[SourceRows]:
-    """Rows of X (rows, d) with y, sample_weight and qid (rows,), about `piece_bytes` of X at a time.
+    """Yield the rows of X (rows, d) with y, sample_weight and qid (rows,), about `piece_bytes` of X at a time.
 
-    Each is a NumPy array or memory map, a list, a pandas or Dask object; X may be SciPy sparse too, or in
-    Dask chunks that are. Dask chunks are computed one at a time, in this thread. The pieces are copies.
-    Feature names are the columns of a frame, if all are strings.
-    Raises InputError, such as `X: row 3, column 2 (counted from 1): nan`.
+    Each argument is a NumPy array or memory map, a list, or a pandas or Dask object; X may also be SciPy sparse, or
+    have sparse Dask chunks. Dask chunks are computed one at a time, in this thread. The pieces are copies. The
+    features are named by the columns of a frame, if all of those are strings. Raises InputError, such as
+    `X: row 3, column 2 (counted from 1): nan`.
     """
     given = {"label": ("y", y), "sample_weight": ("sample_weight", sample_weight), "qid": ("qid", qid)}
     vectors = {role: open_stream(name, v, 1, piece_bytes) for role, (name, v) in given.items() if v is not None}
@@ -80,7 +80,7 @@ def read_arrays(
 
 
 def comes_from(value: object, package: str) -> bool:
-    """Whether a value is of a class of `package`, or of one derived from it; nothing is imported."""
+    """Tell whether a value's class, or one of its base classes, is defined in `package`; nothing is imported."""
     return any(cls.__module__.partition(".")[0] == package for cls in type(value).__mro__)
 
 
@@ -89,7 +89,7 @@ def _is_sparse(value: object) -> bool:
 
 
 def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) -> Stream:
-    """Check what can be known of an array before it is read."""
+    """Return an array as a stream. Raises InputError for what is wrong with its shape or types; no value is read."""
     if not (comes_from(values, "dask") or comes_from(values, "pandas") or _is_sparse(values)):
         try:
             values = values if np.ma.isMaskedArray(values) else np.asarray(values)
@@ -109,7 +109,7 @@ def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) ->
 
 
 def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None:
-    """Raise InputError unless an array has so many dimensions."""
+    """Raise InputError unless an array has `n_dimensions`, and from 1 to MOST_COLUMNS columns if it has two."""
     if len(shape) != n_dimensions:
         expected = "rows and columns" if n_dimensions == 2 else "one value for every row"
         raise InputError(f"{where}: expected {expected}, found {len(shape)} dimensions")
@@ -120,7 +120,7 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
 
 
 def _pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
-    """Consecutive rows of an array, in order; views of one that is in memory."""
+    """Yield consecutive rows of an array, in order. The pieces of an array in memory are views."""
     if comes_from(values, "dask"):
         for i in range(values.numblocks[0] if hasattr(values, "numblocks") else values.npartitions):
             yield from _pieces(where, values.partitions[i].compute(scheduler="synchronous"), piece_bytes)
@@ -138,7 +138,7 @@ def _pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
 
 
 def cut_rows(indptr: Vector, piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of CSR rows of about `piece_bytes`, of one row at least."""
+    """Yield ranges (start, stop) of CSR rows of about `piece_bytes`; each has at least one row."""
     start, n_rows, n_items = 0, len(indptr) - 1, max(1, piece_bytes // ITEM_BYTES)
     while start < n_rows:
         most = min(int(indptr[start]) + n_items, int(indptr[-1]))
@@ -149,14 +149,14 @@ def cut_rows(indptr: Vector, piece_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _to_numpy(frame: Any) -> Vector:
-    """Return the values of a pandas object; if some are objects then all, so that a bad one can be shown."""
+    """Return the values of a pandas object: objects if some are, so that messages can show a bad one, else float64."""
     if frame.ndim == 1 or any(dtype.kind == "O" for dtype in frame.dtypes):
         return np.asarray(frame.to_numpy())
     return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] | None) -> Iterator[SourceRows]:
-    """Rows of X with what belongs to them; the vectors' keys are those of `to_source_rows`."""
+    """Yield the rows of X with their values of the vectors, whose keys are those that `to_source_rows` takes."""
     for stream in vectors.values():
         if X.n_rows is not None and stream.n_rows not in (None, X.n_rows):
             raise InputError(f"{stream.where}: {stream.n_rows} rows, but {X.where} has {X.n_rows}")
@@ -167,7 +167,7 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
             raise InputError(f"{X.where}: {piece.shape[1]} columns from row {n_read + 1} on, not {n_columns}")
         n_columns = piece.shape[1]
         features = _to_features(piece, X.where, n_read, names)
-        del piece  # a view of a Dask chunk, which is to go before the next one comes
+        del piece  # a view that would keep its Dask chunk alive while the next one is computed
         taken = {role: (v.take(n_rows), _place(v.where, n_read)) for role, v in vectors.items()}
         rows = to_source_rows(features, taken, names, numbers)
         numbers = has_number_labels(rows)
@@ -186,7 +186,7 @@ def _place(where: str, n_before: int) -> Place:
 def _to_features(
     piece: Any, where: str, n_before: int, names: tuple[str, ...] | None
 ) -> npt.NDArray[np.float32] | csr_array:
-    """Copy a piece of X to float32; raise for what is not a finite number."""
+    """Copy a piece of X to float32. Raises InputError, with row and column, for what is not a finite number."""
     if piece.dtype.kind not in (NUMBER_KINDS if _is_sparse(piece) else NUMBER_KINDS + "O"):
         raise InputError(f"{where}: {piece.dtype} is not a number")
     sparse = make_canonical(piece, where) if _is_sparse(piece) else None
@@ -213,10 +213,10 @@ def _to_features(
 
 
 def make_canonical(X: Any, where: str) -> csr_array:
-    """Return CSR rows with ascending columns, none twice: X's own arrays if they are so, else a copy in float64.
+    """Return CSR rows whose columns ascend, none twice: X's own arrays if they are so, else a copy in float64.
 
-    Items of one column are added up, as SciPy reads them. What X itself says of its order is not believed: it may be
-    older than its arrays. InputError for columns or row limits that lead out of the arrays.
+    Items of one column in a row are added up, as SciPy reads them. X's own flag of its order is not believed, because
+    it may be older than its arrays. Raises InputError for columns or row limits that lead out of the arrays.
     """
     rows = csr_array(X)
     if rows.indices.size and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):

@@ -1,7 +1,7 @@
-"""A Zarr store whose chunks are compared with the manifest in the moment in which Zarr is given them.
+"""A Zarr store that compares each chunk with the manifest at the moment when Zarr receives it.
 
-Zarr decodes compressed chunks, and chunks of remote stores. Its codec `crc32c` compares the bytes of a chunk with the
-checksum at their end, but it takes a missing chunk for zeros, and any other chunk with a right checksum for this one.
+Zarr decodes compressed chunks and the chunks of remote stores. Its codec `crc32c` compares the bytes of a chunk with
+the checksum at their end, but Zarr reads a missing chunk as zeros, and cannot tell two swapped chunks apart.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from streamsvm.errors import IntegrityError
 
 
 class CheckedStore(WrapperStore[Store]):
-    """The store beneath, but chunks have to be there and to end with the checksums listed, by key."""
+    """A store that refuses a chunk unless it exists and ends with the checksum that is listed under its key."""
 
     def __init__(self, store: Store, checksums: dict[str, int]) -> None:
         super().__init__(store)
         self._checksums = checksums
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Return a whole chunk; IntegrityError if it is not the one that the manifest lists."""
+        """Return a whole chunk. Raises IntegrityError if it is not the chunk that the manifest lists."""
         found = await self._store.get(key, prototype, byte_range)
         if found is None:
             raise IntegrityError(f"{self._name(key)}: chunk is missing")
@@ -40,7 +40,7 @@ class CheckedStore(WrapperStore[Store]):
 
 
 def check_chunks(array: Array[Any], checksums: npt.NDArray[np.uint32]) -> Array[Any]:
-    """Return the array, one chunk wide, over a store that compares its chunks with these checksums."""
+    """Return an array, whose chunks are whole rows, over a store that compares the chunks with these checksums."""
     others = (0,) * (array.ndim - 1)
     keys = (array.metadata.encode_chunk_key((index, *others)) for index in range(len(checksums)))
     listed = {f"{array.path}/{key}": int(checksum) for key, checksum in zip(keys, checksums, strict=True)}

@@ -1,6 +1,6 @@
-"""What values must be before compiled code is given them, even where their checksums are right.
+"""Checks of values before compiled code computes with them, even if their checksums are right.
 
-A manifest proves that a dataset is what somebody wrote, not that streamsvm wrote it.
+A manifest proves that a dataset is as somebody wrote it, but not that streamsvm wrote it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import numpy as np
 from streamsvm.data.store import Array
 from streamsvm.errors import IntegrityError
 
-VECTORS = {"y": "int32", "sample_weight": "float64", "qid": "int64"}  # what a row has besides its features
+VECTORS = {"y": "int32", "sample_weight": "float64", "qid": "int64"}  # beside the features
 
 
 def are_finite(values: Array) -> bool:
-    """Whether no value is NaN or infinite.
+    """Tell whether no value is NaN or infinite.
 
-    A sum is not finite if one of its terms is not. It may overflow as well, and only then each term is looked at.
-    `einsum` adds faster than `isfinite` looks, in one thread and without warnings.
+    A sum is not finite if one of its terms is not. A sum of finite terms may overflow, too, so the terms are looked at
+    if the sum is not finite. `einsum` adds faster than `isfinite` looks, in one thread and without warnings.
     """
     return math.isfinite(np.einsum("i->", values.reshape(-1))) or bool(np.isfinite(values).all())
 
 
 def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
-    """IntegrityError for codes that no class has, and for weights that are no weights. place: what a message names."""
+    """Raise IntegrityError, which names `place`, for codes outside of the classes and weights that are no weights."""
     if not len(values):
         return
     low, high = values.min(), values.max()

@@ -1,4 +1,4 @@
-"""Files of raw chunks: the values of a chunk as they lie in memory, then the CRC-32C of them."""
+"""Files of raw chunks. Such a file holds the values of a chunk as they lie in memory, and then their CRC-32C."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class ChunkFile:
-    """A raw chunk's file, opened anew for each use.
+    """The file of one raw chunk, opened for one use.
 
-    Either the whole chunk is read from its beginning, and `finish` compares its checksum, or parts of it are read,
-    each of which is compared with a checksum of its own.
+    Either the whole chunk is read in order and `finish` compares its checksum, or `read_part` reads parts of it and
+    compares each with a checksum of its own. Both raise IntegrityError if the file is not what the manifest lists.
     """
 
     def __init__(self, path: Path, payload_bytes: int, checksum: int) -> None:
@@ -53,7 +53,7 @@ class ChunkFile:
         self._crc = google_crc32c.extend(self._crc, buffer)
 
     def skip(self, n_bytes: int) -> None:
-        """Read and check bytes that nobody needs."""
+        """Read bytes that nobody needs, because they belong to the checksum."""
         buffer = np.empty(min(n_bytes, 1 << 19), np.uint8)
         while n_bytes > 0:
             part = buffer[: min(n_bytes, len(buffer))]
@@ -61,21 +61,21 @@ class ChunkFile:
             n_bytes -= len(part)
 
     def finish(self) -> None:
-        """Read to the end; raise IntegrityError unless bytes and checksum are those that the manifest lists."""
+        """Read to the end. Raise IntegrityError unless the bytes and the stored checksum match the manifest."""
         self.skip(self.payload_bytes - self.position)
         if self._crc != self.checksum:
             raise IntegrityError(f"{self.path}: chunk is damaged (its checksum is not the manifest's)")
         self.check_stored()
 
     def check_stored(self) -> None:
-        """Raise IntegrityError unless the checksum at the end of the file is the one that the manifest lists."""
+        """Raise IntegrityError unless the checksum at the end of the file is the one in the manifest."""
         stored = np.empty(CRC_BYTES, np.uint8)
         self._fill(stored, self.payload_bytes)
         if int.from_bytes(stored.tobytes(), "little") != self.checksum:
             raise IntegrityError(f"{self.path}: chunk is damaged (its checksum is not the manifest's)")
 
     def read_part(self, begin: int, buffer: Bytes, checksum: int) -> None:
-        """Fill the buffer with the part that begins at that byte; IntegrityError if its checksum is another."""
+        """Fill the buffer with the part that begins at byte `begin`. Raises IntegrityError if its checksum differs."""
         if os.preadv(self._file, [buffer.data], begin) < len(buffer):  # as a rule one call is enough
             self._fill(buffer, begin)
         if google_crc32c.value(buffer) != checksum:
@@ -92,7 +92,7 @@ class ChunkFile:
 
 
 def checksum_parts(payload: Bytes, part_bytes: int) -> npt.NDArray[np.uint32]:
-    """Return the CRC-32C of every part of a chunk; the last part may be shorter."""
+    """Return the CRC-32C of every part of a chunk, (parts,). The last part may be shorter."""
     starts = range(0, len(payload), part_bytes)
     return np.array([google_crc32c.value(payload[at : at + part_bytes]) for at in starts], np.uint32)
 

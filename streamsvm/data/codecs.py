@@ -1,6 +1,6 @@
-"""Codecs that may decode what is read: a list of allowed ones, since some others run code that the data hold.
+"""The codecs that may decode data from elsewhere. All others are refused, because some run code that the data hold.
 
-`pickle` of numcodecs is such a codec, for Zarr 2 and, under other names, for Zarr 3. The list is applied to the
+The codec `pickle` of numcodecs does so, for Zarr 2 and, under other names, for Zarr 3. The list is applied to the
 metadata as they are stored, before Zarr makes codecs of them, so that it holds for any version of numcodecs.
 """
 
@@ -25,9 +25,9 @@ Metadata = dict[str, Any]
 
 
 def open_array(group: zarr.Group, name: str, place: str) -> zarr.Array[Any]:
-    """Open an array of a group; place: what messages call the group.
+    """Open an array of a group, which messages call `place`.
 
-    InputError where there is no array, or where a codec of it is none of ALLOWED: then nothing of it is decoded.
+    Raises InputError if there is no such array, or if one of its codecs is not in ALLOWED; then nothing is decoded.
     """
     found = open_node(group, name, place)
     if isinstance(found, zarr.Group):
@@ -36,7 +36,7 @@ def open_array(group: zarr.Group, name: str, place: str) -> zarr.Array[Any]:
 
 
 def open_node(group: zarr.Group, name: str, place: str) -> zarr.Array[Any] | zarr.Group:
-    """Open what a group holds under a name: an array whose codecs are all allowed, or a group. InputError."""
+    """Open an array, whose codecs must all be allowed, or a group by its name. Raises InputError for all else."""
     if not is_name(name):
         raise InputError(f"{place}: {name!r} is not the name of an array or group")
     stored = _find_metadata(group, name)
@@ -52,22 +52,22 @@ def open_node(group: zarr.Group, name: str, place: str) -> zarr.Array[Any] | zar
             )
     try:
         return group[name]
-    except Exception as error:  # whatever damaged metadata make Zarr and numcodecs raise
+    except Exception as error:  # damaged metadata make Zarr and numcodecs raise errors of many kinds
         raise InputError(f"{file}: damaged ({error})") from error
 
 
 def is_name(name: str) -> bool:
-    """Whether a name leads to something within a group, and not out of it."""
+    """Tell whether a name stays within its group: it has no empty part and no part `.` or `..`."""
     return not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def exists(group: zarr.Group, name: str) -> bool:
-    """Whether a group holds an array or a group of that name; their metadata are not given to Zarr."""
+    """Tell whether a group holds an array or a group of that name, without giving its metadata to Zarr."""
     return _find_metadata(group, name) is not None
 
 
 def list_names(group: zarr.Group) -> list[str]:
-    """Names of all that lies in a group, sorted."""
+    """Return the names of all arrays and groups in a group, sorted."""
 
     async def gather() -> list[str]:
         return [name async for name in group.store.list_dir(group.path)]
@@ -99,7 +99,7 @@ def _parse_metadata(content: bytes, file: str) -> Metadata:
 
 
 def _find_codecs(metadata: Metadata) -> Iterator[str]:
-    """Names of all codecs that metadata of Zarr 2 or 3 mention, at any depth: shards have codecs of their own."""
+    """Yield the names of all codecs in metadata of Zarr 2 or 3, at any depth, since shards have codecs of their own."""
     for key in ("codecs", "index_codecs", "filters", "compressor"):
         listed = metadata.get(key)
         for codec in listed if isinstance(listed, list) else [listed]:

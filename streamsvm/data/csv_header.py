@@ -1,8 +1,8 @@
-"""The first row of a table of text: the delimiter, and whether it is a header.
+"""The first row of a table of text: which delimiter it uses, and whether it is a header.
 
-A first row is a header if no cell is a number; if a cell with a word stands over numbers alone; or if it has the names
-that were asked for. It is a row if its words, or its label, come again below. What else holds words is told by nobody,
-nor is 0, 1, 2, ...: a user has to say which it is.
+A first row is a header if none of its cells is a number, if a word stands over a column of numbers, or if it has the
+names that were asked for. It is a row of data if its words, or its label, occur again below. Any other first row with
+words may be either, and so may 0, 1, 2, ...: then the user has to say which it is.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 
 from streamsvm.data.csv_rows import find_first_end, find_last_end
-from streamsvm.data.files import OPENERS
 from streamsvm.data.tables import LABEL_NAMES, Columns, show_name
+from streamsvm.data.text_files import OPENERS
 from streamsvm.data.values import parse_number
 from streamsvm.errors import InputError
 
@@ -27,7 +27,7 @@ _BLANK_LINES = re.compile(rb"([ \t]*(\r\n|\r|\n))*")
 
 
 def choose_delimiter(head: bytes, path: str) -> str:
-    """Return what the file's name tells, else what cuts the first row into the most columns; a comma, if in doubt."""
+    """Return the delimiter that the file's name tells, else the one that gives the first row the most columns."""
     stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
     marks = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), ",\t;")
     if len(marks) == 1:
@@ -45,9 +45,9 @@ def skip_blank_lines(head: bytes) -> int:
 
 
 def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter: str) -> tuple[tuple[str, ...], int]:
-    """Return the names of the columns, "1", "2", .. without a header, and where the rows begin.
+    """Return the names of the columns ("1", "2", ... without a header), and the byte at which the rows begin.
 
-    head: the text's beginning; ended: it is all of it. InputError if a first row may be either.
+    `head` is the beginning of the text, and all of it if `ended`. Raises InputError if the first row may be either.
     """
     start = skip_blank_lines(head)
     end = find_first_end(head, start, delimiter)
@@ -71,12 +71,12 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter
 
 
 def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
-    """Whether the first row is a header; None where it cannot be told."""
+    """Tell whether the first row is a header; None if it may be either."""
     words = [j for j, cell in enumerate(first) if cell and parse_number(cell) is None]
     numbered = tuple(str(j + 1) for j in range(len(first)))
     if columns.features and not set(columns.features) <= set(numbered) and set(columns.features) <= set(first):
         return True
-    if len(words) == sum(bool(cell) for cell in first):  # no number
+    if len(words) == sum(bool(cell) for cell in first):  # no cell is a number
         return bool(words)
     if not words:
         return _are_numbers_a_header(first, rows, columns)
@@ -89,7 +89,7 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Col
 
 
 def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
-    """Whether a first row of numbers alone is a header: 0, 1, 2, .. is what tables without names are given."""
+    """Tell whether a first row of numbers is a header: programs write 0, 1, 2, ... over columns without names."""
     counted = [[str(j + k) for j in range(len(first))] for k in (0, 1)]
     if len(first) < 2 or list(first) not in counted or not rows:
         return False
@@ -102,12 +102,12 @@ def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], c
 
 
 def _read_rows(text: bytes, delimiter: str, path: str) -> list[list[str]]:
-    """Return the cells of some rows, of one at least. InputError for what is no text."""
+    """Return the cells of up to LOOKED_AT_ROWS rows. Raises InputError if the first of them is no text."""
     decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
     rows: list[list[str]] = []
     try:
         rows.extend(islice(csv.reader(decoded, delimiter=delimiter), LOOKED_AT_ROWS))
-    except csv.Error as error:  # of later rows, too, which are read again, and then refused with their line
+    except csv.Error as error:  # a bad later row is refused, with its line, when the rows are read
         if not rows:
             raise InputError(f"{show_name(path)}: is no table of text: {error}") from error
     return rows or [[]]

@@ -1,6 +1,7 @@
-"""Where rows of CSV end: at LF, CR LF or CR, but not within a quoted value; exactly as Python's csv module reads them.
+"""Where rows of CSV end: at LF, CR LF or CR outside of quoted values, exactly as Python's csv module reads them.
 
-A quote opens a value only at its beginning. Inside of one, two quotes are a character; one ends it.
+A quote opens a value only at the value's beginning. Within such a value two quotes are one character, and a single
+quote ends the value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def count_lines(text: bytes) -> int:
 
 
 def quotes_enclose(text: bytes, delimiter: str) -> bool:
-    """Whether every quote encloses a whole value, or is one of two inside: then pyarrow and Python read the same."""
+    """Tell whether quotes only enclose whole values or stand twice within one: then pyarrow reads what Python reads."""
     if b'"' not in text:
         return True
     quotes, enclose = _find_quotes(text, delimiter)
@@ -28,7 +29,7 @@ def quotes_enclose(text: bytes, delimiter: str) -> bool:
 
 
 def _find_quotes(text: bytes, delimiter: str) -> tuple[npt.NDArray[np.intp], bool]:
-    """Return where quotes are, and whether the 1st, 3rd, 5th open values and the 2nd, 4th, 6th end them, two by two."""
+    """Return where the quotes are, and whether the 1st, 3rd, ... open values and the 2nd, 4th, ... end them."""
     codes = np.frombuffer(text, np.uint8)
     quotes = np.flatnonzero(codes == ord('"'))
     ends = np.zeros(256, np.bool_)
@@ -38,9 +39,9 @@ def _find_quotes(text: bytes, delimiter: str) -> tuple[npt.NDArray[np.intp], boo
 
 
 def find_last_end(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
-    """Return where the last whole row ends, and whether a quoted value is open where the text ends.
+    """Return where the last whole row ends, and whether a quoted value is still open at the end of the text.
 
-    ended: nothing follows; else a CR at the end of the text may be half of a line's end.
+    ended: no text follows. Otherwise a CR at the end of the text may be the first half of CR LF.
     """
     end = _find_newline(text, 0, len(text), ended)
     if b'"' not in text:
@@ -54,7 +55,7 @@ def find_last_end(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
 
 
 def _read_quotes(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
-    """Do what `find_last_end` does, value by value: some quotes are parts of words."""
+    """Do what `find_last_end` does, value by value, for texts in which some quotes are parts of words."""
     opening, at, end = _find_opening(delimiter), 0, 0
     while opened := opening.search(text, at):
         end = _find_newline(text, at, opened.start(), ended) or end
@@ -66,7 +67,7 @@ def _read_quotes(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
 
 
 def find_first_end(text: bytes, start: int, delimiter: str) -> int:
-    """Return where the row ends that begins at `start`; the end of the text if it has no other."""
+    """Return where the row that begins at `start` ends: behind its line end, or at the end of the text."""
     opening, at = _find_opening(delimiter), start
     while newline := _NEWLINE.search(text, at):
         opened = opening.search(text, at, newline.start())
@@ -80,11 +81,11 @@ def find_first_end(text: bytes, start: int, delimiter: str) -> int:
 
 
 def _find_opening(delimiter: str) -> re.Pattern[bytes]:
-    """Return what finds the quotes that open a value."""
+    """Return the pattern of a quote that opens a value."""
     return re.compile(rb"(?:\A|(?<=[\r\n" + re.escape(delimiter.encode()) + rb']))"')
 
 
 def _find_newline(text: bytes, start: int, stop: int, ended: bool) -> int:
-    """Return where the last line end of a part is over; 0 if there is none."""
+    """Return the byte behind the last line end in text[start:stop]; 0 if there is none."""
     last = stop if ended or stop < len(text) else stop - 1
     return max(text.rfind(b"\n", start, stop), text.rfind(b"\r", start, last)) + 1

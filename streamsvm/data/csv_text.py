@@ -1,7 +1,7 @@
-"""CSV and TSV text as a source.
+"""The reader of CSV and TSV text.
 
-Text is cut into blocks of whole lines. pyarrow parses a block; where it fails, or finds what is no finite number,
-Python parses the same block again: it reads the same tables, and names the exact place of a fault.
+The text is cut into blocks of whole rows, which pyarrow parses. If it fails, or finds a value that is no finite
+number, Python parses the same block again: it reads the same tables, and names the exact place of a fault.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 
 from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_blank_lines
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end, quotes_enclose
-from streamsvm.data.files import READING_ERRORS, explain_reading, open_text
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out, show_name
+from streamsvm.data.text_files import READING_ERRORS, explain_reading, open_text
 from streamsvm.data.values import (
     BOOLEANS,
     Place,
@@ -36,20 +36,20 @@ from streamsvm.errors import InputError
 from streamsvm.interrupts import waiting
 
 MAX_LINE_BYTES = 1 << 28
-HEAD_BYTES = 1 << 16  # by which delimiter and header are told
+HEAD_BYTES = 1 << 16  # of the text, from which delimiter and header are guessed
 MOST_QUOTED_BYTES = 1 << 19  # of a quoted value: Python's csv allows 2^17 characters
-MOST_LABEL_BYTES = 1 << 26  # of the labels of a piece
+MOST_LABEL_BYTES = 1 << 26  # of the labels that are parsed together
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def read_csv(paths: Sequence[str | Path], columns: Columns, block_bytes: int = 8 << 20) -> Iterator[SourceRows]:
-    """Rows of CSV or TSV text, plain or compressed (.gz, .bz2, .xz), or "-" for standard input.
+    """Yield the rows of CSV or TSV text, plain or compressed (.gz, .bz2, .xz); "-" is standard input.
 
-    Lines end at LF, CR LF or CR. The first row names the columns if it is a header (see csv_header); else they are
-    "1", "2", ... Commas separate columns in .csv, tabs in .tsv; elsewhere comma, tab or semicolon, by the first row.
-    Labels are numbers if all of the first block are. A piece is a block of about `block_bytes` of text.
-    Raises InputError: FILE:LINE:COLUMN (from 1) and reason, or FILE and reason.
+    Lines end at LF, CR LF or CR. The first row names the columns if it is a header (see csv_header); otherwise the
+    columns are "1", "2", ... Commas separate the columns of .csv and tabs those of .tsv; for other names the first row
+    tells whether it is comma, tab or semicolon. Labels are numbers if all labels of the first block are. A block has
+    about `block_bytes` of text. Raises InputError with FILE:LINE:COLUMN (from 1) and reason, or FILE and reason.
     """
     import_pyarrow("pyarrow.csv")
     if columns.header not in HEADERS:
@@ -71,7 +71,7 @@ def read_csv(paths: Sequence[str | Path], columns: Columns, block_bytes: int = 8
 def _read_blocks(
     path: str, columns: Columns, before: tuple[str, ...] | None, block_bytes: int
 ) -> Iterator[tuple[TableLayout, int, bytes]]:
-    """Whole rows of a text, about `block_bytes` at a time, with the line the first of them begins at."""
+    """Yield whole rows of a text, about `block_bytes` at a time: the layout, the line where they begin, the bytes."""
     try:
         with open_text(path) as file:
             head, ended = _read_head(file)
@@ -101,7 +101,7 @@ def _read_blocks(
 
 
 def _read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
-    """Return the beginning of a text, of two rows at least, without a mark of UTF-8; and whether it is all of it."""
+    """Return the beginning of a text, at least two rows, without a byte order mark, and whether that is all of it."""
     head, wanted = b"", HEAD_BYTES
     while True:
         while len(head) < wanted and (read := _read(file, wanted - len(head))):
@@ -113,7 +113,7 @@ def _read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
 
 
 def _read_on(file: io.BufferedIOBase, head: bytes, block_bytes: int) -> Iterator[bytes]:
-    """Cut what has been read already into pieces, then read on."""
+    """Yield the text in pieces of `block_bytes`: first the part that was read already, then the rest of the file."""
     for at in range(0, len(head), block_bytes):
         yield head[at : at + block_bytes]
     while read := _read(file, block_bytes):
@@ -126,7 +126,7 @@ def _read(file: io.BufferedIOBase, n_bytes: int) -> bytes:
 
 
 def _parse_block(text: bytes, line: int, layout: TableLayout, numbers: bool | None) -> Iterator[SourceRows]:
-    """Rows of a block: one piece, or several where labels are so long that they would take much memory together."""
+    """Yield the rows of a block: at once, or in parts if its labels are so long that together they take much memory."""
     try:
         rows = _parse_fast(text, layout, numbers) or _parse_slowly(text, line, layout, numbers)
         if rows is not None:
@@ -139,7 +139,7 @@ def _parse_block(text: bytes, line: int, layout: TableLayout, numbers: bool | No
 
 
 class _LongLabelsError(Exception):
-    """The labels of a block would take more than MOST_LABEL_BYTES: as many characters each as the longest one has."""
+    """The labels of a block would take more than MOST_LABEL_BYTES, since each takes as much as the longest one."""
 
 
 def _require_short(labels: Iterable[str], n_rows: int) -> None:
@@ -148,8 +148,8 @@ def _require_short(labels: Iterable[str], n_rows: int) -> None:
 
 
 def _parse_fast(text: bytes, layout: TableLayout, numbers: bool | None) -> SourceRows | None:
-    """Parse a block with pyarrow; None if it has no rows, or anything in it is not as it should be."""
-    if not quotes_enclose(text, layout.delimiter) or text.startswith(BOM_UTF8):  # Python reads these in another way
+    """Parse a block with pyarrow. Return None if the block has no rows, or if anything in it is wrong."""
+    if not quotes_enclose(text, layout.delimiter) or text.startswith(BOM_UTF8):  # Python reads these differently
         return None
     pyarrow, reader = import_pyarrow("pyarrow"), import_pyarrow("pyarrow.csv")
     types = _guess_types(text, layout, pyarrow)
@@ -161,7 +161,7 @@ def _parse_fast(text: bytes, layout: TableLayout, numbers: bool | None) -> Sourc
             reader.ConvertOptions(column_types=types, include_columns=list(types)),
         )
         X = fill_float32([table.column(name).to_numpy() for name in layout.feature_names])
-        if len(X) == 0 or not np.isfinite(X).all():  # where there is nothing, pyarrow gives nan or None
+        if len(X) == 0 or not np.isfinite(X).all():  # for an empty cell pyarrow gives nan or None
             return None
         vectors = {}
         for role, j in layout.vectors.items():
@@ -179,7 +179,7 @@ def _parse_fast(text: bytes, layout: TableLayout, numbers: bool | None) -> Sourc
 
 
 def _guess_types(text: bytes, layout: TableLayout, pyarrow: Any) -> dict[str, Any]:
-    """Choose the types of the columns that are read; booleans are known by the first row."""
+    """Choose the types of the columns that are read. A column is of booleans if its first value is one."""
     line = text[: find_first_end(text, 0, layout.delimiter)]
     first = line.decode(errors="replace").lower().split(layout.delimiter)
     boolean = {name for name, token in zip(layout.names, first, strict=False) if token.strip() in BOOLEANS}
@@ -188,7 +188,7 @@ def _guess_types(text: bytes, layout: TableLayout, pyarrow: Any) -> dict[str, An
 
 
 def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | None) -> SourceRows | None:
-    """Parse a block in Python; None if it has no rows. Raises InputError for a bad token."""
+    """Parse a block in Python. Return None if the block has no rows; raise InputError for a bad token."""
     lines, X = [], []
     tokens: dict[str, list[str]] = {role: [] for role in layout.vectors}
     for at, row in _read_rows(text, line, layout):
@@ -215,7 +215,7 @@ def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | N
 
 
 def _read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int, list[str]]]:
-    """Tokens of the rows that are not blank, with the line each begins at."""
+    """Yield the tokens of each row that is not blank, with the line where the row begins."""
     at, n_columns = line, len(layout.names)
     try:
         reader = csv.reader(io.StringIO(text.decode(), newline=""), delimiter=layout.delimiter, strict=True)
@@ -235,7 +235,7 @@ def _read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[in
 
 
 def _read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
-    """Values of a column that is no feature; what is no number stays text, to be a label or be refused."""
+    """Return the values of a label, qid or weight column; a token that is no number stays text, and may be a label."""
     words = [token.strip() for token in tokens]
     if role == "qid":
         ids = [int(word) if _WHOLE_NUMBER.fullmatch(word) else word for word in words]
@@ -250,6 +250,7 @@ def _read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
 
 
 def _token_fault(token: str) -> str:
+    """Say why a token is no finite float32."""
     number = parse_number(token)
     if not token.strip():
         return "empty (missing value)"

@@ -1,4 +1,4 @@
-"""A dataset on disk: a Zarr group that is opened by path, read chunk by chunk, and pickles to a few hundred bytes."""
+"""A dataset on disk: a Zarr group that is opened by its path, read chunk by chunk, and pickled as path and checksum."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,33 @@ from streamsvm.numeric.scaling import Scaling
 
 @dataclass(frozen=True)
 class Dataset:
-    """n rows of d features on disk, in chunks; docs/storage.md describes the layout.
+    """Rows on disk, in chunks that are verified as they are read. docs/storage.md describes the layout.
 
-    y holds codes into `classes`; `chunk_starts` is (n_chunks + 1,): chunk k is rows chunk_starts[k]:chunk_starts[k+1].
-    `fingerprint` changes when any stored value does (a manifest of checksums); for files without a manifest
-    (AnnData) it names path and shape only.
+    `streamsvm.open` and `streamsvm.ingest` return it.
+
+    Attributes
+    ----------
+    path : str
+        Path of the Zarr group.
+    n_rows, n_features : int
+        Shape of X.
+    chunk_starts : (n_chunks + 1,) int64
+        Chunk k is the rows chunk_starts[k]:chunk_starts[k + 1].
+    classes : (n_classes,) array or None
+        The labels that occur, sorted; the stored y holds int32 positions in it. None for data without labels.
+    class_counts : (n_classes,) int64 or None
+        The rows of each class.
+    fingerprint : str
+        SHA-256 of the manifest, which changes when any stored value does. For files without a manifest (AnnData) it
+        depends on path, label and shape alone.
+    scaling : Scaling or None
+        How the features were scaled at ingest.
+    feature_names : tuple of str or None
+        Names of the features.
+    features : Features or None
+        The feature map that produced these rows, or None for raw rows.
+    meta : dict
+        The manifest, or a stand-in for AnnData.
     """
 
     path: str
@@ -52,7 +74,7 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the dataset in messages."""
         return self.path
 
     @property
@@ -67,21 +89,24 @@ class Dataset:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows once decoded."""
+        """Bytes of all decoded rows."""
         return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.vectors.values())
 
     @property
     def is_sparse(self) -> bool:
-        """Whether rows are stored sparse."""
+        """Whether the rows are stored as sparse rows."""
         return isinstance(self.layout, CsrLayout)
 
     @property
     def streams(self) -> bool:
-        """Whether chunks are streamed in tiles (raw chunks on a local disk), not decoded whole."""
+        """Whether chunks are streamed tile by tile, as raw chunks on a local disk are, and not decoded whole."""
         return self.layout.streams
 
     def sum_weights(self) -> F64 | None:
-        """Sum of the sample weights of each class, or its rows without weights; reads labels and weights only."""
+        """Return the sum of the sample weights of each class (without weights: its rows), or None without labels.
+
+        Labels and weights are read, but no features.
+        """
         if self.class_counts is None or "sample_weight" not in self.vectors:
             return None if self.class_counts is None else self.class_counts.astype(np.float64)
         sums = np.zeros(len(self.class_counts))
@@ -91,52 +116,52 @@ class Dataset:
         return sums
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "sample_weight" or "qid" of all rows, None if there is none; reads no features."""
+        """Return "y" (codes), "sample_weight" or "qid" of all rows, or None if there is no such vector."""
         if name not in self.vectors:
             return None
         return np.concatenate([self._read_vector(name, *self._limits(index)) for index in range(self.n_chunks)])
 
     def tiles(self, index: int) -> Iterator[Rows]:
-        """Stream chunk `index`; a tile is valid until the next is asked for. IntegrityError if damaged."""
+        """Yield chunk `index` in tiles, each valid until the next one. Raises IntegrityError if it is damaged."""
         start, stop = self._limits(index)
         vectors = {name: self._read_vector(name, start, stop) for name in self.vectors}
         return _with_vectors(self.layout.tiles(index, start, stop), start, vectors)
 
     def read(self, index: int) -> Rows:
-        """Chunk `index` in memory of its own."""
+        """Return chunk `index` in memory of its own. Raises IntegrityError if it is damaged."""
         start, stop = self._limits(index)
         vectors = {name: self._read_vector(name, start, stop) for name in self.vectors}
         return Rows(start, self.layout.read(start, stop), **vectors)
 
     def take(self, rows: npt.ArrayLike) -> Rows:
-        """Return the rows with those numbers, in that order, read from disk and verified each time."""
+        """Return the rows with the given numbers, in that order, read from disk and verified each time."""
         wanted = np.asarray(rows, np.int64)
         outside = wanted[(wanted < 0) | (wanted >= self.n_rows)]
         if outside.size:
             raise InputError(f"{self.path}: row {outside[0]} of {self.n_rows} rows")
         ordered, back = np.unique(wanted, return_inverse=True)
         if not ordered.size:
-            ordered = np.zeros(1, np.int64)  # one row is read, and none is kept
+            ordered = np.zeros(1, np.int64)  # one row is read to learn the types, and none is returned
         columns = {name: self._take_vector(name, ordered)[back] for name in self.vectors}
         return Rows(-1, take_rows(self.layout.take(ordered), back), **columns)
 
     def check_parts(self) -> None:
-        """Compare the checksums of parts with all rows, which were compared with those of chunks; IntegrityError."""
+        """Compare every part of every chunk with its checksum. Raises IntegrityError for the first that differs."""
         for array in (*self.layout.arrays, *self.vectors.values()):
             array.check_parts()
 
     def advise(self, index: int) -> None:
-        """Ask the kernel to read chunk `index` ahead."""
+        """Ask the operating system to read chunk `index` ahead."""
         self.layout.advise(index)
 
     def chunk_bytes(self, index: int) -> int:
-        """Most bytes that chunk `index` takes in memory."""
+        """Return the most bytes that chunk `index` takes in memory."""
         start, stop = self._limits(index)
         per_row = sum(array.row_bytes for array in self.vectors.values())
         return self.layout.chunk_bytes(index, stop - start) + (stop - start) * per_row
 
     def stream_bytes(self) -> int:
-        """Memory that one reader needs to stream the largest chunk."""
+        """Return the bytes that one reader needs to stream the largest chunk."""
         largest = int(np.diff(self.chunk_starts).max())
         per_row = sum(array.row_bytes for array in self.vectors.values())
         return self.layout.stream_bytes(largest) + largest * per_row
@@ -161,6 +186,7 @@ class Dataset:
 
 
 def _with_vectors(tiles: Iterator[Matrix], start: int, vectors: dict[str, Any]) -> Iterator[Rows]:
+    """Join the tiles of consecutive rows, the first of which is row `start`, with their part of the vectors."""
     at = 0
     for X in tiles:
         end = at + X.shape[0]
@@ -169,7 +195,7 @@ def _with_vectors(tiles: Iterator[Matrix], start: int, vectors: dict[str, Any]) 
 
 
 def split_rows(rows: Rows) -> Iterator[Rows]:
-    """Cut rows in memory into the tiles in which they would be streamed."""
+    """Cut rows in memory into the tiles in which they would be streamed from disk."""
     names = ("y", "sample_weight", "qid")
     vectors = {name: getattr(rows, name) for name in names if getattr(rows, name) is not None}
     return _with_vectors(split(rows.X), rows.start, vectors)
@@ -177,6 +203,7 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 
 @lru_cache(maxsize=8)
 def _reopen(path: str, label: str | None, fingerprint: str) -> Dataset:
+    """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
     dataset = open_dataset(path, label)
     if dataset.fingerprint != fingerprint:
         raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
@@ -184,9 +211,27 @@ def _reopen(path: str, label: str | None, fingerprint: str) -> Dataset:
 
 
 def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
-    """Open a dataset that `ingest` wrote, or an AnnData `.zarr` (label: the column of obs to learn).
+    """Open a dataset that `ingest` wrote, or an AnnData `.zarr` file as it is.
 
-    Raises InputError when there is none, IntegrityError when its metadata are damaged.
+    Parameters
+    ----------
+    path : str or Path
+        Path of the dataset. A URL such as `file:///data/rows.zarr` is taken, too.
+    label : str, optional
+        The column of `obs` that holds the labels of an AnnData file. Other datasets store their labels.
+
+    Returns
+    -------
+    Dataset
+        The opened dataset. Only its metadata have been read and checked so far; every chunk is verified when it is
+        read.
+
+    Raises
+    ------
+    InputError
+        If there is no dataset at `path`, or none that this version can read.
+    IntegrityError
+        If its metadata are damaged.
     """
     from streamsvm.data.anndata import open_anndata
 
@@ -195,7 +240,8 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
         raise InputError(f"{text}: no such dataset")
     try:
         group = zarr.open_group(text, mode="r", use_consolidated=False)
-        meta = dict(cast(dict[str, Any], group.attrs.asdict().get(ATTRIBUTE, {})))
+        stored_meta: Any = group.attrs.asdict().get(ATTRIBUTE, {})
+        meta: dict[str, Any] = dict(stored_meta)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         if Path(text, "zarr.json").is_file():
             raise IntegrityError(f"{text}/zarr.json: damaged ({error})") from error

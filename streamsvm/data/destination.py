@@ -1,6 +1,7 @@
-"""Where a dataset, or other Zarr groups of ours, are to appear: whole or not at all, and by one process at a time.
+"""The destination of a dataset or of predictions, which appear there whole or not at all.
 
-They are made in a folder beside their destination, brought to the disk and renamed.
+One process at a time may write to a destination. It makes a folder beside the destination, brings it to the disk and
+renames it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from streamsvm.locks import Lock
 
 
 def check_destination(destination: Path, overwrite: bool = False) -> None:
-    """InputError if nothing can be written there. overwrite: a dataset that is there may be replaced."""
+    """Raise InputError if nothing can be written to `destination`. With `overwrite` a dataset may be replaced."""
     if not destination.parent.is_dir():
         raise InputError(f"{destination.parent}: no such folder")
     if not destination.exists():
@@ -37,10 +38,10 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
 
 @contextmanager
 def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
-    """Make a folder that becomes `destination` if the block succeeds, and is removed if it does not.
+    """Yield a new folder, which becomes `destination` if the block succeeds and is removed if it does not.
 
-    All that is in it is on disk before it gets its name. overwrite: a dataset of that name is replaced at the end.
-    InputError if another process makes one of that name, or if it exists.
+    Its files are on disk before it gets its name. With `overwrite` a dataset of that name is replaced at the end.
+    Raises InputError if the destination exists or another process is writing to it, WriteError if it cannot be written.
     """
     check_destination(destination, overwrite)
     with Lock(destination):
@@ -48,7 +49,7 @@ def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
         try:
             remove_partials(destination.parent, destination.name)
             _recover(destination)
-            check_destination(destination, overwrite)  # again: what has happened until now, others may have done
+            check_destination(destination, overwrite)  # once more, with the lock: another process may have finished it
             partial.mkdir()
             yield partial
             sync_tree(partial)
@@ -58,12 +59,12 @@ def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
         except OSError as error:
             raise WriteError(f"{destination}: cannot be written: {error.strerror or error}") from error
         finally:
-            sync(_finish_writes())  # after Ctrl-C or an error Zarr's own thread still writes, and makes files anew
+            sync(_finish_writes())  # after Ctrl-C or an error Zarr's own thread still writes files
             shutil.rmtree(partial, ignore_errors=True)
 
 
 def _put_in_place(partial: Path, destination: Path, overwrite: bool) -> None:
-    """Rename a folder that is complete; one that it replaces is removed afterwards."""
+    """Give a complete folder its name. A folder that it replaces is removed afterwards."""
     if overwrite and destination.exists():
         os.replace(destination, _name_replaced(destination))
     os.replace(partial, destination)
@@ -72,7 +73,7 @@ def _put_in_place(partial: Path, destination: Path, overwrite: bool) -> None:
 
 
 def _recover(destination: Path) -> None:
-    """Put a dataset back that was to be replaced by a process that was killed just then; or end what it has begun."""
+    """Finish what a process that was killed between two renames began: put the old dataset back, or remove it."""
     replaced = _name_replaced(destination)
     if replaced.exists() and not destination.exists():
         os.replace(replaced, destination)
@@ -84,7 +85,7 @@ def _name_replaced(destination: Path) -> Path:
 
 
 def _is_our_group(folder: Path) -> bool:
-    """Tell whether a folder is a dataset, or predictions."""
+    """Tell whether a folder is a dataset or holds predictions."""
     try:
         attributes = json.loads((folder / "zarr.json").read_bytes())["attributes"]
         return ATTRIBUTE in attributes or (folder / "score" / "zarr.json").exists()
@@ -93,7 +94,7 @@ def _is_our_group(folder: Path) -> bool:
 
 
 async def _finish_writes() -> None:
-    """Wait for what else Zarr has under way."""
+    """Wait for the other tasks of Zarr's event loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others)

@@ -1,10 +1,11 @@
-"""Generated datasets of any size: a noisy linear truth, written block by block in bounded memory.
+"""Generated datasets of any size, whose labels a noisy linear function decides.
 
-    y_i = sign(w.x_i - t), flipped with probability `noise`; w normal, t the middle score of the first block
+    y_i = sign(w.x_i - t), flipped with probability `noise`; w is normal, t the median score of the first block
 
-Dense rows are normal, on scales that differ tenfold from the first feature to the last. Sparse rows have the
-habits of text: a few features occur almost everywhere and most hardly ever, rows differ in length, and their norm
-is 1. Every block has a random generator of its own, (seed, block), so the values depend on the arguments alone.
+Dense rows are normal, and the scale of the last feature is a tenth of the first one's. Sparse rows resemble text: a few
+features occur in almost every row and most in hardly any, rows differ in length, and their norm is 1. The rows are
+written block by block in bounded memory. Every block has its own random generator, (seed, block), so the values depend
+on the arguments alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SMALLEST_SCALE = 0.1
 
 @dataclass(frozen=True)
 class Truth:
-    """What is generated. row_items: mean number of non-zeros of a sparse row; None for dense rows."""
+    """The distribution of the rows. row_items: mean number of non-zeros of a sparse row; None for dense rows."""
 
     n_features: int
     row_items: int | None = None
@@ -37,11 +38,11 @@ class Truth:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in the dataset, its label included (sparse: on average)."""
+        """Bytes of a row in the dataset with its label; the mean for sparse rows."""
         return 4 + 4 * self.n_features if self.row_items is None else 12 + 8 * self.row_items
 
     def make_blocks(self, n_rows: int) -> Iterator[Rows]:
-        """Rows of about 8 MB at a time."""
+        """Yield the rows in blocks of about BLOCK_BYTES."""
         weights = np.random.default_rng((self.seed, 0)).standard_normal((1, self.n_features))
         threshold = None
         for block, (start, rows) in enumerate(self._blocks(n_rows)):
@@ -53,7 +54,7 @@ class Truth:
             yield Rows(start, X, ((scores > threshold) ^ flipped).astype(np.int32))
 
     def count_items(self, n_rows: int) -> tuple[int, int]:
-        """Return the non-zeros of all rows and of the longest, from the lengths alone."""
+        """Return the non-zeros of all rows and of the longest row, for which only the lengths are drawn."""
         if self.row_items is None:
             return n_rows * self.n_features, self.n_features
         total = longest = 0
@@ -76,7 +77,7 @@ class Truth:
         return random.integers(self.row_items // 2, 2 * self.row_items - self.row_items // 2, n_rows, endpoint=True)
 
     def _draw_sparse(self, random: np.random.Generator, n_rows: int) -> Matrix:
-        """Item k of a row of K lies about (k/K)^3 of the way through the features: increasing, without a sort."""
+        """Draw rows in which item k of K lies about (k/K)^3 of the way through the features: they need no sort."""
         lengths = self._draw_lengths(random, n_rows)
         indptr = np.concatenate(([0], np.cumsum(lengths)))
         row = np.repeat(np.arange(n_rows), lengths)
@@ -89,7 +90,7 @@ class Truth:
 
 
 def write_generated(destination: str | Path, n_rows: int, truth: Truth) -> Dataset:
-    """Write n_rows rows as a dataset, classes -1 and 1, and open it. InputError for shapes that make no sense."""
+    """Write rows of the classes -1 and 1 as a dataset, and open it. Raises InputError for an impossible shape."""
     if n_rows < 2 or truth.n_features < 1 or not 0 <= truth.noise < 0.5:
         raise InputError("at least 2 rows, 1 feature and less than half of the labels flipped are needed")
     if truth.row_items is not None and not 2 <= truth.row_items <= truth.n_features // 2:

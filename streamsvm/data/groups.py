@@ -1,4 +1,4 @@
-"""Groups of chunks: the work of one task, and the leaves of the tree in which the sums of a pass are added up."""
+"""Groups of chunks. A group is the work of one task, and a leaf of the tree that adds up the sums of a pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ GROUPS = 16
 
 
 def plan_groups(source: RowSource) -> list[range]:
-    """Cut the chunks into groups by the dataset's shape alone: about 16, each of 4 to 256 MiB, whole chunks."""
+    """Cut the chunks into about 16 groups, each of 4 to 256 MiB of whole chunks.
+
+    The groups depend on the shape of the dataset alone, so that sums have the same bits in every engine.
+    """
     chunk_bytes = max(1, source.nbytes // source.n_chunks)
     wanted_bytes = min(LARGEST_GROUP_BYTES, max(SMALLEST_GROUP_BYTES, source.nbytes // GROUPS))
     size = max(1, wanted_bytes // chunk_bytes)

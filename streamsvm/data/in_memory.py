@@ -1,4 +1,4 @@
-"""Rows that a caller holds in memory, given to solvers as if they were on disk."""
+"""Rows that a caller holds in memory, with the interface of a dataset on disk."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ CHUNK_BYTES = 8 << 20
 
 
 class ArrayDataset:
-    """NumPy rows (n, d) or a CSR matrix, with codes y; converted to float32 a chunk at a time.
+    """A RowSource of NumPy rows (n, d) or a CSR matrix, converted to float32 a chunk at a time.
 
-    The rows are copied whole only if they are sparse with columns that do not ascend, or that occur twice in a row.
+    y holds codes into `classes`. The rows are copied whole only if they are sparse rows whose columns do not ascend or
+    occur twice.
     """
 
     on_disk = False
@@ -32,9 +33,14 @@ class ArrayDataset:
     features: Features | None = None
 
     def __init__(
-        self, X: npt.NDArray[Any] | csr_array, y: npt.NDArray[np.int32] | None, classes: npt.NDArray[Any] | None,
-        sample_weight: F64 | None = None, name: str = "X", qid: I64 | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        X: npt.NDArray[Any] | csr_array,
+        y: npt.NDArray[np.int32] | None,
+        classes: npt.NDArray[Any] | None,
+        sample_weight: F64 | None = None,
+        name: str = "X",
+        qid: I64 | None = None,
+    ) -> None:
         X = make_canonical(X, name) if isinstance(X, csr_array) else X
         self.X, self.y, self.classes, self.sample_weight, self.name, self.qid = X, y, classes, sample_weight, name, qid
         self.n_rows, self.n_features = (int(n) for n in X.shape)
@@ -44,7 +50,7 @@ class ArrayDataset:
         step = max(1, CHUNK_BYTES * self.n_rows // max(1, self.nbytes))
         self.chunk_starts: I64 = np.append(np.arange(0, self.n_rows, step), self.n_rows).astype(np.int64)
         self.fingerprint = hashlib.sha256(f"{id(X)} {X.shape}".encode()).hexdigest()
-        self._checked: set[int] = set()  # first rows of chunks that are known to be finite
+        self._checked: set[int] = set()  # the first rows of chunks whose values are known to be finite
 
     @property
     def n_chunks(self) -> int:
@@ -53,22 +59,22 @@ class ArrayDataset:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether rows are sparse."""
+        """Whether the rows are sparse."""
         return isinstance(self.X, csr_array)
 
     def sum_weights(self) -> F64 | None:
-        """Sum of the sample weights of each class, or its rows without weights."""
+        """See RowSource."""
         if self.y is None or self.classes is None:
             return None
         return np.bincount(self.y, self.sample_weight, len(self.classes)).astype(np.float64)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "sample_weight" or "qid" of all rows, None if there is none."""
+        """See RowSource."""
         found: npt.NDArray[Any] | None = {"y": self.y, "sample_weight": self.sample_weight, "qid": self.qid}[name]
         return found
 
     def read(self, index: int) -> Rows:
-        """Chunk `index`, float32. InputError for values that are not finite."""
+        """Return chunk `index` as float32. Raises InputError for values that are not finite."""
         start, stop = int(self.chunk_starts[index]), int(self.chunk_starts[index + 1])
         weight = None if self.sample_weight is None else self.sample_weight[start:stop]
         y = None if self.y is None else self.y[start:stop]
@@ -76,11 +82,11 @@ class ArrayDataset:
         return Rows(start, self._convert(self.X[start:stop], start), y, weight, qid)
 
     def tiles(self, index: int) -> Iterator[Rows]:
-        """Chunk `index` in tiles."""
+        """See RowSource."""
         return split_rows(self.read(index))
 
     def take(self, rows: npt.ArrayLike) -> Rows:
-        """Rows by number."""
+        """See RowSource."""
         wanted = np.asarray(rows, np.int64)
         X = self._convert(self.X[wanted], -1)
         y = None if self.y is None else self.y[wanted]
@@ -88,18 +94,18 @@ class ArrayDataset:
         return Rows(-1, X, y, None if self.sample_weight is None else self.sample_weight[wanted], qid)
 
     def advise(self, index: int) -> None:
-        """Nothing to read ahead."""
+        """Do nothing, since the rows are in memory."""
 
     def chunk_bytes(self, index: int) -> int:  # noqa: ARG002
-        """Nothing more: the rows are in memory already."""
+        """Return 0, since the rows are in memory already."""
         return 0
 
     def stream_bytes(self) -> int:
-        """Memory of a chunk's float32 copy."""
+        """Return the bytes of a chunk's float32 copy."""
         return 2 * CHUNK_BYTES + 8 * self.n_features
 
     def _convert(self, X: Any, start: int) -> Matrix:
-        with np.errstate(over="ignore"):  # found below
+        with np.errstate(over="ignore"):  # infinite values are refused below
             values = np.asarray(X.data if isinstance(X, csr_array) else X, dtype=np.float32, order="C")
         matrix: Matrix = values
         if isinstance(X, csr_array):

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, as_matrix, to_sparse
 from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError

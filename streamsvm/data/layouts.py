@@ -1,7 +1,7 @@
-"""How the features of a dataset lie on disk: dense rows, or compressed sparse rows.
+"""The layouts of the features on disk: dense rows, or compressed sparse rows.
 
-A chunk is read in *tiles* of about half a MiB, so that a tile is still in the second-level cache when it is computed
-on, and so that streaming a chunk of any size needs a MiB. Where tiles end depends on the rows alone.
+A chunk is streamed in *tiles* of about half a MiB. So a tile is still in the second-level cache when a kernel computes
+on it, and streaming needs a MiB for chunks of any size. The limits of the tiles depend on the rows alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TILE_ITEMS = TILE_BYTES // 8  # a sparse item is a float32 and an int32
 
 
 class Layout(Protocol):
-    """What a dataset needs of its features. Rows are counted over the whole dataset."""
+    """The features of a dataset, read by rows. Rows are numbered over the whole dataset."""
 
     n_features: int
     nbytes: int
@@ -32,26 +32,26 @@ class Layout(Protocol):
     arrays: tuple[StoredArray, ...]
 
     def read(self, start: int, stop: int) -> Matrix:
-        """Rows in memory of their own, verified."""
+        """Return the rows start:stop, verified, in memory of their own."""
 
     def tiles(self, index: int, start: int, stop: int) -> Iterator[Matrix]:
-        """Stream the rows of chunk `index`, verified; a tile's memory is used again for the next."""
+        """Yield the rows start:stop of chunk `index` in verified tiles. The next tile uses the same memory again."""
 
     def take(self, rows: I64) -> Matrix:
-        """Rows by numbers that ascend, none twice, in memory of their own."""
+        """Return the rows with the given numbers, which ascend, in memory of their own."""
 
     def chunk_bytes(self, index: int, chunk_rows: int) -> int:
-        """Most bytes that chunk `index`, of so many rows, takes in memory."""
+        """Return the most bytes that chunk `index`, of `chunk_rows` rows, takes in memory."""
 
     def stream_bytes(self, chunk_rows: int) -> int:
-        """Bytes needed to stream a chunk of so many rows."""
+        """Return the bytes that streaming a chunk of `chunk_rows` rows takes."""
 
     def advise(self, index: int) -> None:
-        """Ask for chunk `index` to be read ahead."""
+        """Ask the operating system to read chunk `index` ahead."""
 
 
 class DenseLayout:
-    """X of shape (n, d), float32."""
+    """The layout of dense rows: X of shape (n, d), float32."""
 
     def __init__(self, X: StoredArray) -> None:
         self.X = X
@@ -105,9 +105,14 @@ class CsrLayout:
     """
 
     def __init__(
-        self, data: StoredArray, indices: StoredArray, indptr: StoredArray, n_features: int, longest_row: int,
+        self,
+        data: StoredArray,
+        indices: StoredArray,
+        indptr: StoredArray,
+        n_features: int,
+        longest_row: int,
         chunk_items: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.data, self.indices, self.indptr = data, indices, indptr
         self.arrays: tuple[StoredArray, ...] = (data, indices, indptr)
         self.chunk_items = chunk_items or data.chunk_rows
@@ -188,12 +193,13 @@ class CsrLayout:
         self.indices.advise(index)
 
     def _read_limits(self, start: int, stop: int) -> I64:
+        """Return the row limits (stop - start + 1,) of the rows start:stop, counted over all items."""
         limits: I64 = self.indptr.read(start, stop + 1).astype(np.int64, copy=False)
         self._check_limits(limits, np.diff(limits), start)
         return limits
 
     def _check_limits(self, limits: I64, lengths: I64, row: int) -> None:
-        """IntegrityError for limits of rows, from that row on, that would lead compiled code out of its buffers."""
+        """Raise IntegrityError for row limits, from `row` on, that would lead compiled code out of its buffers."""
         place = self.indptr.describe(row // self.indptr.chunk_rows)
         if limits.min() < 0 or limits.max() > self.data.length or np.any(np.diff(limits) < 0):
             raise IntegrityError(f"{place}: row limits are out of order")
@@ -202,7 +208,7 @@ class CsrLayout:
             raise IntegrityError(f"{place}: row limits are wrong: a row has {longest}")
 
     def _check_place(self, index: int, start: int, limits: I64) -> None:
-        """IntegrityError unless the rows of a chunk begin in its chunk of items, the first row at the first item."""
+        """Raise IntegrityError unless the rows of a chunk begin in its chunk of items, and row 0 at item 0."""
         begin, end = index * self.data.chunk_rows, (index + 1) * self.data.chunk_rows
         last = start + len(limits) == self.indptr.length
         whole = (start > 0 or limits[0] == 0) and (not last or limits[-1] == self.data.length)
@@ -211,9 +217,9 @@ class CsrLayout:
             raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk {index}")
 
     def _check_indices(self, indices: I32, starts: I64, indptr: I64) -> None:
-        """Refuse columns that do not exist before a kernel would write there.
+        """Raise IntegrityError for columns that do not exist, before a kernel writes there.
 
-        Row i has the items indptr[i]:indptr[i + 1] here, and those from starts[i] on in the dataset.
+        Row i has the items indptr[i]:indptr[i + 1] here, which begin at item starts[i] of the dataset.
         """
         if indices.size and (int(indices.max()) >= self.n_features or int(indices.min()) < 0):
             at = int(np.argmax((indices < 0) | (indices >= self.n_features)))
@@ -224,7 +230,7 @@ class CsrLayout:
             )
 
     def _fill(self, part: StoredArray, file: ChunkFile, index: int, first: int, buffer: np.ndarray) -> None:
-        """Read items from `first` on, the last of them perhaps out of the next chunk."""
+        """Fill the buffer with items from `first` on; the last row of a chunk may end in the next chunk."""
         inside = min(len(buffer), 4 * ((index + 1) * part.chunk_rows - first))
         file.read(buffer[:inside])
         if inside < len(buffer):
@@ -233,7 +239,7 @@ class CsrLayout:
 
 
 def split(X: Matrix) -> Iterator[Matrix]:
-    """Cut rows in memory into the tiles in which they would be streamed."""
+    """Cut rows in memory into the tiles in which they would be streamed from disk."""
     if isinstance(X, CsrRows):
         for a, b in _csr_tiles(X.indptr):
             p, q = X.indptr[a], X.indptr[b]
@@ -245,7 +251,10 @@ def split(X: Matrix) -> Iterator[Matrix]:
 
 
 def _as_float32(part: StoredArray, values: Array) -> F32:
-    """Values as float32, all of them finite: an InputError says so where no ingest has seen them."""
+    """Return the values as float32.
+
+    Raises IntegrityError if some of them are not finite, or InputError if `ingest` has not checked the array.
+    """
     with np.errstate(over="ignore"):
         converted: F32 = np.ascontiguousarray(values, dtype=np.float32)
     if not are_finite(converted):
@@ -255,7 +264,7 @@ def _as_float32(part: StoredArray, values: Array) -> F32:
 
 
 def _check_finite(part: StoredArray, values: F32, first: int) -> None:
-    """IntegrityError for values, from row `first` of the array on, that compiled code cannot compute with."""
+    """Raise IntegrityError, which names the chunk, if a value is not finite. `first` is the first row of the values."""
     if not are_finite(values):
         row = first + int(np.argmin(np.isfinite(values))) // part.row_items
         raise IntegrityError(f"{part.describe(row // part.chunk_rows)}: contains NaN or infinity: the chunk is damaged")
@@ -266,7 +275,7 @@ def _dense_tile_rows(n_features: int) -> int:
 
 
 def _csr_tiles(indptr: I64) -> Iterator[tuple[int, int]]:
-    """Pairs (a, b) of rows with at most TILE_ITEMS items together, or one longer row; at most TILE_ITEMS rows."""
+    """Yield pairs (a, b) so that the rows a:b have at most TILE_ITEMS items, or are one longer row."""
     a, n = 0, len(indptr) - 1
     while a < n:
         b = int(np.searchsorted(indptr, indptr[a] + TILE_ITEMS, side="right")) - 1

@@ -1,7 +1,7 @@
-"""The manifest of a dataset: what its arrays are and the checksums of their chunks (docs/storage.md).
+"""The manifest of a dataset: the shapes and types of its arrays, and the checksums of their chunks (docs/storage.md).
 
-Its own SHA-256 finds damage. Whatever else can be wrong with it, written by somebody else, is found here as well:
-solvers trust what a manifest says.
+Its own SHA-256 finds damage. A manifest that somebody else wrote may be wrong in other ways; they are found here,
+because solvers trust what a manifest says.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.scaling import KINDS
 
 FORMAT = 2
-FORMATS = (1, 2)  # that can be read; chunks of format 1 have no parts
+FORMATS = (1, 2)  # the formats that can be read; chunks of format 1 have no parts
 ATTRIBUTE = "streamsvm"
-FEATURES = "features/"  # folder of the arrays of a feature map
-PARTS = "parts/"  # folder of the checksums of parts
+FEATURES = "features/"  # the folder of the arrays of a feature map
+PARTS = "parts/"  # the folder of the checksums of parts
 FEATURE_ARRAYS = {"offset", "factor", "matrix", "rows", "data", "indices", "indptr"}
 MOST_ROWS, MOST_FEATURES = 1 << 53, (1 << 31) - 1
 
 Meta = dict[str, Any]
 
 
-def fingerprint_of(meta: Meta) -> str:
-    """SHA-256 of the metadata, the checksum of every chunk included."""
+def make_fingerprint(meta: Meta) -> str:
+    """Return the SHA-256 of the metadata, which include the checksum of every chunk."""
     return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
 def describe_array(array: zarr.Array[Any]) -> Meta:
-    """Return what the manifest says of an array, so that damaged Zarr metadata are found."""
+    """Return the entry of an array in the manifest, with which its Zarr metadata are compared when it is opened."""
     codecs = [codec.to_dict() for codec in array.metadata.codecs]  # type: ignore[union-attr]
     layout = {"shape": list(array.shape), "chunks": list(array.chunks), "dtype": str(array.dtype), "codecs": codecs}
     return json.loads(json.dumps(layout))  # type: ignore[no-any-return]
 
 
 def check_manifest(path: str, meta: Meta) -> str:
-    """Return the fingerprint of a manifest that can be believed; take it out of the manifest.
+    """Check a manifest, take its fingerprint out of it, and return the fingerprint.
 
-    InputError for a format of another version, IntegrityError for a manifest that is damaged or contradicts itself.
+    Raises InputError for the format of another version, and IntegrityError for a manifest that is damaged or
+    contradicts itself.
     """
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):
@@ -57,7 +58,7 @@ def check_manifest(path: str, meta: Meta) -> str:
             "read it with the version that wrote it, or write it again with `streamsvm ingest`"
         )
     fingerprint = meta.pop("sha256", None)
-    if not isinstance(fingerprint, str) or fingerprint != fingerprint_of(meta):
+    if not isinstance(fingerprint, str) or fingerprint != make_fingerprint(meta):
         raise IntegrityError(f"{file}: the manifest is damaged")
     try:
         _check_facts(meta)
@@ -72,7 +73,7 @@ def check_manifest(path: str, meta: Meta) -> str:
 
 
 def open_stored(path: str, group: zarr.Group, manifest: Meta, name: str) -> StoredArray:
-    """Open an array that the manifest lists, with the checksums of its parts; IntegrityError if it is another one."""
+    """Open an array that the manifest lists, with the checksums of its parts. Raises IntegrityError if it differs."""
     entry = manifest[name]
     try:
         array = open_array(group, name, path)
@@ -114,7 +115,7 @@ def _check_labels(meta: Meta) -> None:
 
 
 def _check_arrays(meta: Meta) -> None:
-    """Every array that there must be, of the shape and type that it must have, and no array of another name."""
+    """Raise ValueError unless all arrays are listed with the right shapes and types, and no array of another name."""
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
     wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], "float32")}
     if meta["sparse"]:
@@ -136,7 +137,7 @@ def _check_arrays(meta: Meta) -> None:
 
 
 def _check_chunks(name: str, entry: Meta) -> None:
-    """Whole rows in a chunk, a checksum for each, and codecs that end with a checksum."""
+    """Raise ValueError unless the chunks are whole rows, each has a checksum, and the last codec is a checksum."""
     shape, chunks = entry["shape"], entry["chunks"]
     right = all(_is_count(size, 1) for size in (*shape, *chunks)) and 1 <= len(shape) == len(chunks) <= 2
     _need(right and chunks[1:] == shape[1:] and chunks[0] <= shape[0], f"the chunks of {name} are not whole rows")
@@ -147,12 +148,13 @@ def _check_chunks(name: str, entry: Meta) -> None:
 
 
 def _shape_of_parts(entry: Meta) -> tuple[list[int], str]:
+    """Return the shape (chunks, parts of a chunk) and the dtype of the checksums of an array's parts."""
     chunk_rows = entry["chunks"][0]
     return [-(-entry["shape"][0] // chunk_rows), -(-chunk_rows // entry["part_rows"])], "uint32"
 
 
 def _check_chunk_starts(meta: Meta) -> None:
-    """Compare the rows of chunks with the chunks of X; limits of sparse rows are compared when they are read."""
+    """Raise ValueError unless chunk_starts fits the chunks of X. Sparse row limits are compared when they are read."""
     starts, n = meta["chunk_starts"], meta["n_rows"]
     first = meta["arrays"]["X/data" if meta["sparse"] else "X"]
     step = first["chunks"][0]

@@ -1,4 +1,4 @@
-"""Files of NumPy and SciPy as sources: .npy, memory-mapped, and .npz, streamed out of its zip. No pickle."""
+"""The reader of NumPy and SciPy files: .npy is memory-mapped, .npz is streamed out of its zip; nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm.data.arrays import ITEM_BYTES, Stream, cut_rows, join_streams, open_stream, require_shape
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector
 from streamsvm.errors import InputError
 from streamsvm.npy_header import ZIP_ERRORS, NpyHeader, read_npy_header
 
-MOST_ROW_BYTES = 1 << 28  # a compressed row of zeros takes a thousandth of its bytes on disk
+MOST_ROW_BYTES = 1 << 28  # a bound, since a row of zeros that is compressed may be a thousandth of its size
 _MEMBERS = {"label": "y", "sample_weight": "sample_weight", "qid": "qid"}
 _CSR_MEMBERS = {"data", "indices", "indptr", "shape", "format"}
 
 
 def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
-    """Rows of `X.npy` (memory-mapped), of `X.npy y.npy`, or of one `.npz`, streamed out of its zip.
+    """Yield the rows of `X.npy`, of `X.npy y.npy`, or of one `.npz`.
 
-    A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it; beside that y, qid and
-    sample_weight where there are some. Nothing is unpickled. Raises InputError naming file, row and reason.
+    A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it, and optionally y, qid and
+    sample_weight. Raises InputError, which names file, row and reason.
     """
     suffixes = [Path(path).suffix.lower() for path in paths]
     if suffixes == [".npz"]:
@@ -42,7 +42,7 @@ def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterato
 
 
 def _map_npy(path: str | Path) -> Vector:
-    """Map the array of a file that is as long as its header tells."""
+    """Map the array of a .npy file. Raises InputError unless the file is as long as its header says."""
     try:
         with open(path, "rb") as file:
             header, size = read_npy_header(file), os.fstat(file.fileno()).st_size
@@ -58,7 +58,7 @@ def _map_npy(path: str | Path) -> Vector:
 
 
 def _require_numbers(header: NpyHeader) -> None:
-    """ValueError for what is no matrix or vector of numbers or texts."""
+    """Raise ValueError unless the array has one or two dimensions and rows of at most MOST_ROW_BYTES."""
     if header.dtype.names or len(header.shape) > 2:
         raise ValueError(f"{_show(header)} is neither rows and columns of numbers nor one value for every row")
     if header.shape and header.dtype.itemsize * math.prod(header.shape[1:]) > MOST_ROW_BYTES:
@@ -83,7 +83,7 @@ def _read_npz(path: str, piece_bytes: int) -> Iterator[SourceRows]:
 
 
 def _name_members(archive: zipfile.ZipFile) -> set[str]:
-    """Return the names of the arrays: X, or the parts of a CSR matrix, are among them, and none is there twice."""
+    """Return the names of the arrays. Raises InputError without X or a CSR matrix, and if a name occurs twice."""
     names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
     if "X" not in names and not set(names) >= _CSR_MEMBERS:
         raise InputError(f"holds {', '.join(sorted(set(names)))}; expected X, or a SciPy CSR matrix")
@@ -95,7 +95,7 @@ def _name_members(archive: zipfile.ZipFile) -> set[str]:
 
 
 def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHeader]:
-    """Open an array, at its first value."""
+    """Return an open array, at its first value, and its header. Raises InputError if they do not fit each other."""
     file, size = archive.open(name + ".npy"), archive.getinfo(name + ".npy").file_size
     try:
         header = read_npy_header(file)
@@ -109,7 +109,7 @@ def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHea
 
 
 def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int) -> Stream:
-    """Open an array of a .npz, to be read when it is asked for."""
+    """Open an array of a .npz as a stream, which reads when values are asked for."""
     file, header = _open_header(archive, name)
     shape, dtype = header.shape, header.dtype
     if header.by_columns and n_dimensions == 2:
@@ -122,6 +122,7 @@ def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_b
 
 
 def _member_pieces(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], piece_bytes: int) -> Iterator[Vector]:
+    """Yield consecutive rows of an open array, about `piece_bytes` at a time."""
     row_bytes = dtype.itemsize * math.prod(shape[1:])
     n_piece = max(1, piece_bytes // max(1, row_bytes))
     for start in range(0, shape[0], n_piece):
@@ -130,12 +131,12 @@ def _member_pieces(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]
         if len(read) < n_rows * row_bytes:
             raise EOFError("truncated")
         yield np.frombuffer(read, dtype).reshape(n_rows, *shape[1:])
-    if file.read(1):  # reaching the end makes zipfile compare the checksum, too
+    if file.read(1):  # at the end zipfile compares the checksum, too
         raise ValueError("a member is longer than its header tells")
 
 
 def _unpack(file: IO[bytes], header: NpyHeader) -> Vector:
-    """Map an array stored column by column, whose rows cannot be streamed, from a temporary file."""
+    """Map an array from a temporary file if it is stored by columns, because its rows cannot be streamed."""
     if not header.nbytes:
         return np.empty(header.shape, header.dtype)
     with tempfile.TemporaryFile() as unpacked:
@@ -147,7 +148,7 @@ def _unpack(file: IO[bytes], header: NpyHeader) -> Vector:
 
 
 def _read_small(archive: zipfile.ZipFile, name: str) -> Vector:
-    """Return an array of a few values."""
+    """Return an array of at most 1024 bytes."""
     file, header = _open_header(archive, name)
     if header.nbytes > 1024:
         raise InputError(f"{name}: {_show(header)} is not of a CSR matrix")
@@ -155,7 +156,7 @@ def _read_small(archive: zipfile.ZipFile, name: str) -> Vector:
 
 
 def _open_csr(archive: zipfile.ZipFile, piece_bytes: int) -> Stream:
-    """Open the matrix in a file of scipy.sparse.save_npz."""
+    """Open the CSR matrix of a file that scipy.sparse.save_npz wrote."""
     layout, shape = (_read_small(archive, name) for name in ("format", "shape"))
     if str(layout.astype(np.str_)) != "csr" or shape.shape != (2,) or shape.dtype.kind not in "iu":
         raise InputError(f"X: format {layout.astype(np.str_)}; save it as CSR, of rows and columns")
@@ -174,6 +175,7 @@ def _open_csr(archive: zipfile.ZipFile, piece_bytes: int) -> Stream:
 def _csr_pieces(
     data: Stream, indices: Stream, indptr: Stream, shape: tuple[int, int], piece_bytes: int
 ) -> Iterator[csr_array]:
+    """Yield consecutive rows of a CSR matrix, about `piece_bytes` at a time."""
     n_piece = max(1, piece_bytes // (4 * ITEM_BYTES))
     last = np.zeros(1, np.int64)
     if indptr.take(1)[0] != 0:

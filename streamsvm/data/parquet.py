@@ -1,4 +1,4 @@
-"""Parquet as a source, read by pyarrow a piece at a time."""
+"""The reader of Parquet files, which pyarrow reads a piece at a time."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.parquet_pages import check_pages
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import Place, Vector, feature_fault, has_number_labels, to_source_rows
 from streamsvm.errors import InputError
 
-_PARQUET_BYTES = 64 << 20  # of a piece as float64, however many columns it has
-# As pyarrow is by default, it holds all of a row group, which may be all of a file.
-_PARQUET_READING = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
+_PIECE_BYTES = 64 << 20  # of a piece as float64, however many columns it has
+# By default pyarrow holds a whole row group in memory, which may be a whole file.
+_READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
 
 
 def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int = 65536) -> Iterator[SourceRows]:
-    """Rows of Parquet files, at most `piece_rows` and 64 MiB at a time, without an index that pandas wrote.
+    """Yield the rows of Parquet files, at most `piece_rows` and 64 MiB at a time.
 
-    Labels are float64 where their column is of numbers, otherwise str. Raises InputError: FILE, row (from 1),
-    column and reason, or FILE and reason.
+    The index columns that pandas writes are left out. Labels are float64 if their column is of numbers, otherwise str.
+    Raises InputError with file, row (from 1), column and reason, or file and reason.
     """
     pyarrow, parquet = import_pyarrow("pyarrow"), import_pyarrow("pyarrow.parquet")
     names: tuple[str, ...] | None = None
@@ -32,14 +32,15 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
         n_rows = 0
         try:
             with (
-                open(path, "rb") as pages, open(path, "rb") as opened,
-                parquet.ParquetFile(opened, **_PARQUET_READING) as file,
-            ):  # fmt: skip
+                open(path, "rb") as pages,
+                open(path, "rb") as opened,
+                parquet.ParquetFile(opened, **_READ_OPTIONS) as file,
+            ):
                 layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
                 names = layout.names
                 wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
                 check_pages(pages, set(wanted))
-                most_rows = max(1, min(piece_rows, _PARQUET_BYTES // (8 * len(wanted))))
+                most_rows = max(1, min(piece_rows, _PIECE_BYTES // (8 * len(wanted))))
                 for batch in file.iter_batches(most_rows, columns=wanted):
                     rows = _read_batch(batch, layout, n_rows, numbers)
                     numbers = has_number_labels(rows)
@@ -57,7 +58,7 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
 
 
 def _read_batch(batch: Any, layout: TableLayout, n_before: int, numbers: bool | None) -> SourceRows:
-    """Convert a piece of Parquet. Raises InputError for a bad value."""
+    """Convert a piece of Parquet, before which `n_before` rows were read. Raises InputError for a bad value."""
 
     def place(name: str) -> Place:
         return lambda i: f"{layout.where}: row {n_before + i + 1}, column {name}"
@@ -79,7 +80,7 @@ def _read_batch(batch: Any, layout: TableLayout, n_before: int, numbers: bool | 
 
 
 def _read_numbers(column: Any, where: str, name: str) -> Vector:
-    """Values of a column of Parquet as float64; nan where there is none."""
+    """Return the values of a column as float64, with nan for missing ones."""
     if not _is_number(column.type):
         raise InputError(f"{where}: column {name}: {column.type} is not a number")
     return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))

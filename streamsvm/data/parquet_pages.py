@@ -1,8 +1,9 @@
-"""Headers of the pages of a Parquet file, looked at before pyarrow takes memory for what they claim.
+"""Checks of the page headers of a Parquet file, before pyarrow takes memory for what they claim.
 
-A file of a thousand bytes may claim pages of 2 GB, which pyarrow allocates and reads into for seconds. The footer, too,
-is read here: where a statistic in it is damaged, pyarrow's own objects for columns end the process. Both are structs of
-Thrift's compact protocol (https://github.com/apache/parquet-format: parquet.thrift; numbers are those of its fields).
+A file of a thousand bytes may claim pages of 2 GB, which pyarrow allocates and reads into for seconds. The footer is
+read here, too, because pyarrow's own objects for columns end the process if a statistic in it is damaged. Both are
+structs of Thrift's compact protocol; the numbers below are those of the fields in parquet.thrift
+(https://github.com/apache/parquet-format).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 
 
 
 def check_pages(file: IO[bytes], columns: set[str]) -> None:
-    """Raise ValueError for a column whose pages do not fit into its bytes, or are too large."""
+    """Raise ValueError if the pages of one of these columns do not fit into its bytes, or are too large."""
     size = os.fstat(file.fileno()).st_size
     file.seek(max(0, size - 8))
     footer_bytes = int.from_bytes(file.read(4), "little")
@@ -34,31 +35,32 @@ def check_pages(file: IO[bytes], columns: set[str]) -> None:
         footer, _ = _read_struct(file.read(footer_bytes), 0, 0)
     except IndexError:
         raise ValueError("the footer is damaged") from None
-    for group in _structs(footer, _ROW_GROUPS):
-        for chunk in _structs(group, _COLUMNS) if _whole(group, _NUM_ROWS) else ():
+    for group in _get_structs(footer, _ROW_GROUPS):
+        for chunk in _get_structs(group, _COLUMNS) if _get_int(group, _NUM_ROWS) else ():
             about = chunk.get(_META_DATA)
             path = about.get(_PATH) if isinstance(about, dict) else None
             if isinstance(about, dict) and isinstance(path, list) and len(path) == 1 and isinstance(path[0], bytes):
                 name = path[0].decode(errors="replace")
                 if name in columns:
-                    _check_column(file, about, _whole(group, _NUM_ROWS), name, size)
+                    _check_column(file, about, _get_int(group, _NUM_ROWS), name, size)
 
 
 def _check_column(file: IO[bytes], about: dict[int, Any], n_rows: int, name: str, size: int) -> None:
-    """Look at the header of every page of a row group's column."""
+    """Check the header of every page of one column of a row group."""
     offsets = [about[field] for field in (_DATA_OFFSET, _DICTIONARY_OFFSET) if isinstance(about.get(field), int)]
     start = min((offset for offset in offsets if offset > 0), default=0)
-    end = start + _whole(about, _TOTAL_COMPRESSED)
+    end = start + _get_int(about, _TOTAL_COMPRESSED)
     if not 0 < start <= end <= size:
         raise ValueError(f"column {name} lies outside of the file")
     while start < end:
         header, length = _read_header(file, start, end, name)
-        unpacked, compressed, values = _whole(header, _UNCOMPRESSED), _whole(header, _COMPRESSED), _count(header)
+        unpacked, compressed = _get_int(header, _UNCOMPRESSED), _get_int(header, _COMPRESSED)
+        n_values = _count_values(header)
         if not 0 <= compressed <= end - start - length or not 0 <= unpacked <= MOST_PAGE_BYTES:
             raise ValueError(f"column {name} has a page of {compressed:,} bytes, {unpacked:,} unpacked")
         most = unpacked if _DICTIONARY in header else n_rows
-        if not 0 <= values <= most:
-            raise ValueError(f"column {name} has a page of {values:,} values, where there are at most {most:,}")
+        if not 0 <= n_values <= most:
+            raise ValueError(f"column {name} has a page of {n_values:,} values, where there are at most {most:,}")
         start += length + compressed
 
 
@@ -76,28 +78,28 @@ def _read_header(file: IO[bytes], start: int, end: int, name: str) -> tuple[dict
         header_bytes *= 16
 
 
-def _count(header: dict[int, Any]) -> int:
-    """Return the number of values of a page; 0 for a page of another kind."""
+def _count_values(header: dict[int, Any]) -> int:
+    """Return the number of values of a page of data or of a dictionary; 0 for other pages."""
     for part in (_DATA, _DICTIONARY, _DATA_2):
         if isinstance(header.get(part), dict):
-            return _whole(header[part], 1)
+            return _get_int(header[part], 1)
     return 0
 
 
-def _whole(found: dict[int, Any], field: int) -> int:
-    """Return a whole number; -1 if there is none."""
+def _get_int(found: dict[int, Any], field: int) -> int:
+    """Return the whole number of a field; -1 if it holds none."""
     value = found.get(field)
     return value if isinstance(value, int) else -1
 
 
-def _structs(found: dict[int, Any], field: int) -> list[dict[int, Any]]:
-    """Return the structs of a list."""
+def _get_structs(found: dict[int, Any], field: int) -> list[dict[int, Any]]:
+    """Return the structs in the list of a field."""
     values = found.get(field)
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return the values of a struct by their field, and where it ends. IndexError for data that end before."""
+    """Return the values of a struct by their fields, and where it ends. Raises IndexError if the data end before."""
     found: dict[int, Any] = {}
     field = 0
     while kind := data[at]:
@@ -107,7 +109,7 @@ def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]
 
 
 def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """Return a number, bytes, a list or a struct (None for what is not needed), and where it ends."""
+    """Return a number, bytes, a list, a struct, or None for values that are not needed, and where the value ends."""
     if depth > MOST_DEPTH:
         raise ValueError("the file is damaged: structs are nested without end")
     if kind in _INTEGERS:
@@ -140,7 +142,7 @@ def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return seven bits a byte, the lowest first."""
+    """Return a number of seven bits a byte, the lowest first, and where it ends."""
     value = 0
     for shift in range(0, 70, 7):
         byte = data[at]
@@ -152,6 +154,6 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_integer(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number with its sign in the lowest bit."""
+    """Return a number that has its sign in the lowest bit, and where it ends."""
     value, at = _read_varint(data, at)
     return (value >> 1) ^ -(value & 1), at

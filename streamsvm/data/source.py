@@ -1,4 +1,4 @@
-"""What engines and solvers need of rows, wherever they are."""
+"""RowSource, the interface through which engines and methods see rows, on disk or in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamsvm.numeric.scaling import Scaling
 
 
 class RowSource(Protocol):
-    """Rows that a solver can be given: on disk (Dataset) or in memory (ArrayDataset)."""
+    """Rows, in chunks, with their labels. Dataset holds them on disk, ArrayDataset in memory."""
 
     @property
     def n_rows(self) -> int:
@@ -25,49 +25,49 @@ class RowSource(Protocol):
 
     @property
     def chunk_starts(self) -> I64:
-        """(n_chunks + 1,): chunk k is rows chunk_starts[k]:chunk_starts[k+1]."""
+        """Limits of the chunks, (n_chunks + 1,): chunk k is the rows chunk_starts[k]:chunk_starts[k + 1]."""
 
     @property
     def classes(self) -> npt.NDArray[Any] | None:
-        """Labels that occur, sorted; None without labels."""
+        """The labels that occur, sorted; None without labels."""
 
     @property
     def class_counts(self) -> I64 | None:
-        """Rows of each class."""
+        """Number of rows of each class; None without labels."""
 
     def sum_weights(self) -> F64 | None:
-        """Sum of the sample weights of each class, or its rows without weights; None without labels."""
+        """Return the sum of the sample weights of each class (without weights: its rows), or None without labels."""
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "sample_weight" or "qid" of all rows, None if there is none; reads no features."""
+        """Return "y" (codes), "sample_weight" or "qid" of all rows, or None if there is no such vector."""
 
     @property
     def fingerprint(self) -> str:
-        """What tells this source from others."""
+        """A text that differs between different sources."""
 
     @property
     def scaling(self) -> Scaling | None:
-        """How the features were scaled; None: not."""
+        """How the features were scaled, or None for unscaled features."""
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features, where they have any."""
+        """Names of the features, or None."""
 
     @property
     def features(self) -> Features | None:
-        """What made the rows of others, if they are features."""
+        """The feature map that produced these rows, or None for raw rows."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows once decoded."""
+        """Bytes of all decoded rows."""
 
     @property
     def on_disk(self) -> bool:
-        """Whether rows come from storage."""
+        """Whether the rows are read from storage."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the source in messages."""
 
     @property
     def n_chunks(self) -> int:
@@ -75,26 +75,26 @@ class RowSource(Protocol):
 
     @property
     def is_sparse(self) -> bool:
-        """Whether rows are sparse."""
+        """Whether the rows are sparse."""
 
     @property
     def streams(self) -> bool:
-        """Whether `tiles` needs a tile in memory at a time, not a chunk."""
+        """Whether `tiles` holds one tile in memory at a time, and not a whole chunk."""
 
     def tiles(self, index: int) -> Iterator[Rows]:
-        """Stream chunk `index` in cache-sized pieces, verified."""
+        """Yield chunk `index`, verified, in tiles that fit into the second-level cache."""
 
     def read(self, index: int) -> Rows:
-        """Return chunk `index` whole, in memory of its own, verified."""
+        """Return chunk `index`, verified, in memory of its own."""
 
     def take(self, rows: I64) -> Rows:
-        """Return those rows, in the order given."""
+        """Return the rows with the given numbers, in that order."""
 
     def advise(self, index: int) -> None:
-        """Say that chunk `index` is needed soon."""
+        """Announce that chunk `index` is needed soon."""
 
     def chunk_bytes(self, index: int) -> int:
-        """Most bytes that chunk `index` takes in memory."""
+        """Return the most bytes that chunk `index` takes in memory."""
 
     def stream_bytes(self) -> int:
-        """Memory that one reader needs to stream any chunk."""
+        """Return the bytes that one reader needs to stream the largest chunk."""

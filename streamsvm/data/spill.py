@@ -1,7 +1,7 @@
-"""Rows set aside on disk in random runs: the first half of a shuffle in bounded memory.
+"""The first half of a shuffle in bounded memory: rows are set aside on disk in random runs.
 
-Each row goes to a run drawn at random; each run, small enough for memory, is then permuted: together a uniform
-permutation of all rows. Without a shuffle, runs are filled one after another and keep their order.
+Each row goes to a run drawn at random. Each run is small enough to be permuted in memory afterwards, and both together
+are a uniform permutation of all rows. Without a shuffle the runs are filled one after another and keep their order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RUN_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class SpilledRows:
-    """Rows of a run; labels are numbers (or provisional codes of texts)."""
+    """Rows of a run. Labels are numbers, or provisional codes of texts."""
 
     X: Matrix
     vectors: dict[str, npt.NDArray[Any]]
@@ -34,7 +34,7 @@ class SpilledRows:
 
 
 class Spill:
-    """Runs of rows in a folder, one file an array; `seed` None keeps the order."""
+    """Runs of rows in a folder, where each array of a run is a file. Without a `seed` the rows keep their order."""
 
     def __init__(self, folder: Path, seed: int | None, expected_bytes: int) -> None:
         self.folder, self.seed = folder, seed
@@ -58,7 +58,7 @@ class Spill:
         self._scatter(X, vectors, run, 0)
 
     def split_large_runs(self) -> None:
-        """Scatter runs that outgrew memory (a source whose size was not known) over new ones."""
+        """Scatter runs that outgrew memory over new ones; the size of the source was not known before."""
         run = 0
         while run < len(self.run_bytes):
             parts = self.run_bytes[run] // (2 * RUN_BYTES) + 1
@@ -81,7 +81,7 @@ class Spill:
         return rows, np.random.default_rng((self.seed, 2, run)).permutation(rows.n_rows)
 
     def read(self, run: int, start: int, stop: int, first_item: int) -> SpilledRows:
-        """Rows start..stop of a run; of sparse ones, the first begins at item `first_item` of the run."""
+        """Return the rows start:stop of a run. If they are sparse, the first begins at item `first_item` of the run."""
         vectors = {
             name: self._load(run, name, start, stop - start)
             for name in self._dtypes
@@ -96,7 +96,7 @@ class Spill:
         return SpilledRows(CsrRows(data, indices, indptr, int(indices.max(initial=-1)) + 1), vectors)
 
     def _read_in_parts(self, run: int) -> Iterator[tuple[int, SpilledRows]]:
-        """Read a run in parts of about a quarter of RUN_BYTES, each with the number of its first row."""
+        """Yield a run in parts of about a quarter of RUN_BYTES, each with the number of its first row."""
         n_rows, first_item = self._n_rows(run), 0
         step = max(1, n_rows * RUN_BYTES // (4 * self.run_bytes[run]))
         for at in range(0, n_rows, step):
@@ -105,6 +105,7 @@ class Spill:
             yield at, part
 
     def _scatter(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]], run: I64, first: int) -> None:
+        """Append row i to the run first + run[i]."""
         order = np.argsort(run, kind="stable")
         limits = np.searchsorted(run[order], np.arange(int(run.max()) + 2)) if len(run) else np.zeros(1, np.int64)
         for k in range(len(limits) - 1):
@@ -121,7 +122,7 @@ class Spill:
         for name, values in arrays.items():
             self._dtypes.setdefault(name, values.dtype)
             with (self.folder / f"{run}.{name}").open("ab") as file:
-                file.write(np.ascontiguousarray(values).data)  # `tofile` says nothing of a full disk
+                file.write(np.ascontiguousarray(values).data)  # `tofile` would not report a full disk
             self.run_bytes[run] += values.nbytes
 
     def _load(self, run: int, name: str, first: int, count: int) -> npt.NDArray[Any]:
@@ -140,7 +141,7 @@ class Spill:
 
 
 def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
-    """Return X in our own, cheaper, form."""
+    """Return X in our own form, whose slices cost less than SciPy's."""
     if isinstance(X, csr_array):
         return CsrRows(
             X.data, X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int64, copy=False), X.shape[1]
@@ -149,7 +150,7 @@ def as_matrix(X: npt.NDArray[np.float32] | csr_array) -> Matrix:
 
 
 def to_sparse(X: npt.NDArray[np.float32]) -> CsrRows:
-    """Dense rows without their zeros."""
+    """Return dense rows as sparse rows without their zeros."""
     rows, columns = np.nonzero(X)
     counts = np.bincount(rows, minlength=len(X))
     indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

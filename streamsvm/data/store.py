@@ -1,10 +1,10 @@
-"""Stored arrays: one Zarr array each, cut along its first axis, every chunk checked against a manifest.
+"""Stored arrays. Each is a Zarr array in chunks of whole rows, which are compared with the manifest when they are read.
 
-A chunk's file ends with the CRC-32C of what precedes it (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk
-as zeros and cannot tell two swapped chunks apart, so the dataset's manifest lists every chunk's checksum as well.
-Whatever is read is compared with the manifest each time: whole chunks with their checksums, a few rows with the
-checksums of the parts of chunks that they lie in (docs/storage.md).
-Chunks without compression on a local disk are read past Zarr, straight into buffers that are used again.
+A chunk's file ends with the CRC-32C of the bytes before (Zarr's `crc32c` codec). Zarr alone reads a deleted chunk as
+zeros and cannot tell two swapped chunks apart, so the manifest of the dataset lists the checksum of every chunk, too.
+Every read is compared with the manifest: whole chunks with their checksums, and a few rows with the checksums of the
+parts of chunks in which they lie (docs/storage.md). Raw chunks, which have no compression, on a local disk are read
+without Zarr, straight into buffers that are used again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,25 @@ from streamsvm.errors import IntegrityError
 Array = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 Checksums = npt.NDArray[np.uint32]
-DECODED_BYTES = 4 << 20  # of small chunks that Zarr is asked for at a time
+DECODED_BYTES = 4 << 20  # of small chunks that Zarr decodes at a time
 
 
 class StoredArray:
     """A Zarr array of shape (n,) or (n, d), read in ranges of its first axis.
 
-    checksums: (chunks,) uint32, or None where no manifest exists (an AnnData file): then nothing is verified.
-    part_rows: rows of a part of a raw chunk, the checksums of which are row k of `parts` for chunk k. Without `parts`
-    a chunk is one part.
+    checksums: CRC-32C of each chunk, (chunks,) uint32; None without a manifest (an AnnData file), and then nothing is
+    verified. part_rows: rows of a part of a raw chunk; row k of the array `parts` holds the checksums of the parts of
+    chunk k. Without `parts` a chunk is one part.
     """
 
     def __init__(
-        self, array: zarr.Array[Any], name: str, checksums: Checksums | None,
-        parts: StoredArray | None = None, part_rows: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        array: zarr.Array[Any],
+        name: str,
+        checksums: Checksums | None,
+        parts: StoredArray | None = None,
+        part_rows: int = 0,
+    ) -> None:
         self.array, self.name, self.checksums = array, name, checksums
         self.parts, self.part_rows = parts, part_rows
         self.length = int(array.shape[0])
@@ -60,7 +64,7 @@ class StoredArray:
         return -(-self.length // self.chunk_rows)
 
     def describe(self, index: int) -> str:
-        """Name chunk `index` so that a user finds it."""
+        """Return the path of chunk `index` for a message."""
         return f"{self.place}/{self._key(index)}"
 
     def file(self, index: int) -> ChunkFile:
@@ -69,20 +73,20 @@ class StoredArray:
         return ChunkFile(self.path_of(index), self.chunk_rows * self.row_bytes, int(self.checksums[index]))
 
     def read(self, start: int, stop: int) -> Array:
-        """Rows start..stop in memory of their own, verified."""
+        """Return the rows start:stop, verified, in memory of their own."""
         return self.take(np.array([start]), np.array([stop]))
 
     def take(self, starts: I64, stops: I64) -> Array:
-        """Rows starts[0]..stops[0], starts[1]..stops[1], ... one after another, verified.
+        """Return the rows starts[0]:stops[0], starts[1]:stops[1], ... one after another, verified.
 
-        The ranges ascend and do not overlap. Of raw chunks only those parts are read that the rows lie in.
+        The ranges ascend and do not overlap. Of a raw chunk only the parts in which the rows lie are read.
         """
         starts, stops = _join_neighbours(starts, stops)
         if not self.is_raw and len(starts) == 1:
             return self._decode(int(starts[0]), int(stops[0]))
         try:
             out = np.empty((int(np.sum(stops - starts)), *self.array.shape[1:]), self.array.dtype)
-        except MemoryError:  # a damaged shape: the file is not of that size
+        except MemoryError:  # a damaged shape, which opening the file reports by its size
             self.file(int(starts[0]) // self.chunk_rows).close()
             raise
         if self.is_raw:
@@ -92,7 +96,7 @@ class StoredArray:
         return out
 
     def take_into(self, starts: I64, stops: I64, out: Bytes) -> None:
-        """Do what `take` does with raw chunks, into memory that is there."""
+        """Do what `take` does, for raw chunks, into the bytes `out`."""
         begin, pieces = 0, list(_cut(starts, stops, self.chunk_rows))
         parts = self._read_parts([index for index, _, _ in pieces])
         for (index, low, high), checksums in zip(pieces, parts, strict=True):
@@ -104,7 +108,7 @@ class StoredArray:
             begin = end
 
     def check_parts(self) -> None:
-        """Compare every part of every chunk with its checksum; IntegrityError names the first that differs."""
+        """Compare every part of every chunk with its checksum. Raises IntegrityError for the first that differs."""
         for index in range(self.n_chunks if self.parts is not None else 0):
             with self.file(index) as file:
                 (checksums,) = self._read_parts([index])
@@ -114,21 +118,21 @@ class StoredArray:
                     reader.load(part)
 
     def advise(self, index: int) -> None:
-        """Ask the kernel to read raw chunk `index` ahead, while others are computed on."""
+        """Ask the operating system to read raw chunk `index` ahead."""
         if self.is_raw and index < self.n_chunks and hasattr(os, "posix_fadvise"):
             try:
                 with open(self.path_of(index), "rb", buffering=0) as file:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
             except OSError:
-                return  # the read itself will say what is wrong
+                return  # the read itself will report the error
 
     def path_of(self, index: int) -> Path:
-        """File of chunk `index` on a local disk."""
+        """Return the file of chunk `index` on a local disk."""
         assert self.folder is not None
         return self.folder / self._key(index)
 
     def _copy(self, index: int, parts: Checksums | None, low: I64, high: I64, out: Bytes) -> None:
-        """Copy bytes low[0]..high[0], low[1]..high[1], ... of raw chunk `index`, one after another."""
+        """Copy the bytes low[0]:high[0], low[1]:high[1], ... of raw chunk `index` to `out`, one after another."""
         used_rows = min(self.chunk_rows, self.length - index * self.chunk_rows)
         with self.file(index) as file:
             if parts is None or len(out) == used_rows * self.row_bytes:
@@ -138,14 +142,14 @@ class StoredArray:
                 _PartReader(file, parts, self.part_rows * self.row_bytes).copy(low, high, out)
 
     def _read_parts(self, chunks: list[int]) -> Sequence[Checksums | None]:
-        """Return the checksums of the parts of each of these chunks."""
+        """Return the checksums of the parts of each of these chunks; None for chunks without parts."""
         if self.parts is None or not chunks:
             return [None] * len(chunks)
         wanted = np.array(chunks)
         return list(self.parts.take(wanted, wanted + 1))
 
     def _decode_into(self, starts: I64, stops: I64, out: Array) -> None:
-        """Copy rows out of chunks that Zarr decodes, a few at a time where they are small."""
+        """Copy rows out of chunks that Zarr decodes, several small chunks at a time."""
         together = max(1, DECODED_BYTES // (self.chunk_rows * self.row_bytes))
         at = 0
         for _, low, high in _cut(starts, stops, together * self.chunk_rows):
@@ -156,7 +160,7 @@ class StoredArray:
                 at += stop - start
 
     def _decode(self, start: int, stop: int) -> Array:
-        """Read rows through Zarr, which decodes whole chunks."""
+        """Read the rows start:stop through Zarr, which decodes whole chunks."""
         try:
             return np.asarray(self.array[start:stop])
         except IntegrityError:
@@ -166,7 +170,7 @@ class StoredArray:
             raise IntegrityError(f"{self._find_damaged(touched)}: cannot be decoded: {error}") from error
 
     def _find_damaged(self, touched: range) -> str:
-        """Name the first of these chunks that cannot be decoded alone."""
+        """Return the path of the first of these chunks that cannot be decoded alone."""
         for index in touched:
             try:
                 self.array[index * self.chunk_rows : (index + 1) * self.chunk_rows]
@@ -179,14 +183,14 @@ class StoredArray:
 
 
 class _PartReader:
-    """Parts of a raw chunk, one in memory, each compared with its checksum as it is read."""
+    """Reads parts of a raw chunk, holds one of them in memory, and compares each with its checksum."""
 
     def __init__(self, file: ChunkFile, checksums: Checksums, part_bytes: int) -> None:
         self.file, self.checksums, self.part_bytes = file, checksums, part_bytes
         self._buffer, self._loaded = np.empty(min(part_bytes, file.payload_bytes), np.uint8), -1
 
     def load(self, part: int) -> Bytes:
-        """Return the bytes of a part, until another one is asked for."""
+        """Return the bytes of a part, which are valid until the next call."""
         begin = part * self.part_bytes
         found = self._buffer[: self.file.payload_bytes - begin]
         if part != self._loaded:
@@ -195,7 +199,7 @@ class _PartReader:
         return found
 
     def copy(self, low: I64, high: I64, out: Bytes) -> None:
-        """Copy ranges of bytes that ascend, one after another."""
+        """Copy ascending ranges of bytes to `out`, one after another."""
         at = 0
         for start, stop in _pair(low, high):
             for part in range(start // self.part_bytes, (stop - 1) // self.part_bytes + 1):
@@ -206,7 +210,7 @@ class _PartReader:
 
 
 def _copy_of_whole(file: ChunkFile, low: I64, high: I64, out: Bytes) -> None:
-    """Copy ranges of bytes that ascend, one after another, out of a chunk that is read and verified whole."""
+    """Copy ascending ranges of bytes to `out` from a chunk that is read and verified whole."""
     at = 0
     for start, stop in _pair(low, high):
         file.skip(start - file.position)
@@ -216,7 +220,7 @@ def _copy_of_whole(file: ChunkFile, low: I64, high: I64, out: Bytes) -> None:
 
 
 def _join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
-    """Return the ranges without empty ones, those that touch each other as one."""
+    """Return the ranges that are not empty; ranges that touch each other become one."""
     some = stops > starts
     starts, stops = starts[some], stops[some]
     apart = starts[1:] != stops[:-1]
@@ -224,7 +228,7 @@ def _join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
 
 
 def _cut(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
-    """Cut ascending ranges at the multiples of `step`: (k, starts, stops) for each k between whose limits some lie."""
+    """Cut ascending ranges at the multiples of `step`. Yield (k, starts, stops) for each k that has some of them."""
     if not len(starts):
         return
     for k in range(int(starts[0]) // step, -(-int(stops[-1]) // step)):
@@ -235,7 +239,7 @@ def _cut(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
 
 
 def _pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
-    """Return ranges as integers of Python."""
+    """Yield the ranges as integers of Python."""
     return zip(starts.tolist(), stops.tolist(), strict=True)
 
 
@@ -244,6 +248,7 @@ def _local_folder(array: zarr.Array[Any]) -> Path | None:
 
 
 def _has_raw_codecs(array: zarr.Array[Any]) -> bool:
+    """Tell whether a chunk holds its values as they lie in memory, followed by their CRC-32C."""
     if array.metadata.zarr_format != 3:
         return False
     codecs: list[dict[str, Any]] = [dict(codec.to_dict()) for codec in array.metadata.codecs]

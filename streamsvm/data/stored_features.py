@@ -1,4 +1,4 @@
-"""What a dataset carries besides rows: the scaling of its features, and the map that made them of other rows."""
+"""The scaling of a dataset's features, and the feature map that produced its rows, read and checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Open = Callable[[str], StoredArray]
 
 
 def read_scaling(path: str, meta: dict[str, Any], stored: Open) -> Scaling | None:
-    """Return how the features were scaled, None if they were not; IntegrityError for what is no scaling."""
+    """Return how the features were scaled, or None. Raises IntegrityError for what is no scaling."""
     if not meta["scaling"]:
         return None
     offset, factor = (stored(f"scaling/{name}").read(0, meta["n_features"]) for name in ("offset", "factor"))
@@ -30,7 +30,7 @@ def read_scaling(path: str, meta: dict[str, Any], stored: Open) -> Scaling | Non
 
 
 def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | None:
-    """Return what made the rows of others, None if nothing did; IntegrityError if it cannot have made them."""
+    """Return the feature map that produced the rows, or None. Raises IntegrityError if it cannot have produced them."""
     if (about := meta.get("features")) is None:
         return None
     names = [name for name in meta["arrays"] if name.startswith(FEATURES)]
@@ -45,7 +45,7 @@ def read_features(path: str, meta: dict[str, Any], stored: Open) -> Features | N
 
 
 def _could_make(features: Features, arrays: dict[str, Any], n_features: int) -> bool:
-    """Whether a map has the sizes, types and values that compiled code takes for granted."""
+    """Tell whether a map has the sizes, types and values that compiled code takes for granted."""
     found, names, d = features.map, features.feature_names, features.map.d
     if any(values.dtype.kind == "f" and not are_finite(values) for values in arrays.values()):
         return False

@@ -1,4 +1,4 @@
-"""Parser of svmlight/libsvm text: bytes in, arrays out, one pass, no I/O.
+"""The parser of svmlight/libsvm text, which turns bytes into arrays in one pass and does no I/O.
 
     row    =  label [qid:N] index:value index:value ... [# comment]
     label  =  number              (float64)
@@ -7,11 +7,11 @@
     value  =  number              (float32)
     number =  [+|-] digits [. digits] [e [+|-] digits]        (digits on one side of the point are enough)
 
-Tokens are separated by spaces and tabs (a carriage return counts as one, but not in a comment, where it would hide the
-rows behind it if it were meant to end a line); lines that are blank or hold only a comment are no rows. `qid:` is on
-all rows or on none.
+Tokens are separated by spaces and tabs. A carriage return counts as a space, but not within a comment, where it would
+hide the rows behind it if it were meant to end a line. Lines that are blank or hold only a comment are no rows. `qid:`
+is on all rows or on none.
 
-The functions read `text[at]` without checking bounds: the text ends in a newline, and no token passes one.
+The functions read `text[at]` without checking bounds, because the text ends in a newline and no token passes one.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Text = npt.NDArray[np.uint8]
 NEWLINE, RETURN, TAB, SPACE, HASH = ord("\n"), ord("\r"), ord("\t"), ord(" "), ord("#")
 PLUS, MINUS, POINT, COLON, ZERO, NINE = ord("+"), ord("-"), ord("."), ord(":"), ord("0"), ord("9")
 
-# What is wrong with the token at `error_at`.
+# The codes of what can be wrong with the token at `error_at`.
 OK, BAD_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID, BAD_INDEX, BAD_VALUE, NUL_BYTE, LONE_RETURN = range(9)
 
-# Whether rows carry `qid:`; undecided until the first row.
+# Whether the rows carry `qid:`, which is undecided until the first row.
 QID_UNDECIDED, QID_ABSENT, QID_PRESENT = range(3)
 
 MAX_INDEX = 2**31 - 1
 MAX_QID = 2**63 - 1
-MIN_FLOAT32_OVERFLOW = float(2**128 - 2**103)  # halfway between the largest float32 and 2^128: rounds to inf
-MAX_DIGITS = 18  # always fit an int64
-MAX_EXPONENT = 10**15  # larger ones saturate: no run of zeros in front of them could be long enough to matter
+MIN_FLOAT32_OVERFLOW = float(2**128 - 2**103)  # halfway between the largest float32 and 2^128; it rounds to inf
+MAX_DIGITS = 18  # the most that always fit into an int64
+MAX_EXPONENT = 10**15  # larger exponents saturate, since no run of zeros before them is long enough to matter
 POWERS_OF_TEN = np.array([float(f"1e{k}") for k in range(309)])  # exact up to 10^22
 
 
 class ParsedLines(NamedTuple):
-    """Rows in CSR form; after an error, the rows before it and where it is."""
+    """Rows in CSR form; after an error, the rows before it and its place."""
 
     labels: npt.NDArray[np.float64]  # (rows,)
     qid: npt.NDArray[np.int64]  # (rows,), meaningful if qid_rule is QID_PRESENT
@@ -59,9 +59,9 @@ class ParsedLines(NamedTuple):
 def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED) -> ParsedLines:
     """Parse whole lines; `text` (C-contiguous, writable) is empty or ends in a newline.
 
-    `qid_rule` is what the rows above have settled about `qid:`. Bad text raises nothing: the first bad token
-    is in `error` and `error_at`. Values are within one unit in the last place of float32(float(token)), and
-    equal to it up to 15 digits and powers of ten up to 22; what is too small for float32 becomes 0.
+    `qid_rule` tells whether the rows above have `qid:`. Bad text raises nothing: `error` and `error_at` describe the
+    first bad token. Values are within one unit in the last place of float32(float(token)), and equal to it up to 15
+    digits and powers of ten up to 22; values too small for float32 become 0.
     """
     parsed: ParsedLines = parse_rows(text, qid_rule)
     return parsed
@@ -69,7 +69,7 @@ def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED) -> ParsedLines:
 
 @njit(cache=True, nogil=True)
 def parse_rows(text: Text, qid_rule: int) -> ParsedLines:
-    """Count, allocate, then parse row by row up to the first error."""
+    """Count lines and pairs, allocate the arrays, and parse row by row up to the first error."""
     n_lines, n_colons = count_byte(text, NEWLINE), count_byte(text, COLON)
     labels = np.empty(n_lines, np.float64)
     qid = np.empty(n_lines, np.int64)
@@ -89,7 +89,7 @@ def parse_rows(text: Text, qid_rule: int) -> ParsedLines:
                 break
             n_columns = max(n_columns, last)
             rows += 1
-        while text[at] != NEWLINE and text[at] != 0 and text[at] != RETURN:  # a comment
+        while text[at] != NEWLINE and text[at] != 0 and text[at] != RETURN:  # skip a comment
             at += 1
         end = skip_blanks(text, at)
         if text[end] != NEWLINE:
@@ -114,7 +114,7 @@ def parse_rows(text: Text, qid_rule: int) -> ParsedLines:
 
 @njit(cache=True, nogil=True)
 def count_byte(text: Text, wanted: int) -> int:
-    """Count a byte, to size the arrays: a thirtieth of the parsing time."""
+    """Count a byte, to size the arrays. This takes a thirtieth of the parsing time."""
     count = 0
     for byte in text:
         count += byte == wanted
@@ -123,7 +123,7 @@ def count_byte(text: Text, wanted: int) -> int:
 
 @njit(cache=True, nogil=True)
 def parse_label(text: Text, at: int) -> tuple[int, int, float]:
-    """Parse the label at text[at] -> (error, where it ends or the bad token starts, label)."""
+    """Parse the label at text[at]. Return (error, where it ends or the bad token starts, label)."""
     label, end = parse_decimal(text, at)
     if not ends_token(text[end]):  # long, with an exponent, or no number
         label, end = parse_number(text, at)
@@ -134,7 +134,7 @@ def parse_label(text: Text, at: int) -> tuple[int, int, float]:
 
 @njit(cache=True, nogil=True)
 def parse_qid(text: Text, at: int, qid_rule: int) -> tuple[int, int, int, int]:
-    """Parse `qid:N` if it comes next -> (error, where it ends or the bad token starts, qid_rule, N)."""
+    """Parse `qid:N` if it comes next. Return (error, where it ends or the bad token starts, qid_rule, N)."""
     at = skip_blanks(text, at)
     if text[at] != ord("q") or text[at + 1] != ord("i") or text[at + 2] != ord("d") or text[at + 3] != COLON:
         error = MISSING_QID if qid_rule == QID_PRESENT else OK
@@ -154,7 +154,7 @@ def parse_qid(text: Text, at: int, qid_rule: int) -> tuple[int, int, int, int]:
 def parse_pairs(
     text: Text, at: int, pairs: int, indices: npt.NDArray[np.int32], values: npt.NDArray[np.float32]
 ) -> tuple[int, int, int, int]:
-    """Append a row's pairs -> (error, where the row ends or the bad token starts, pairs, last index)."""
+    """Append a row's pairs. Return (error, where the row ends or the bad token starts, pairs, last index)."""
     previous = 0
     while True:
         at = skip_blanks(text, at)
@@ -177,22 +177,22 @@ def parse_pairs(
 
 @njit(cache=True, nogil=True)
 def parse_digits(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """Parse a run of digits -> (value, below 0 beyond the limit; where it ends); (0, at) if there is none."""
+    """Parse a run of digits. Return its value (negative beyond the limit) and its end, or (0, at) if there is none."""
     value = 0
     while is_digit(text[at]):
         if value > limit // 10:
             return -1, at
         value = value * 10 + (text[at] - ZERO)
         at += 1
-    return value if value <= limit else -1, at  # just beyond 2^63 - 1 it has wrapped, and is negative too
+    return value if value <= limit else -1, at  # just beyond 2^63 - 1 it has wrapped to a negative number
 
 
 @njit(cache=True, nogil=True)
 def parse_decimal(text: Text, start: int) -> tuple[float, int]:
-    """Parse a number of at most 18 digits, no exponent -> (value, where it ends); (0, start) if it is none.
+    """Parse a number of at most 18 digits without an exponent. Return it and its end, or (0, start) for all else.
 
-    The common case by itself: Numba counts references to `text` (atomically) in anything much longer, which
-    would halve the speed of the parser.
+    This common case has a function of its own, because Numba counts references to `text` (atomically) in a function
+    that is much longer, which would halve the speed of the parser.
     """
     at = start + (text[start] == MINUS or text[start] == PLUS)
     first = at
@@ -217,9 +217,9 @@ def parse_decimal(text: Text, start: int) -> tuple[float, int]:
 
 @njit(cache=True, nogil=True)
 def parse_number(text: Text, start: int) -> tuple[float, int]:
-    """Parse a number of any length -> (value, where it ends); (0, start) if there is none.
+    """Parse a number of any length. Return it and its end, or (0, start) if there is none.
 
-    Digits past the 18th significant one are cut: less than 2^-56 of the value.
+    Digits after the 18th significant one are cut off, which is less than 2^-56 of the value.
     """
     at = start + (text[start] == MINUS or text[start] == PLUS)
     mantissa, exponent, n_digits, past_point = 0, 0, 0, False
@@ -246,7 +246,7 @@ def parse_number(text: Text, start: int) -> tuple[float, int]:
 
 @njit(cache=True, nogil=True)
 def parse_exponent(text: Text, start: int) -> tuple[int, int]:
-    """Parse the signed digits after `e` -> (exponent, where they end); (0, start) if there are none."""
+    """Parse the signed digits after `e`. Return the exponent and its end, or (0, start) if there are none."""
     at = start + (text[start] == MINUS or text[start] == PLUS)
     first = at
     exponent = 0
@@ -262,8 +262,8 @@ def parse_exponent(text: Text, start: int) -> tuple[int, int]:
 def scale(mantissa: float, exponent: int) -> float:
     """Return mantissa * 10^exponent, correctly rounded if mantissa < 2^53 and |exponent| <= 22.
 
-    There both operands are exact (W. D. Clinger, How to read floating point numbers accurately, PLDI 1990).
-    Elsewhere there are at most four roundings of half a unit of float64, which is 2^-29 units of float32.
+    In that case both operands are exact (W. D. Clinger, How to read floating point numbers accurately, PLDI 1990).
+    Otherwise there are at most four roundings of half a unit of float64, which is 2^-29 units of float32.
     """
     if mantissa == 0.0 or exponent < -616:
         mantissa = 0.0
@@ -280,7 +280,7 @@ def scale(mantissa: float, exponent: int) -> float:
 
 @njit(cache=True, nogil=True)
 def skip_blanks(text: Text, at: int) -> int:
-    """Find the next byte that is neither space nor tab nor carriage return."""
+    """Return the place of the next byte that is neither space nor tab nor carriage return."""
     while text[at] == SPACE or text[at] == TAB or text[at] == RETURN:
         at += 1
     return at
@@ -288,11 +288,11 @@ def skip_blanks(text: Text, at: int) -> int:
 
 @njit(cache=True, nogil=True)
 def is_digit(byte: int) -> bool:
-    """Whether the byte is one of 0 to 9."""
+    """Tell whether a byte is a digit."""
     return ZERO <= byte <= NINE
 
 
 @njit(cache=True, nogil=True)
 def ends_token(byte: int) -> bool:
-    """Whether a token stops in front of this byte."""
+    """Tell whether a token ends before this byte."""
     return byte in (SPACE, NEWLINE, TAB, RETURN, HASH)

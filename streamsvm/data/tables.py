@@ -1,4 +1,4 @@
-"""Tables: which of their columns are features, and which are labels, query ids or weights."""
+"""Tables: which columns are features, and which hold labels, query ids or weights."""
 
 from __future__ import annotations
 
@@ -15,16 +15,25 @@ from streamsvm.data.values import Vector, show_text
 from streamsvm.errors import InputError
 
 LABEL_NAMES = {"label", "target", "class", "y"}
-_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column of Parquet that pandas adds on its own
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column that pandas adds to Parquet
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are what; a column is its name, or its number counted from 1.
+    """The roles of a table's columns. A column is given by its name, or by its number counted from 1.
 
-    label None: the one column named label, target, class or y (in any case). features None: all the others;
-    else exactly these names, in this order. require_label False: a table without its label is fine. header: whether
-    the first row of text names the columns: yes, no, or auto (see csv_header).
+    Parameters
+    ----------
+    label : str, optional
+        The column of the labels. By default it is the only one named label, target, class or y, in any case.
+    qid, sample_weight : str, optional
+        The columns of the query ids and of the sample weights.
+    features : tuple of str, optional
+        The names of the features, in this order. By default all other columns are features.
+    require_label : bool
+        Whether a table without its label is refused.
+    header : {"auto", "yes", "no"}
+        Whether the first row of text names the columns; "auto" decides by its cells (see csv_header).
     """
 
     label: str | None = None
@@ -37,7 +46,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The columns of one table; features and vectors (label, qid, sample_weight) are positions in names."""
+    """The columns of one table. `features` and `vectors` (label, qid, sample_weight) hold positions in `names`."""
 
     where: str
     names: tuple[str, ...]
@@ -51,12 +60,12 @@ class TableLayout:
         return tuple(self.names[j] for j in self.features)
 
     def place(self, line: int, j: int) -> str:
-        """Say where a token of text stands."""
+        """Return the place of a token of text, as messages name it."""
         return f"{self.where}:{line}:{j + 1}: column {show_text(self.names[j])}"
 
 
 def import_pyarrow(name: str) -> Any:
-    """Return a module of pyarrow, an optional dependency; InputError without it."""
+    """Return a module of pyarrow, an optional dependency. Raises InputError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -64,14 +73,14 @@ def import_pyarrow(name: str) -> Any:
 
 
 def show_name(path: str) -> str:
-    """Return what messages call a file."""
+    """Return the name of a file in messages."""
     return "<stdin>" if path == "-" else path
 
 
 def lay_out(
     names: tuple[str, ...], path: str, columns: Columns, before: tuple[str, ...] | None, delimiter: str = ","
 ) -> TableLayout:
-    """Find the columns that are asked for among `names`, which are those of the file before."""
+    """Return the layout of a table. Raises InputError for names that are not `before`, those of the file before."""
     where, position = show_name(path), {name: j for j, name in enumerate(names)}
     if before not in (None, names):
         raise InputError(f"{where}: its columns are not those of the file before: {_list(names)}")
@@ -93,7 +102,7 @@ def lay_out(
 
 
 def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features: set[int]) -> dict[str, int]:
-    """Find the columns of label, qid and sample_weight, none of which is a feature."""
+    """Return the positions of label, qid and sample_weight, none of which is a feature."""
     vectors: dict[str, int] = {}
     wanted = {"qid": columns.qid, "sample_weight": columns.sample_weight, "label": columns.label}
     for role, name in wanted.items():
@@ -122,7 +131,7 @@ def _list(names: tuple[str, ...]) -> str:
 
 
 def fill_float32(columns: Sequence[Vector]) -> npt.NDArray[np.float32]:
-    """Return columns side by side; what overflows becomes infinite."""
+    """Return the columns side by side, (rows, columns). Values that overflow become infinite."""
     X = np.empty((len(columns[0]), len(columns)), np.float32)
     with np.errstate(over="ignore", under="ignore"):
         for j, column in enumerate(columns):

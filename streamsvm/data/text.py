@@ -1,4 +1,4 @@
-"""Reader of svmlight/libsvm text: files in, parsed rows out, in order, on all cores, in bounded memory."""
+"""The reader of svmlight/libsvm text, which parses blocks of lines on all cores and yields them in order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data import svmlight
-from streamsvm.data.files import READING_ERRORS, explain_reading, open_text
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
+from streamsvm.data.text_files import READING_ERRORS, explain_reading, open_text
 from streamsvm.errors import InputError
 from streamsvm.interrupts import waiting
 
@@ -35,26 +35,26 @@ QID_FAULTS = {
 
 @dataclass(frozen=True)
 class _Block:
-    """Whole lines of one file, or why there are no more."""
+    """Whole lines of one file, or the reason why there are no more."""
 
     file: str
-    text: npt.NDArray[np.uint8]  # ends in a newline, or empty
+    text: npt.NDArray[np.uint8]  # it is empty or ends in a newline
     last: bool = False  # the file ends here
-    overlong: bool = False  # the next line has MAX_LINE_BYTES or more
-    failure: str = ""  # why the file cannot be read on
+    overlong: bool = False  # the next line has at least MAX_LINE_BYTES
+    failure: str = ""  # why the rest of the file cannot be read
 
 
 def read_svmlight(
     sources: Sequence[str | Path], threads: int, block_bytes: int = 8 << 20
 ) -> Generator[SourceRows, None, None]:
-    """Rows of svmlight/libsvm text (grammar: `streamsvm.data.svmlight`), the sources one after another.
+    """Yield the rows of svmlight/libsvm text, one source after another; `streamsvm.data.svmlight` has the grammar.
 
-    A source is a file, plain or compressed (.gz, .bz2, .xz), or "-" for standard input. The text is cut into
-    blocks of about `block_bytes`, each parsed to one SourceRows by one of `threads` while the next are read, at
-    most `threads + 2` at a time. Cuts depend on the bytes alone: any number of threads gives the same rows.
+    A source is a file, plain or compressed (.gz, .bz2, .xz), or "-" for standard input. The text is cut into blocks of
+    about `block_bytes`. One of `threads` parses a block into one SourceRows while the next blocks are read, and at most
+    `threads + 2` of them are in memory. The cuts depend on the bytes alone, so the rows do not depend on `threads`.
 
-    Raises InputError: FILE:LINE:COLUMN and reason of the first bad token (line and column from 1), or the
-    file and why it cannot be read. By then the blocks in front have been yielded.
+    Raises InputError with FILE:LINE:COLUMN (from 1) and reason of the first bad token, or with the file and the reason
+    why it cannot be read. By then the blocks before have been yielded.
     """
     _require_existing(sources)
     qid_rule, n_lines, n_rows = svmlight.QID_UNDECIDED, 0, 0
@@ -80,7 +80,7 @@ def read_svmlight(
 def _parse_ahead(
     blocks: Iterator[_Block], pool: ThreadPoolExecutor, n_ahead: int
 ) -> Iterator[tuple[_Block, ParsedLines]]:
-    """Parse blocks, up to `n_ahead` in flight -> each block and what it holds, in order."""
+    """Yield each block with its parsed lines, in order, while up to `n_ahead` blocks are being parsed."""
     in_flight: deque[tuple[_Block, Future[ParsedLines]]] = deque()
     for block in blocks:
         in_flight.append((block, pool.submit(parse_lines, block.text)))
@@ -93,7 +93,7 @@ def _parse_ahead(
 
 
 def _require_sound(block: _Block, parsed: ParsedLines, qid_rule: int, lines_before: int) -> None:
-    """Raise for the first bad token, or the first row that has qid where the blocks before have none."""
+    """Raise InputError for the first bad token, which may be a qid if the blocks before have none, or a missing one."""
     if svmlight.QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
         parsed = parse_lines(block.text, qid_rule)
     if parsed.error != svmlight.OK:
@@ -101,14 +101,14 @@ def _require_sound(block: _Block, parsed: ParsedLines, qid_rule: int, lines_befo
 
 
 def _rows_of(parsed: ParsedLines) -> SourceRows:
-    indptr = parsed.indptr.astype(np.int32)  # wide enough for a block; SciPy would widen the indices to match
+    indptr = parsed.indptr.astype(np.int32)  # int64 would make SciPy widen the indices, too
     X = csr_array((parsed.values, parsed.indices, indptr), shape=(len(parsed.labels), parsed.n_columns))
-    X.has_canonical_format = True  # the parser has checked the order: spare SciPy doing it again
+    X.has_canonical_format = True  # the parser has checked the order, and SciPy need not check again
     return SourceRows(X, parsed.labels, parsed.qid if parsed.qid_rule == svmlight.QID_PRESENT else None)
 
 
 def _require_existing(sources: Sequence[str | Path]) -> None:
-    """Raise for a file that is missing before hours are spent on those in front of it."""
+    """Raise InputError for a missing file, before hours are spent on the files before it."""
     for source in sources:
         if str(source) != "-":
             try:
@@ -118,7 +118,7 @@ def _require_existing(sources: Sequence[str | Path]) -> None:
 
 
 def _read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[_Block, None, None]:
-    """Read the blocks of every source; the last of each is marked, or says why reading failed."""
+    """Yield the blocks of every source. The last block of a source is marked, or says why reading failed."""
     nothing = np.empty(0, np.uint8)
     for source in sources:
         name = "<stdin>" if str(source) == "-" else str(source)
@@ -130,11 +130,11 @@ def _read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[_
 
 
 def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterator[_Block]:
-    """Read `block_bytes` at a time and cut after the last newline; a longer line doubles the reads."""
+    """Read `block_bytes` at a time, and cut after the last newline. Reads double while a line is longer."""
     rest = b""
     while True:
         read_bytes = max(block_bytes, min(len(rest), MAX_LINE_BYTES - len(rest)))
-        buffer = bytearray(len(rest) + read_bytes + 1)  # one more: a file may end without a newline
+        buffer = bytearray(len(rest) + read_bytes + 1)  # one more byte, since a file may end without a newline
         buffer[: len(rest)] = rest
         filled = len(rest) + _fill(file, memoryview(buffer)[len(rest) : -1])
         text = np.frombuffer(buffer, np.uint8)
@@ -152,7 +152,7 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterato
 
 
 def _fill(file: io.BufferedIOBase, space: memoryview) -> int:
-    """Read until `space` is full or the file ends (pipes and decompressors return less) -> bytes read."""
+    """Read until `space` is full or the file ends, since pipes return less at a time, and return the bytes read."""
     filled = 0
     with waiting():
         while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
@@ -161,7 +161,7 @@ def _fill(file: io.BufferedIOBase, space: memoryview) -> int:
 
 
 def _describe(block: _Block, parsed: ParsedLines, lines_before: int) -> str:
-    """FILE:LINE:COLUMN and what is wrong with the token there."""
+    """Return FILE:LINE:COLUMN of the bad token, and what is wrong with it."""
     text, at = block.text.tobytes(), parsed.error_at
     line = lines_before + text.count(b"\n", 0, at) + 1
     before = text[text.rfind(b"\n", 0, at) + 1 : at].decode(errors="replace")
@@ -170,7 +170,7 @@ def _describe(block: _Block, parsed: ParsedLines, lines_before: int) -> str:
 
 
 def _token_fault(error: int, token: str, before: str) -> str:
-    """Say what is wrong with the token; `before` is the line in front of it."""
+    """Say what is wrong with a token; `before` is the part of the line before it."""
     index, _, value = token.partition(":")
     if not token.isprintable() or "\N{REPLACEMENT CHARACTER}" in token:
         return f"{_shown(token)} is not text (binary data?)"

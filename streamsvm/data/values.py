@@ -1,4 +1,4 @@
-"""Values of a source, checked and converted: features to float32, labels, sample weights, query ids."""
+"""The values of a source, checked and converted: features to float32, and labels, sample weights and query ids."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from streamsvm.data.rows import Labels, SourceRows
+from streamsvm.data.source_rows import Labels, SourceRows
 from streamsvm.errors import InputError
 
 Vector = npt.NDArray[Any]
-Place = Callable[[int], str]  # where the i-th value of a piece stands in its source
+Place = Callable[[int], str]  # returns where the i-th value of a piece stands in its source
 
-NUMBER_KINDS = "biuf"  # kinds of dtypes that are numbers: bool, int, unsigned int, float
-MOST_LABEL_CHARACTERS = 1000  # a label takes as much memory as the longest one that is read with it
+NUMBER_KINDS = "biuf"  # the kinds of dtypes that are numbers: bool, int, unsigned int, float
+MOST_LABEL_CHARACTERS = 1000  # each label takes as much memory as the longest one read with it
 BOOLEANS = {"true": 1.0, "false": 0.0}
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
 
@@ -29,9 +29,9 @@ def to_source_rows(
     names: tuple[str, ...] | None,
     numbers: bool | None,
 ) -> SourceRows:
-    """Check and join the columns of a piece: `label`, `sample_weight`, `qid`, as far as there are any.
+    """Return the rows of a piece, whose label, sample_weight and qid are checked, as far as there are any.
 
-    `numbers` tells whether the labels were numbers so far (None: there were none). Raises InputError.
+    `numbers` tells whether the labels were numbers so far (None: there were none). Raises InputError for bad values.
     """
     labels = to_labels(*vectors["label"], numbers) if "label" in vectors else None
     weight = to_weights(*vectors["sample_weight"]) if "sample_weight" in vectors else None
@@ -40,18 +40,18 @@ def to_source_rows(
 
 
 def has_number_labels(rows: SourceRows) -> bool | None:
-    """Whether labels are numbers; None without labels."""
+    """Tell whether the labels are numbers; None without labels."""
     return None if rows.labels is None else rows.labels.dtype.kind == "f"
 
 
 def round_to_float32(values: Any) -> npt.NDArray[np.float32]:
-    """Copy to float32; what overflows becomes infinite."""
+    """Copy values to float32. Values that overflow become infinite."""
     with np.errstate(over="ignore", under="ignore"):
         return np.array(values, dtype=np.float32, order="C")
 
 
 def parse_number(token: str) -> float | None:
-    """Read a number as pyarrow does, booleans too; None if the token is none."""
+    """Return a number or boolean as pyarrow reads it; None if the token is neither."""
     word = token.strip().lower()
     if word in BOOLEANS:
         return BOOLEANS[word]
@@ -62,19 +62,19 @@ def parse_number(token: str) -> float | None:
 
 
 def show_text(text: object) -> str:
-    """Return what messages show of a text: on one line, and not all of a long one."""
+    """Return a text for a message: on one line, and cut after 80 characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:80])
 
 
 def label_fault(label: str) -> str:
-    """Why no array of texts can hold a label as it is, or at what cost; empty if it can."""
+    """Say why an array of texts cannot hold a label, or only at a high cost; return "" if it can."""
     if len(label) > MOST_LABEL_CHARACTERS:
         return f"label has {len(label):,} characters, more than {MOST_LABEL_CHARACTERS:,}"
     return "label holds a character of code 0" if "\0" in label else ""
 
 
 def feature_fault(value: Any) -> str:
-    """Why a value is no finite float32; empty if it is one."""
+    """Say why a value is no finite float32; return "" if it is one."""
     try:
         number = float("no" if isinstance(value, str) else value)
     except OverflowError:
@@ -89,7 +89,7 @@ def feature_fault(value: Any) -> str:
 
 
 def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
-    """Labels of a piece: numbers as float64, anything else as text."""
+    """Return the labels of a piece: numbers as float64, all else as text. Raises InputError for bad labels."""
     if values.dtype.kind == "O":
         values = _settle_type(values, place, numbers)
     if numbers is not None and numbers != (values.dtype.kind in NUMBER_KINDS):
@@ -105,7 +105,7 @@ def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
 
 
 def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
-    """Labels as text; InputError for bytes that are no UTF-8, or numbers that are no character."""
+    """Return labels as text. Raises InputError for bytes that are no UTF-8, and for codes that are no character."""
     try:
         named: npt.NDArray[np.str_] = (
             np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values.astype(np.str_)
@@ -120,7 +120,7 @@ def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:
 
 
 def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
-    """Objects as numbers if all are, else as text."""
+    """Return objects as numbers if all of them are numbers, else as text."""
     _refuse(np.array([_is_missing(label) for label in labels]), labels, place, "label missing")
     text = np.array([not isinstance(label, Real | np.bool_) for label in labels])
     for i in np.flatnonzero(text).tolist():
@@ -132,7 +132,7 @@ def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
 
 
 def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
-    """Sample weights of a piece, finite and not negative."""
+    """Return the sample weights of a piece. Raises InputError unless they are finite and not negative."""
     if values.dtype.kind not in NUMBER_KINDS:
         bad = np.array([bool(feature_fault(value)) for value in values])
         _refuse(bad, values, place, "sample weight is no number")
@@ -143,7 +143,7 @@ def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
 
 
 def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
-    """Query ids of a piece: whole numbers, of whatever type."""
+    """Return the query ids of a piece. Raises InputError unless they are whole numbers, of any type."""
     if values.dtype.kind not in "iu":
         bad = np.array([not _is_whole(value) for value in values])
         _refuse(bad, values, place, "query id is no whole number")
@@ -153,7 +153,7 @@ def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
 
 
 def _is_whole(value: Any) -> bool:
-    if not issubclass(type(value), Real) or not math.isfinite(value):  # a number of NumPy is one, too
+    if not issubclass(type(value), Real) or not math.isfinite(value):  # numbers of NumPy are Real, too
         return False
     return float(value).is_integer() and -(2**63) <= int(value) < 2**63
 
@@ -165,6 +165,7 @@ def _is_missing(value: object) -> bool:
 
 
 def _refuse(bad: npt.NDArray[np.bool_], values: Vector, place: Place, reason: str) -> None:
+    """Raise InputError, which shows the first bad value and its place, if there is one."""
     if bad.any():
         first = int(np.argmax(bad))
         shown = show_text(values[first])

@@ -1,6 +1,6 @@
-"""Writing a dataset: rows appended in order, chunks written as they fill up, the manifest last.
+"""The writer of a dataset: rows are appended in order, chunks are written as they fill up, and the manifest comes last.
 
-The dataset is made in a folder of `data.destination`: it appears whole or not at all.
+The dataset is made in a folder of `data.destination`, so that it appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from streamsvm.data.chunk_file import checksum_parts, read_checksum
-from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, describe_array, fingerprint_of
+from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, describe_array, make_fingerprint
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows, Rows
@@ -29,13 +29,13 @@ CODECS: dict[str, tuple[Any, ...]] = {
 }
 LARGEST_CHUNK_BYTES = 64 << 20
 SMALLEST_CHUNK_BYTES = 4 << 20
-PART_BYTES = 64 << 10  # a random row costs a part of each array; tests/benchmarks/random_rows.py
-VECTOR_PART_BYTES = 8 << 10  # of labels, weights and queries, of which a row needs 4 or 8 bytes
+PART_BYTES = 64 << 10  # reading a random row costs a part of each array (tests/benchmarks/random_rows.py)
+VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 or 8 bytes a row
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What must be known before the first chunk is written."""
+    """The shape of a dataset, which must be known before the first chunk is written."""
 
     n_rows: int
     n_features: int
@@ -44,28 +44,38 @@ class Shape:
     sparse: bool
 
     def chunk_bytes(self) -> int:
-        """Bytes of a chunk by default: a 16th of the data, so that every core has work, within 4 to 64 MiB."""
+        """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
         data_bytes = 8 * self.n_items if self.sparse else 4 * self.n_rows * self.n_features
         return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, data_bytes // 16))
 
 
 class _ArrayWriter:
-    """Collects values until a chunk is full; one chunk in memory.
+    """Collects values until a chunk is full, and then writes it. One chunk is in memory.
 
-    part_bytes: chunks without compression get checksums of parts of that size, in an array of their own
-    (docs/storage.md); 0: they do not.
+    part_bytes: raw chunks get checksums of parts of that size, in an array of their own (docs/storage.md); 0: none.
     """
 
     def __init__(
-        self, folder: Path, name: str, shape: tuple[int, ...], chunk: int, dtype: str, codec: str,
+        self,
+        folder: Path,
+        name: str,
+        shape: tuple[int, ...],
+        chunk_rows: int,
+        dtype: str,
+        codec: str,
         part_bytes: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         group = zarr.open_group(str(folder), mode="a", zarr_format=3)
-        chunks = (max(1, min(chunk, shape[0])), *shape[1:])
+        chunks = (max(1, min(chunk_rows, shape[0])), *shape[1:])
         self.array = group.create_array(
-            name, shape=shape, chunks=chunks, dtype=dtype, compressors=CODECS[codec], fill_value=0,
+            name,
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            compressors=CODECS[codec],
+            fill_value=0,
             config={"write_empty_chunks": True},
-        )  # fmt: skip
+        )
         self.name, self.folder = name, folder / name
         self._buffer = np.empty(chunks, dtype)
         self._filled = self._written = 0
@@ -77,7 +87,7 @@ class _ArrayWriter:
             self._parts = _ArrayWriter(folder, PARTS + name, parts, together, "uint32", codec)
 
     def append(self, values: npt.NDArray[Any]) -> None:
-        """Add values along the first axis."""
+        """Append values along the first axis."""
         at = 0
         while at < len(values):
             n = min(len(values) - at, len(self._buffer) - self._filled)
@@ -87,7 +97,7 @@ class _ArrayWriter:
                 self._flush()
 
     def finish(self) -> dict[str, Any]:
-        """Write the last chunk; return what the manifest lists: the array, and the checksums of its parts."""
+        """Write the last chunk. Return the entries of the manifest for the array and the checksums of its parts."""
         if self._filled:
             self._flush()
         assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
@@ -100,7 +110,7 @@ class _ArrayWriter:
 
     def _flush(self) -> None:
         if self._parts is not None:
-            self._buffer[self._filled :] = 0  # as Zarr fills up the last chunk
+            self._buffer[self._filled :] = 0  # Zarr fills up the last chunk in the same way
             part_bytes = self.part_rows * self._buffer[:1].nbytes
             self._parts.append(checksum_parts(self._buffer.reshape(-1).view(np.uint8), part_bytes)[None, :])
         self.array[self._written : self._written + self._filled] = self._buffer[: self._filled]
@@ -108,7 +118,7 @@ class _ArrayWriter:
 
 
 class DatasetWriter:
-    """Appends rows (scaled, with coded labels) to a dataset that is being made in `folder`."""
+    """Appends rows, which are scaled and have coded labels, to a dataset that is being made in `folder`."""
 
     def __init__(
         self, folder: Path, shape: Shape, fields: tuple[str, ...], chunk_bytes: int | None, codec: str
@@ -138,7 +148,7 @@ class DatasetWriter:
         self._n_rows = 0
 
     def append(self, rows: Rows) -> None:
-        """Add rows in the layout of the dataset."""
+        """Append rows, which are dense or sparse as the dataset is."""
         if isinstance(rows.X, CsrRows):
             ends = self._n_items + rows.X.indptr[1:]
             self._note_chunk_starts(np.concatenate(([self._n_items], ends[:-1])))
@@ -156,7 +166,7 @@ class DatasetWriter:
     def finish(
         self, meta: dict[str, Any], scaling: Scaling | None, others: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> None:
-        """Write what is left, other arrays of any kind by name, and, last of all, the manifest."""
+        """Write the last chunks, the scaling and `others` (arrays by name), and, last of all, the manifest."""
         small = dict(others or {})
         if scaling is not None:
             small |= {"scaling/offset": scaling.offset, "scaling/factor": scaling.factor}
@@ -178,18 +188,19 @@ class DatasetWriter:
             "arrays": arrays,
         }
         group = zarr.open_group(str(self.folder), mode="a", zarr_format=3)
-        group.attrs[ATTRIBUTE] = {**whole, "sha256": fingerprint_of(whole)}
+        group.attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
 
     def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
         part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES
         self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec, part_bytes * in_parts)
 
     def _note_chunk_starts(self, firsts: npt.NDArray[np.int64]) -> None:
-        """Remember each row that is the first to begin in a new chunk of items."""
+        """Note each row that is the first to begin in a new chunk of items."""
         while (limit := len(self._chunk_starts) * self._items_per_chunk) <= (firsts[-1] if len(firsts) else -1):
             self._chunk_starts.append(self._n_rows + int(np.searchsorted(firsts, limit, side="left")))
 
     def _limits(self) -> list[int]:
+        """Return the first row of each chunk, and the number of rows at the end."""
         n = self.shape.n_rows
         if not self.shape.sparse:
             return [*range(0, n, self._items_per_chunk), n]

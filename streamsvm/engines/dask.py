@@ -1,12 +1,14 @@
-"""Dask engines: a pass is one small graph, a task a group of chunks and a fixed tree of sums over them.
+"""Dask engines: a pass is one small graph. Each task reads a group of chunks; a fixed tree adds the groups' totals.
 
-ThreadedEngine runs it by Dask's threaded scheduler in this process; DistributedEngine on the workers of a Client.
-Few, long tasks: a Dask task costs milliseconds. Vectors travel in the graph (scattered data is lost with its worker).
-A group keeps to its worker, which may hold its chunks, and moves if that worker dies.
+ThreadedEngine runs the graph by Dask's threaded scheduler in this process, DistributedEngine on the workers of a
+Client. There are few, long tasks, because a Dask task costs milliseconds. Vectors travel in the graph, because
+scattered data is lost with its worker. A group stays with one worker, which may hold the group's chunks in memory; it
+moves to another worker if that one dies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +21,6 @@ import dask.threaded
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.engines.fold import run_pass
 from streamsvm.engines.group import (
     Partial,
     combine_partials,
@@ -31,9 +32,10 @@ from streamsvm.engines.group import (
 )
 from streamsvm.engines.patience import Patience
 from streamsvm.engines.protocol import Costs
+from streamsvm.engines.walk import WalkStep, run_walk
 from streamsvm.interrupts import waiting
-from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.numeric.rows import I64, Rows
+from streamsvm.requests import Scan, Take, Walk
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -43,7 +45,7 @@ MODELS_MAY_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1TB"}
 
 
 class ThreadedEngine:
-    """See Engine. threads: tasks at once; pin_bytes: memory for chunks that are kept."""
+    """An Engine that runs up to `threads` tasks at once and keeps up to `pin_bytes` of decoded chunks in memory."""
 
     def __init__(self, source: RowSource, threads: int, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
@@ -65,7 +67,7 @@ class ThreadedEngine:
             with waiting():
                 total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
         finally:
-            stopped.set()  # where one has failed, or Ctrl-C has come, the others end early
+            stopped.set()  # after a failure or Ctrl-C the other tasks end early
         return self.costs.count(total)
 
     def take(self, take: Take) -> Rows:
@@ -74,12 +76,12 @@ class ThreadedEngine:
         self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
         stopped = Event()
         futures = [
-            self._pool.submit(run_pass, self.source, fold.step, carry, order, self.pin_bytes, stopped.is_set)
-            for carry, order in zip(fold.carries, fold.orders, strict=True)
+            self._pool.submit(run_walk, self.source, walk.step, carry, order, self.pin_bytes, stopped.is_set)
+            for carry, order in zip(walk.carries, walk.orders, strict=True)
         ]
         try:
             with waiting():
@@ -95,7 +97,10 @@ class ThreadedEngine:
 
 
 class DistributedEngine:
-    """See Engine. The source is a dataset that every worker can open by its path; pin_bytes: memory a worker."""
+    """An Engine on a cluster. Every worker must be able to open the dataset `source` by its path.
+
+    pin_bytes: memory of each worker for decoded chunks.
+    """
 
     def __init__(self, source: RowSource, client: Client, pin_bytes: int = 0) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
@@ -106,7 +111,7 @@ class DistributedEngine:
         return Patience(self.client, f"read {self._passes} of the data")
 
     def scan(self, scan: Scan) -> Any:
-        """See Engine. ConnectionError if the scheduler is lost."""
+        """See Engine. Raises ConnectionError if the scheduler is lost."""
         patience = self._begin_pass()
         with dask.config.set(MODELS_MAY_TRAVEL):
             total: Partial = patience.result(self._submit(scan, patience.list_workers()))
@@ -116,16 +121,13 @@ class DistributedEngine:
         groups = plan_groups(self.source)
         shared = self.client.submit(_hold, scan.shared, pure=False)
         bare = replace(scan, shared=(), by_row=())
-        futures = [
-            self.client.submit(
-                _run_group, self.source, group, bare, shared, slice_by_row(self.source, group, scan), self.pin_bytes,
-                pure=False, workers=[workers[k * len(workers) // len(groups)]] if workers else None,
-                allow_other_workers=bool(workers),
-            )
-            for k, group in enumerate(groups)
-        ]  # fmt: skip
+        futures = []
+        for k, group in enumerate(groups):
+            by_row = slice_by_row(self.source, group, scan)
+            task = (_run_group, self.source, group, bare, shared, by_row, self.pin_bytes)
+            futures.append(self.client.submit(*task, pure=False, **_prefer_worker(workers, k, len(groups))))
         for level in tree_levels(len(groups)):
-            for left, right in level:  # before further groups, or a worker would hold the totals of all of its own
+            for left, right in level:  # sums have priority, or a worker would hold the totals of all its groups
                 parts = (futures[left], futures[right])
                 futures[left] = self.client.submit(_combine, bare, *parts, pure=False, priority=1)
         return futures[0]
@@ -137,28 +139,36 @@ class DistributedEngine:
         self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
-        patience, n = self._begin_pass(), len(fold.carries)
+        patience, futures = self._begin_pass(), []
         workers = patience.list_workers()
         with dask.config.set(MODELS_MAY_TRAVEL):
-            futures = [
-                self.client.submit(
-                    _run_pass, self.source, fold.step, carry, order, self.pin_bytes, pure=False,
-                    workers=[workers[k * len(workers) // n]] if workers else None, allow_other_workers=bool(workers),
-                )
-                for k, (carry, order) in enumerate(zip(fold.carries, fold.orders, strict=True))
-            ]  # fmt: skip
+            for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
+                task = (_run_walk, self.source, walk.step, carry, order, self.pin_bytes)
+                preferred = _prefer_worker(workers, k, len(walk.carries))
+                futures.append(self.client.submit(*task, pure=False, **preferred))
             return [self.costs.count(patience.result(future)) for future in futures]
 
     def close(self) -> None:
-        """See Engine. Workers that do not answer keep what they hold."""
+        """See Engine. Workers that do not answer keep their chunks."""
         release = partial(self.client._run, release_pins, self.source.fingerprint, on_error="ignore")
         with suppress(TimeoutError, OSError):
             self.client.sync(release, callback_timeout=RELEASE_SECONDS)
 
 
+def _prefer_worker(workers: list[str], task: int, n_tasks: int) -> dict[str, Any]:
+    """Return the arguments of Client.submit that send a task to its own worker, and to another if that one is lost.
+
+    Consecutive tasks go to the same worker. Without a list of workers the scheduler chooses.
+    """
+    if not workers:
+        return {"workers": None, "allow_other_workers": False}
+    return {"workers": [workers[task * len(workers) // n_tasks]], "allow_other_workers": True}
+
+
 def _hold(shared: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the shared arrays: as the result of a task they are sent to each worker once, not with every task."""
     return shared
 
 
@@ -169,14 +179,14 @@ def _run_group(
     return run_group(source, group, replace(scan, shared=shared, by_row=by_row), pin_bytes)
 
 
-def _run_pass(source: RowSource, step: Any, carry: Any, order: Any, pin_bytes: int) -> Partial:
+def _run_walk(source: RowSource, step: WalkStep, carry: Any, order: Sequence[Sequence[int]], pin_bytes: int) -> Partial:
     limit_blas_threads()
-    return run_pass(source, step, carry, order, pin_bytes)
+    return run_walk(source, step, carry, order, pin_bytes)
 
 
 def _combine(scan: Scan, left: Partial, right: Partial) -> Partial:
     return combine_partials(left, right, scan)
 
 
-def _take(source: RowSource, rows: Any) -> Rows:
+def _take(source: RowSource, rows: I64) -> Rows:
     return source.take(rows)

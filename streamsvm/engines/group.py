@@ -1,7 +1,8 @@
-"""What a task of a pass does: the rows of a group of chunks, one tile after another, into totals of the group's own.
+"""The task of a pass: it adds the rows of a group of chunks, tile by tile, to totals of the group's own.
 
-Chunks that fit stay decoded in this process's memory (pinned, first come first kept: a cyclic scan would make a
-least-recently-used cache miss every time); the others are streamed again on every pass.
+Chunks that fit into the memory budget are pinned: they stay decoded in this process's memory. The first chunks to
+arrive are kept, because a least-recently-used cache would miss every time in a cyclic scan. The other chunks are
+streamed again on every pass.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from streamsvm.requests import Scan
 
 @dataclass
 class Partial:
-    """Totals of some groups, and what they cost: bytes read, peak memory by process."""
+    """Totals of some groups and their costs: bytes read from storage, and peak memory in bytes by process id."""
 
     totals: Any
     read_bytes: int = 0
@@ -35,7 +36,7 @@ class Partial:
 
 @dataclass
 class Pins:
-    """The chunks of one dataset that this process keeps."""
+    """The decoded chunks of one dataset that this process keeps, by their index."""
 
     limit_bytes: int
     chunks: dict[int, Rows] = field(default_factory=dict)
@@ -49,7 +50,10 @@ _pins: dict[str, Pins] = {}
 def run_group(
     source: RowSource, chunks: range, scan: Scan, pin_bytes: int, is_stopped: Callable[[], bool] = lambda: False
 ) -> Partial:
-    """Return totals of one group, whose slices scan.by_row holds; of its first rows only, if it is stopped."""
+    """Return the totals of one group of chunks; `scan.by_row` holds the group's entries only.
+
+    Once `is_stopped` says so the reading ends, and the totals are those of the rows before.
+    """
     shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
@@ -66,30 +70,30 @@ def run_group(
 
 
 def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
-    """Return the totals of both, left before right."""
+    """Return the combined totals and the added costs of two neighbours in the tree."""
     peaks = {pid: max(left.peaks.get(pid, 0), right.peaks.get(pid, 0)) for pid in left.peaks | right.peaks}
     return Partial(scan.combine(left.totals, right.totals), left.read_bytes + right.read_bytes, peaks)
 
 
 def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarray, ...]:
-    """Return the entries of the by-row arrays that belong to a group."""
+    """Return the entries of `scan.by_row` that belong to the rows of one group."""
     start, stop = source.chunk_starts[chunks[0]], source.chunk_starts[chunks[-1] + 1]
     return tuple(vector[start:stop] for vector in scan.by_row)
 
 
 @lru_cache(maxsize=1)
 def limit_blas_threads() -> None:
-    """Leave BLAS one thread in this worker process from now on (sums in another order have other bits)."""
+    """Leave BLAS one thread in this worker process from now on: more threads add in another order, with other bits."""
     threadpool_limits(1)
 
 
 def release_pins(fingerprint: str) -> None:
-    """Forget the chunks of a dataset that this process keeps."""
+    """Free the chunks of a dataset that this process keeps."""
     _pins.pop(fingerprint, None)
 
 
 def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
-    """Pairs (left, right) of positions to combine, level by level; the result ends up at position 0."""
+    """Yield the pairs (left, right) of positions to combine, level by level; the total ends up at position 0."""
     gap = 1
     while gap < n:
         yield [(at, at + gap) for at in range(0, n - gap, 2 * gap)]
@@ -97,9 +101,9 @@ def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
 
 
 def _read_tiles(source: RowSource, chunks: range, pins: Pins) -> Iterator[Rows]:
-    """All rows of a group in tiles; the next chunk is read while one is computed on.
+    """Yield the rows of a group in tiles. The next chunk is read while the caller computes on this one.
 
-    Chunks that are streamed: by the kernel, which is asked. Chunks that have to be decoded whole: by a thread.
+    The operating system reads ahead for chunks that are streamed; a thread does for chunks that are decoded whole.
     """
     if source.streams:
         for index in chunks:
@@ -119,7 +123,7 @@ def _read_tiles(source: RowSource, chunks: range, pins: Pins) -> Iterator[Rows]:
 
 
 def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
-    """Chunk `index` in memory, kept from now on if there is room; None if it is to be streamed."""
+    """Return chunk `index` in memory, and keep it if there is room; None if the chunk is to be streamed."""
     size = source.chunk_bytes(index) * 105 // 100
     with pins.lock:
         if index in pins.chunks:
@@ -134,29 +138,29 @@ def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
         if room and pins.chunks.setdefault(index, rows) is rows:
             unused -= rows.nbytes * 105 // 100
         return rows
-    finally:  # all if the chunk is damaged, or was kept just now by a task of a pass that was given up
+    finally:  # all of the room is given back if the chunk is damaged, or a task of an abandoned pass has just kept it
         with pins.lock:
             pins.held_bytes -= unused
 
 
 def find_pins(source: RowSource, pin_bytes: int) -> Pins:
-    """Return what this process keeps of a dataset."""
+    """Return the chunks that this process keeps of a dataset."""
     return _pins.setdefault(source.fingerprint, Pins(pin_bytes))
 
 
 def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: Pins) -> int:
-    """Bytes of chunks that come from storage and not from memory."""
+    """Return the bytes of those chunks that are read from storage, because they are not kept in memory."""
     return sum(_chunk_bytes(source, index) for index in chunks if index not in pins.chunks)
 
 
 def _chunk_bytes(source: RowSource, index: int) -> int:
-    """Bytes of a chunk that come from storage."""
+    """Return the bytes of a chunk in storage; 0 for rows in memory."""
     n_rows = int(source.chunk_starts[index + 1] - source.chunk_starts[index])
     return source.nbytes * n_rows // source.n_rows if source.on_disk else 0
 
 
 def _writable(value: Any) -> Any:
-    """Copy what arrived read-only from another process: compiled kernels know only writable arrays."""
+    """Copy an array that arrived read-only from another process, since compiled kernels take writable arrays only."""
     if isinstance(value, CsrRows):
         return CsrRows(_writable(value.data), _writable(value.indices), _writable(value.indptr), value.n_features)
     if isinstance(value, np.ndarray) and not value.flags.writeable:

@@ -1,7 +1,7 @@
-"""Memory: projected before a run by plain arithmetic, refused if over the budget, measured afterwards.
+"""The memory plan: a run's memory is projected by plain arithmetic, and refused if it exceeds the budget.
 
-The budget is for the whole resident memory of a process, the interpreter and its libraries included. Data files are
-read, never mapped, so no page of theirs is counted; the libraries' own file pages are reported apart.
+The budget is for the whole resident memory of a process, interpreter and libraries included. Data files are read and
+never mapped, so their pages do not count; the file pages of the libraries are reported separately after a run.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import format_bytes
 
-SLACK_BYTES = 48 << 20  # garbage between collections, thread stacks, messages in flight
+SLACK_BYTES = 48 << 20  # garbage between two collections, stacks of threads, messages in flight
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What one process will need. parts: bytes by name; pin_bytes: what is left of the budget for pinned chunks."""
+    """The memory that one process will need: bytes of each part by its name, and of the chunks that it will pin."""
 
     budget_bytes: int
     parts: dict[str, int]
@@ -24,19 +24,23 @@ class MemoryPlan:
 
     @property
     def projected_bytes(self) -> int:
-        """Sum of all parts, pinned chunks included."""
+        """Sum of all parts and the pinned chunks."""
         return sum(self.parts.values()) + self.pin_bytes
 
 
 def plan_memory(
-    budget_bytes: int, base_bytes: int, threads: int, stream_bytes: int, totals_bytes: int, solver_bytes: int,
+    budget_bytes: int,
+    base_bytes: int,
+    threads: int,
+    stream_bytes: int,
+    totals_bytes: int,
+    solver_bytes: int,
     data_bytes: int,
-) -> MemoryPlan:  # fmt: skip
-    """Project a process: base + threads * (stream + 3 totals) + solver + slack; what is left may hold chunks.
+) -> MemoryPlan:
+    """Plan a process of base + threads * (stream + 3 totals) + solver + slack bytes; what is left may hold chunks.
 
-    A task that combines holds three totals: two and their sum.
-
-    Raises MemoryBudgetError, naming the knob to turn, if that is over the budget without a single pinned chunk.
+    A task that combines two totals holds three of them, since their sum is the third. Raises MemoryBudgetError, which
+    names the options to change, if the plan exceeds the budget without a single pinned chunk.
     """
     parts = {
         "interpreter and libraries": base_bytes,

@@ -1,6 +1,7 @@
-"""What a worker process loads as it starts: it closes the port of its web pages, since that asks nobody for a key.
+"""A module that each worker process loads as it starts, to close the port of its web pages.
 
-Dask opens this port even where there are no pages to show. A worker that takes the place of a dead one loads this, too.
+Dask opens this port even if there are no pages to show, and the port asks nobody for a key. A worker that replaces a
+dead one loads this module, too.
 """
 
 from __future__ import annotations

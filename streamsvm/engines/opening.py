@@ -1,4 +1,4 @@
-"""Opening an engine: memory is projected, what does not fit is refused, then threads or workers are made ready."""
+"""Opening an engine: first its memory is planned, or refused, and then its threads or workers are started."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from streamsvm.engines.memory import MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.workers import Load, connect, prepare_workers, start_workers
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
+from streamsvm.requests import MemoryNeed
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -22,43 +23,48 @@ Opened = tuple[Engine, MemoryPlan]
 
 @contextmanager
 def open_engine(
-    source: RowSource, *, load: Load, totals_bytes: int, solver_bytes: int, shared_bytes: int = 0,
-    fold_bytes: Callable[[int], int] = lambda _: 0, budget_bytes: int | None = None, threads: int | None = None,
-    workers: int | None = None, scheduler: str | None = None, client: Client | None = None,
-) -> Iterator[Opened]:  # fmt: skip
-    """Open the engine that was asked for, and close it at the end: a client's, a scheduler's, workers, or threads.
+    source: RowSource,
+    *,
+    load: Load,
+    memory: Callable[[int], MemoryNeed],
+    budget_bytes: int | None = None,
+    threads: int | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    client: Client | None = None,
+) -> Iterator[Opened]:
+    """Open an engine, yield it with the plan of the process that needs the most memory, and close it at the end.
 
-    totals_bytes: of one task; solver_bytes: of the driver, what it sends to all tasks included; shared_bytes: of that
-    alone, which workers hold, too; fold_bytes: of sequential passes, by the threads of a process; budget_bytes: of
-    one process (None: half of the machine's); load: what workers call before the first task, to load their kernels.
-    Yields the engine and the plan of the process that needs the most. MemoryBudgetError before anything is started or
-    read, InputError for a scheduler that cannot be used.
+    A client, a scheduler or a number of workers asks for a cluster; otherwise the engine runs threads. `load` is called
+    by each worker before its first task, to load the kernels. memory(threads) is what a process with so many threads
+    needs beside the chunks. budget_bytes is for one process (None: half of the machine's memory). Raises
+    MemoryBudgetError before anything is started or read, and InputError for a scheduler that cannot be used.
     """
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     opened: AbstractContextManager[Opened]
     if client is None and workers is None and scheduler is None:
         n_threads = threads or default_threads()
-        opened = _open_threads(source, n_threads, budget, totals_bytes, solver_bytes + fold_bytes(n_threads))
+        opened = _open_threads(source, n_threads, budget, memory(n_threads))
     else:
-        driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * totals_bytes, solver_bytes + 2 * shared_bytes, 0)
+        need = memory(threads or 1)
+        held = need.driver_bytes + 2 * need.shared_bytes
+        driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0)
         cluster: AbstractContextManager[Client] = nullcontext(client)
         if client is None and scheduler is not None:
             cluster = connect(scheduler)
         elif client is None:
             cluster = start_workers(workers or default_threads(), threads or 1, budget)
-        opened = _open_cluster(source, cluster, driver, totals_bytes, shared_bytes, fold_bytes, load)
+        opened = _open_cluster(source, cluster, driver, memory, load)
     with opened as engine_and_plan:
         yield engine_and_plan
 
 
 @contextmanager
-def _open_threads(
-    source: RowSource, threads: int, budget_bytes: int, totals_bytes: int, solver_bytes: int
-) -> Iterator[Opened]:
-    held = solver_bytes + _waiting_bytes(source, totals_bytes)
+def _open_threads(source: RowSource, threads: int, budget_bytes: int, need: MemoryNeed) -> Iterator[Opened]:
+    held = need.driver_bytes + need.walk_bytes + _waiting_bytes(source, need.totals_bytes)
     data_bytes = source.nbytes if source.on_disk else 0
     stream_bytes = source.stream_bytes()
-    plan = plan_memory(budget_bytes, resident_bytes(), threads, stream_bytes, totals_bytes, held, data_bytes)
+    plan = plan_memory(budget_bytes, resident_bytes(), threads, stream_bytes, need.totals_bytes, held, data_bytes)
     engine = ThreadedEngine(source, threads, plan.pin_bytes)
     try:
         yield engine, plan
@@ -68,17 +74,21 @@ def _open_threads(
 
 @contextmanager
 def _open_cluster(
-    source: RowSource, cluster: AbstractContextManager[Client], driver: MemoryPlan, totals_bytes: int,
-    shared_bytes: int, fold_bytes: Callable[[int], int], load: Load,
-) -> Iterator[Opened]:  # fmt: skip
+    source: RowSource,
+    cluster: AbstractContextManager[Client],
+    driver: MemoryPlan,
+    memory: Callable[[int], MemoryNeed],
+    load: Load,
+) -> Iterator[Opened]:
     with cluster as client:
         ready = prepare_workers(client, load)
         base = max(worker.resident_bytes for worker in ready)
         threads = max(worker.threads for worker in ready)
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
-        held = 4 * totals_bytes + _waiting_bytes(source, totals_bytes) + (2 + threads) * shared_bytes
-        held += fold_bytes(threads)
-        plan = plan_memory(limit, base, threads, source.stream_bytes(), totals_bytes, held, source.nbytes)
+        need = memory(threads)
+        held = 4 * need.totals_bytes + _waiting_bytes(source, need.totals_bytes) + (2 + threads) * need.shared_bytes
+        held += need.walk_bytes
+        plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes)
         engine = DistributedEngine(source, client, plan.pin_bytes)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
@@ -87,5 +97,5 @@ def _open_cluster(
 
 
 def _waiting_bytes(source: RowSource, totals_bytes: int) -> int:
-    """Return the memory of sums of the tree that wait for their other halves."""
+    """Return the memory of the totals in the tree that wait for their neighbours: one for each level."""
     return (len(plan_groups(source)) - 1).bit_length() * totals_bytes

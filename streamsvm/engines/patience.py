@@ -1,8 +1,8 @@
-"""Waiting for a cluster. Who has gone silent is named after a while; a scheduler that stays silent is given up.
+"""Waiting for a cluster: a silent process is named after a while, and a scheduler that stays silent is given up.
 
 A process that is stopped, swaps, or sits behind a cut connection keeps its sockets: nothing fails, and nothing comes.
-Workers send heartbeats every half second (one in several seconds from large clusters), so the scheduler knows who is
-silent. It gives up a worker after its `worker-ttl`, and then the worker's groups of chunks move to others.
+Workers send a heartbeat every half second (every few seconds in large clusters), so the scheduler knows which of them
+are silent. It gives up a worker after its `worker-ttl`, and then the worker's groups of chunks move to others.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LOGGER = logging.getLogger("streamsvm")
 
-LOOK_SECONDS = 5.0  # between two questions to the scheduler: each is answered in milliseconds
-SILENT_SECONDS = 30.0  # until a silent process is named: one that computes answers in a few
-GIVEN_UP_SECONDS = 120.0  # until a worker of our own is replaced: on a machine with much else to do, imports take 30
-LOST_SECONDS = 60.0  # until a silent scheduler is given up: twice that
+LOOK_SECONDS = 5.0  # between two questions to the scheduler, which answers in milliseconds
+SILENT_SECONDS = 30.0  # until a silent process is named; a process that computes answers within a few seconds
+GIVEN_UP_SECONDS = 120.0  # until a worker of our own is replaced; on a busy machine its imports take 30 seconds
+LOST_SECONDS = 60.0  # until a silent scheduler is given up
 ENDING = "the last complete step is kept, and a run in a folder goes on with --resume"
 
 
 class Patience:
-    """Notes who has not been heard of, and since when. what: what is waited for, as messages say it."""
+    """Keeps the time of each worker's last heartbeat. `what` names the waiting work, such as "read 3 of the data"."""
 
     def __init__(self, client: Client, what: str) -> None:
         self.client, self.what = client, what
         self._answered = time.monotonic()
-        self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when we learnt of it
+        self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when we saw it
         self._named: set[str] = set()
 
     def list_workers(self) -> list[str]:
@@ -51,7 +51,7 @@ class Patience:
         while self._try(lambda: wait([future], timeout=LOOK_SECONDS), (CancelledError,)) is None:
             self.look()
         if future.status == "error":
-            return future.result()  # raises it
+            return future.result()  # raises the error of the task
         found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError,))
         if found is None:
             raise ConnectionError(f"{self._scheduler()}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
@@ -75,12 +75,13 @@ class Patience:
             if beat != about["last_seen"]:
                 self._heard[address] = (about["last_seen"], now)
             elif now - since >= SILENT_SECONDS:
-                self._name(address, f"worker {address}, which has been silent for {now - since:.0f} s; its part moves "
-                                    "to other workers when the scheduler gives it up")  # fmt: skip
+                silent = f"which has been silent for {now - since:.0f} s"
+                moves = "its part moves to other workers when the scheduler gives it up"
+                self._name(address, f"worker {address}, {silent}; {moves}")
         return workers
 
     def _try(self, action: Callable[[], T], lost: tuple[type[Exception], ...]) -> tuple[T] | None:
-        """Return what an action gives, None if it takes too long. ConnectionError for errors of a lost connection."""
+        """Return (result,) of an action, or None if it times out. Raises ConnectionError for the errors in `lost`."""
         try:
             with waiting():
                 return (action(),)
@@ -96,7 +97,7 @@ class Patience:
             self._name("scheduler", f"the {self._scheduler()}, which has been silent for {silent_seconds:.0f} s")
 
     def _name(self, key: str, who: str) -> None:
-        """Say once what is waited for."""
+        """Log once that we wait for this process."""
         if key not in self._named:
             self._named.add(key)
             LOGGER.warning("%s waits for %s", self.what, who)

@@ -1,4 +1,4 @@
-"""What an engine is: it carries the requests of a solver out over the rows of one source."""
+"""The interface of an engine, which carries out the requests of a solver over the rows of one source."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Protocol
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.requests import Scan, Take, Walk
 
 
 @dataclass
 class Costs:
-    """What an engine has spent: bytes read from storage, peak resident memory by process."""
+    """What an engine has spent: bytes read from storage, and peak resident memory in bytes by process id."""
 
     read_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
 
     def count(self, part: Partial) -> Any:
-        """Add what a part cost; return its totals."""
+        """Add the costs of a task, and return its totals."""
         self.read_bytes += part.read_bytes
         for pid, peak in part.peaks.items():
             self.peaks[pid] = max(peak, self.peaks.get(pid, 0))
@@ -27,20 +27,20 @@ class Costs:
 
 
 class Engine(Protocol):
-    """Carries requests out; the answers have the same bits whichever engine it is, with any number of workers."""
+    """Carries out requests. The answers have the same bits in every engine, with any number of threads or workers."""
 
     source: RowSource
     pin_bytes: int
     costs: Costs
 
     def scan(self, scan: Scan) -> Any:
-        """Carry a pass out; return the totals. IntegrityError if a chunk is damaged."""
+        """Carry out a pass and return its totals. Raises IntegrityError if a chunk is damaged."""
 
     def take(self, take: Take) -> Rows:
-        """Return rows by number."""
+        """Return the rows with the given numbers."""
 
-    def fold(self, fold: Fold) -> Any:
-        """Carry sequential passes out; return their carries. IntegrityError if a chunk is damaged."""
+    def walk(self, walk: Walk) -> list[Any]:
+        """Carry out walks and return their last carries. Raises IntegrityError if a chunk is damaged."""
 
     def close(self) -> None:
-        """Give back what the engine holds (pinned chunks, worker processes of its own)."""
+        """Free what the engine holds, such as pinned chunks and threads."""

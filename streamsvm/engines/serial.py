@@ -1,4 +1,4 @@
-"""The reference engine: one group after another, in this thread. The others must give its bits."""
+"""The reference engine takes one group after another in this thread. The other engines must return its bits."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.engines.fold import run_pass
 from streamsvm.engines.group import combine_partials, release_pins, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
+from streamsvm.engines.walk import run_walk
 from streamsvm.numeric.rows import Rows
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.requests import Scan, Take, Walk
 
 
 class SerialEngine:
-    """See Engine. pin_bytes: memory for chunks that are kept."""
+    """An Engine without threads; it keeps up to `pin_bytes` of decoded chunks in memory."""
 
     def __init__(self, source: RowSource, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
@@ -36,10 +36,10 @@ class SerialEngine:
         self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
         return rows
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
-        passes = zip(fold.carries, fold.orders, strict=True)
-        parts = [run_pass(self.source, fold.step, carry, order, self.pin_bytes) for carry, order in passes]
+        passes = zip(walk.carries, walk.orders, strict=True)
+        parts = [run_walk(self.source, walk.step, carry, order, self.pin_bytes) for carry, order in passes]
         return [self.costs.count(part) for part in parts]
 
     def close(self) -> None:

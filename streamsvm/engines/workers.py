@@ -1,4 +1,4 @@
-"""Worker processes of one's own, and connections to clusters of others."""
+"""Worker processes on this machine, and connections to existing clusters."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from distributed import Client, Worker
     from distributed.security import Security
 
-Load = Callable[[], object]  # importable by name: what loads the kernels of the tasks to come
+Load = Callable[[], object]  # a function, importable by name, that loads the kernels of the tasks to come
 
-# Open files of the driver: 33 with one worker, 44 with two, 67 with four.
-DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
+# The driver holds 33 open files with one worker, 44 with two and 67 with four.
+BASE_DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
 
 
 @dataclass(frozen=True)
 class ReadyWorker:
-    """A worker with its kernels loaded: resident memory, threads, memory limit (0: none)."""
+    """A worker that has loaded its kernels: its resident memory, its threads, and its memory limit (0: no limit)."""
 
     resident_bytes: int
     threads: int
@@ -37,17 +37,17 @@ class ReadyWorker:
 
 
 def prepare_worker(dask_worker: Worker, load: Load) -> ReadyWorker:
-    """Load in a worker all that its tasks need, so that its memory can be projected."""
+    """Load the kernels in a worker, so that its memory can be projected."""
     load()
     limit_bytes = int(dask_worker.memory_manager.memory_limit or 0)
     return ReadyWorker(resident_bytes(), dask_worker.state.nthreads, limit_bytes)
 
 
 def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
-    """Prepare one worker of each host, then the others, which find its kernels in the cache.
+    """Prepare one worker of each host, and then the others, which find the compiled kernels in the host's cache.
 
-    (Processes that compile the same cached function at once have crashed each other: numba#4807.) A worker that is lost
-    meanwhile is left out. InputError if the cluster has no workers, ConnectionError if all are lost.
+    Processes that compile the same cached function at once have crashed each other (numba#4807). A worker that is lost
+    meanwhile is left out. Raises InputError if the cluster has no workers, and ConnectionError if all are lost.
     """
     hosts = {address: about["host"] for address, about in _list_workers(client).items()}
     if not hosts:
@@ -64,12 +64,12 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
 
 
 def _prepare(client: Client, load: Load, workers: Sequence[str]) -> list[ReadyWorker]:
-    """Prepare workers, and leave out a worker that is lost meanwhile; raise what fails in a worker that lives."""
+    """Prepare these workers. Leave out a worker that is lost meanwhile; raise the error of a worker that lives."""
     from distributed.comm import CommClosedError
 
     with waiting():
         answers = client.run(prepare_worker, load=load, workers=workers, on_error="return")
-    known = _list_workers(client)  # it may list a worker whose connection closes, but none that cannot be connected
+    known = _list_workers(client)  # may list a worker whose connection closes, but no unreachable one
     for address, answer in answers.items():
         is_lost = isinstance(answer, CommClosedError) or (isinstance(answer, OSError) and address not in known)
         if isinstance(answer, BaseException) and not is_lost:
@@ -78,7 +78,7 @@ def _prepare(client: Client, load: Load, workers: Sequence[str]) -> list[ReadyWo
 
 
 def _list_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """Return what the scheduler knows of its workers, by address."""
+    """Return what the scheduler tells of each worker, by its address."""
     workers: dict[str, dict[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
     return workers
 
@@ -87,18 +87,18 @@ def _list_workers(client: Client) -> dict[str, dict[str, Any]]:
 def start_workers(
     n_workers: int, threads: int, memory_bytes: int, security: Security | None = None
 ) -> Iterator[Client]:
-    """Start worker processes on this machine; every socket is on loopback, and there is no dashboard.
+    """Start worker processes on this machine, connect to them, and end them at the end of the block.
 
-    Every connection is encrypted, and both ends have to hold the cluster's key: other users of the machine could
-    otherwise run programs by it. security: certificates (None: a key that is made now and lives in memory only). A
-    worker that is silent for GIVEN_UP_SECONDS is killed and replaced.
+    Every socket is on loopback, and there is no dashboard. Every connection is encrypted, and both ends must hold the
+    cluster's key, because other users of the machine could otherwise run programs through it. `security` holds the
+    certificates (None: a key that is made now and lives in memory only). A worker that is silent for GIVEN_UP_SECONDS
+    is killed and replaced.
     """
     import dask
     from distributed import Client, LocalCluster
     from distributed.security import Security
 
     _check_descriptors(n_workers)
-    # logs are silenced below: what fails in a worker is raised here
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
     no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
     no_routes["distributed.worker.preload"] = [no_pages.__name__]
@@ -108,11 +108,17 @@ def start_workers(
         stack.enter_context(dask.config.set(settings))
         with _interrupts_blocked():
             cluster = LocalCluster(
-                n_workers=n_workers, threads_per_worker=threads, processes=True, memory_limit=memory_bytes,
-                host="127.0.0.1", worker_dashboard_address=None, silence_logs="CRITICAL", protocol="tls",
+                n_workers=n_workers,
+                threads_per_worker=threads,
+                processes=True,
+                memory_limit=memory_bytes,
+                host="127.0.0.1",
+                worker_dashboard_address=None,
+                silence_logs="CRITICAL",  # an error in a worker is raised here anyway
+                protocol="tls",
                 security=security or Security.temporary(),
-                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # its default is port 8787
-            )  # fmt: skip
+                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},  # the default is port 8787
+            )
             stack.enter_context(cluster)
             cluster.scheduler.http_server.stop()  # it would listen even without pages
             client = stack.enter_context(Client(cluster))
@@ -120,8 +126,8 @@ def start_workers(
 
 
 def _check_descriptors(n_workers: int) -> None:
-    """InputError if this process may not open as many files and connections as it takes to talk to the workers."""
-    needed = DESCRIPTORS + DESCRIPTORS_PER_WORKER * n_workers
+    """Raise InputError if this process may not open enough files and connections to talk to the workers."""
+    needed = BASE_DESCRIPTORS + DESCRIPTORS_PER_WORKER * n_workers
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise InputError(
@@ -132,7 +138,7 @@ def _check_descriptors(n_workers: int) -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Hold Ctrl-C back. Processes started meanwhile never see it: a terminal sends it to all, the driver ends them."""
+    """Block Ctrl-C for processes that start within: a terminal would send it to them, too, but the driver ends them."""
     resource_tracker.ensure_running()  # starting it later would lift the block (until Python 3.12)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -143,16 +149,16 @@ def _interrupts_blocked() -> Iterator[None]:
 
 @contextmanager
 def connect(address: str) -> Iterator[Client]:
-    """Connect to a scheduler; TLS is taken from Dask's configuration (`distributed.comm.tls`)."""
+    """Connect to a scheduler. The settings of TLS come from Dask's configuration (`distributed.comm.tls`)."""
     from distributed import Client
     from distributed.comm import get_address_host_port
     from distributed.utils import silence_logging_cmgr
 
     try:
-        if address.startswith(("tcp://", "tls://")):  # a Client would try for long what is refused at once
+        if address.startswith(("tcp://", "tls://")):  # a Client keeps trying for long after a refusal
             socket.create_connection(get_address_host_port(address), timeout=10).close()
         client = Client(address, timeout=10)
     except (OSError, ValueError, TypeError) as error:  # TypeError: a tls:// address, and no TLS in Dask's configuration
         raise InputError(f"scheduler {address}: {error}") from error
-    with silence_logging_cmgr("CRITICAL"), client:  # what fails is raised here, too
+    with silence_logging_cmgr("CRITICAL"), client:  # errors are raised here, too
         yield client

@@ -1,4 +1,4 @@
-"""scikit-learn estimators; they translate, and leave the work to train and predict."""
+"""Estimators for scikit-learn. They translate arguments and results; `train` and `predict` do the work."""
 
 from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC

@@ -1,4 +1,4 @@
-"""What all estimators share: fitting, scoring, saving, and what scikit-learn asks of a classifier."""
+"""What all estimators share: training, scoring, saving, and the methods that scikit-learn expects."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ from streamsvm.interrupts import caught
 from streamsvm.machine import parse_bytes
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import Model
-from streamsvm.models.predict import choose, score_chunks
+from streamsvm.models.predict import score_chunks
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
+from streamsvm.problems.classification import choose
 from streamsvm.requests import Progress
 from streamsvm.training.train import train
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class BaseSVM(BaseEstimator):  # type: ignore[misc]
-    """What classifiers and rankings share. Subclasses name their parameters and their solvers' options."""
+    """The base class of classifiers and rankings. Subclasses declare their parameters and their solvers' options."""
 
     C: float
     solver: str
@@ -56,23 +57,34 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     random_state: int | None
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
+        """Train, and set the fitted attributes."""
         options, resume = self._options(), self.checkpoint is not None
         with caught(), open_source(self, X, y, sample_weight, qid) as source:
             result = train(source, options, out=self.checkpoint, resume=resume, client=self.client)
         if result.status == "interrupted":
-            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: fit again to go on")
+            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         self._take_model(result.model, getattr(y, "dtype", None))
         self.result_, self.history_ = result, result.history
         self.n_iter_, self.n_passes_ = result.steps, result.passes
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """F(x) of each row, positive for classes_[1]: (n,) float64, or (n, K); a Dask array for Dask rows."""
+        """Return f(x) of each row; for two classes f(x) > 0 predicts classes_[1].
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), Dask array or frame, Dataset, or path of a dataset
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n,), float64
+            Of shape (n, K) for K > 2 classes. The scores of Dask rows are a Dask array.
+        """
         check_is_fitted(self)
         if is_dask(X):
             check_columns(self, X)
             rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
-            # not a method: the estimator may hold a client, which cannot be sent to workers
+            # this is no method, as the estimator may hold a client, which cannot be sent to workers
             decide = partial(_decide, self.model_)
             width = np.shape(self.model_.intercept)
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
@@ -84,15 +96,27 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             return _decide(self.model_, validate(self, X, reset=False))
 
     def save(self, path: str | Path) -> None:
-        """Write the model to a file from which `streamsvm.load` makes a fitted estimator; no pickle."""
+        """Write the model to a file, without pickle. `streamsvm.load` returns a fitted estimator from it.
+
+        Parameters
+        ----------
+        path : path
+            The file, usually with the suffix .npz. An older file is replaced.
+
+        Raises
+        ------
+        NotFittedError
+            Before `fit`.
+        """
         check_is_fitted(self)
         self.model_.save(path)
 
     def _name_options(self) -> dict[str, Any]:
-        """Return what TrainOptions are to be told besides what all estimators share."""
+        """Return those fields of TrainOptions that not all estimators share."""
         raise NotImplementedError
 
     def _options(self) -> TrainOptions:
+        """Return the parameters as TrainOptions; InputError for an unsuitable one."""
         if not (self.n_jobs in (None, -1) or self.n_jobs > 0):
             raise InputError(f"n_jobs is {self.n_jobs}; a number of threads, or -1 or None for all cores, is expected")
         return TrainOptions(
@@ -109,7 +133,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         )
 
     def _take_model(self, model: Any, label_dtype: Any = None) -> None:
-        """Set the attributes that a model file tells."""
+        """Set the fitted attributes that a model holds. label_dtype: the type of the labels given to `fit`."""
         self.model_: Any = model
         self.intercept_ = np.atleast_1d(model.intercept)
         same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
@@ -120,15 +144,15 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(model.feature_names, dtype=object)
         self.status_, self.objective_ = model.info["status"], model.info["objective"]
         self.lower_bound_ = model.info["lower_bound"]
-        self.rounding_bound_ = model.info.get("rounding_bound")  # models of version 0.1 do not tell it
+        self.rounding_bound_ = model.info.get("rounding_bound")  # models of version 0.1 do not have it
         self.gap_ = Progress(self.objective_, self.lower_bound_, 0).relative_gap
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the client out: a connection can be neither pickled nor copied."""
+        """Return the state without the client: a connection can be neither pickled nor copied."""
         return {**super().__getstate__(), "client": None}
 
     def __sklearn_clone__(self) -> Self:
-        """Clone, with the same client."""
+        """Return a clone with the same client."""
         clone: Self = super(BaseSVM, copy(self)).__sklearn_clone__()
         return clone.set_params(client=self.client)  # type: ignore[no-any-return]
 
@@ -139,14 +163,33 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
 
 
 class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
-    """A classifier for two classes, or for more: one against the rest."""
+    """The base class of classifiers. More than two classes are trained one against the rest."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train; see the class. ValueError (InputError) for bad data and settings."""
+        """Train on labelled rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), pandas frame, Dask array or frame, Dataset, or path of one
+            Dask rows are written to a temporary dataset chunk by chunk, and are never held as a whole.
+        y : array-like of shape (n,), optional
+            The labels; None with a dataset, which has its own.
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows, >= 0; None with a dataset.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
+        """
         return self._fit(X, y, sample_weight)
 
     def predict(self, X: Any) -> Any:
-        """Class of each row; a Dask array for Dask rows."""
+        """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`."""
         scores, name = self.decision_function(X), partial(_name_classes, self.classes_)
         if not is_dask(X):
             return name(scores)
@@ -154,7 +197,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         return scores.map_blocks(name, **dropped, dtype=self.classes_.dtype)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Mean accuracy; y=None with a dataset that has labels."""
+        """Return the mean accuracy, a share of the weights. X, y, sample_weight: as in `fit`."""
         if y is None and is_dataset(X):
             check_is_fitted(self)
             refuse_columns(sample_weight)
@@ -164,11 +207,12 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
 
 def _decide(model: Model, X: Any) -> F64:
-    """F(x) of rows in memory, NumPy or sparse, a chunk at a time."""
+    """Return f(x) of rows in memory, NumPy or sparse, computed a chunk at a time."""
     source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
     none = np.empty((0, *np.shape(model.intercept)))
     return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])
 
 
 def _name_classes(classes: npt.NDArray[Any], scores: F64) -> Any:
+    """Return the labels that scores predict."""
     return classes[choose(scores)]

@@ -1,4 +1,4 @@
-"""Kernel classifier of bounded size, as a scikit-learn estimator."""
+"""`BudgetedSVC`, a kernel classifier of bounded size."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
@@ -15,48 +16,104 @@ from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel import KernelSVC
 from streamsvm.interrupts import caught
-from streamsvm.methods.budgeted_sgd.setup import BudgetedModels, make_stream
+from streamsvm.methods.budgeted_sgd.setup import Stream, make_stream
 from streamsvm.methods.budgeted_sgd.solver import State
-from streamsvm.methods.one_against_rest import join_models, make_each, view_class
+from streamsvm.methods.one_against_rest import join_models, share_options, view_classes
+from streamsvm.options import ClassWeight
+from streamsvm.problems.classification import CLASSIFY
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
 class BudgetedSVC(KernelSVC):
-    """Kernel classifier with at most `budget` support vectors a class, by one shuffled stream of the rows.
+    """Kernel classifier with at most `budget` support vectors a class, trained on a shuffled stream of the rows.
 
         P(w, b) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
 
-    c_i = class_weight[y_i] * sample_weight_i. Two classes are one problem of `budget` vectors; more are one against the
-    rest, as in LinearSVC, each with its own vectors, learned from the same rows in the same order. For data so large
-    that the support vectors of an exact SVM would not fit: memory and the time of a row do not grow with the rows.
-    Nothing is proved: `status_` is "pass_limit" after the epochs asked for, lower_bound_ and gap_ are None, objective_
-    is an estimate from up to 1,024 rows.
+    P is reduced by stochastic gradient descent with c_i = class_weight[y_i] * sample_weight_i. Memory and the time of a
+    row do not grow with the number of rows, so that the estimator suits data for which the support vectors of an exact
+    SVM would not fit. More than two classes are trained one against the rest, each with its own support vectors, from
+    the same rows in the same order.
 
-    Parameters: C, budget, merge (support vectors that become one where the budget is exceeded; more is faster, less
-    exact), kernel, gamma, degree, coef0 (as in SVC; "merge" and "gradient-merge" are for "rbf"), maintenance ("merge",
-    "gradient-merge", "projection" or "removal"), epochs, pack (rows met at once; changes nothing but the time),
-    replicas (R models of budget / R learn side by side on shares of the rows, on as many threads or workers; the model
-    is their average), fit_intercept (a free bias; without, b = 0), expected_rows (for partial_fit alone: n of lambda =
-    1 / (n C), over which the rate of learning falls, to begin anew; None: the rows of the first call), class_weight,
-    memory, n_jobs, client, checkpoint, max_passes, random_state: as in LinearSVC.
+    Nothing is proved. status_ is "pass_limit" after the epochs asked for, lower_bound_ and gap_ are None, and
+    objective_ is an estimate from up to 1,024 rows.
 
-    fit takes what LinearSVC takes. Fitted: as SVC.
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row, as in LIBSVM and scikit-learn.
+    budget : int, default=500
+        The most support vectors of a class.
+    merge : int, default=2
+        The number of support vectors that become one when the budget is exceeded. More are faster and less exact.
+    kernel, gamma, degree, coef0 : as in SVC
+        The maintenances "merge" and "gradient-merge" are for kernel="rbf" only.
+    maintenance : {"merge", "gradient-merge", "projection", "removal"}, default="merge"
+        How a model returns to its budget.
+    epochs : int, default=1
+        The reads of all rows.
+    pack : int, default=64
+        The rows whose kernel values are computed at once. It changes the time only.
+    replicas : int, default=1
+        R models with budget / R vectors each learn shares of the rows on as many threads or workers. The model is their
+        average.
+    fit_intercept : bool, default=False
+        Whether there is a free bias b; otherwise b = 0.
+    expected_rows : int or None, default=None
+        For partial_fit only: n of lambda = 1 / (n C). The rate of learning falls over n rows and then begins anew. None
+        is the rows of the first call.
+    class_weight, memory, n_jobs, client, checkpoint, max_passes, random_state : as in LinearSVC
+
+    Attributes
+    ----------
+    support_vectors_, dual_coef_, intercept_, coef_, classes_, status_, objective_ and others : as in SVC
+
+    References
+    ----------
+    Wang, Crammer & Vucetic (2012), Breaking the curse of kernelization, JMLR 13.
+    Qaadan & Glasmachers (2018), Multi-merge budget maintenance for stochastic gradient descent SVM training.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import BudgetedSVC
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> y = np.sum(X**2, axis=1) > 1.5
+    >>> model = BudgetedSVC(budget=50).fit(X, y)
+    >>> len(model.support_vectors_) <= 50, model.score(X, y) > 0.9
+    (True, True)
     """
 
     solver = "budgeted-sgd"
-    tol = 1e-3  # nobody looks at it: there is no gap
+    tol = 1e-3  # TrainOptions asks for a tolerance, but this solver has no gap to compare with it
     resident_rows = None
-    _stream: list[tuple[BudgetedModels, State]]
+    _stream: list[tuple[Stream, State]]
 
     def __init__(
-        self, C: float = 1.0, *, budget: int = 500, merge: int = 2, kernel: str = "rbf", gamma: float | str = "scale",
-        degree: int = 3, coef0: float = 0.0, maintenance: str = "merge", epochs: int = 1, pack: int = 64,
-        replicas: int = 1, fit_intercept: bool = False, expected_rows: int | None = None, class_weight: Any = None,
-        memory: str | int | None = None, n_jobs: int | None = None, client: Client | None = None,
-        checkpoint: str | Path | None = None, max_passes: int | None = None, random_state: int | None = 0,
-    ) -> None:  # fmt: skip
+        self,
+        C: float = 1.0,
+        *,
+        budget: int = 500,
+        merge: int = 2,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        maintenance: str = "merge",
+        epochs: int = 1,
+        pack: int = 64,
+        replicas: int = 1,
+        fit_intercept: bool = False,
+        expected_rows: int | None = None,
+        class_weight: ClassWeight = None,
+        memory: str | int | None = None,
+        n_jobs: int | None = None,
+        client: Client | None = None,
+        checkpoint: str | Path | None = None,
+        max_passes: int | None = None,
+        random_state: int | None = 0,
+    ) -> None:
         self.C = C
         self.budget = budget
         self.merge = merge
@@ -79,15 +136,32 @@ class BudgetedSVC(KernelSVC):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train anew; see the class. ValueError (InputError) for bad data and settings."""
+        """Train anew on labelled rows; see `LinearSVC.fit`. A stream of `partial_fit` ends."""
         self.__dict__.pop("_stream", None)
         return super().fit(X, y, sample_weight)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Learn the rows of one chunk of a stream, in an order drawn by the seed; classes: all, at the first call.
+        """Learn one chunk of a stream of rows, in an order drawn by the seed.
 
-        Settings are those of the first call: so are lambda = 1 / (expected_rows C) and gamma="scale". After `fit`, or
-        `load`, a new stream begins. ValueError (InputError) for bad data and settings.
+        The parameters, lambda = 1 / (expected_rows C), and gamma="scale" are fixed at the first call. After `fit` or
+        `load`, a new stream begins.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+        y : array-like of shape (n,)
+        classes : array-like of shape (K,), optional
+            All labels of the stream, at the first call.
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
         """
         first = not hasattr(self, "_stream")
         if first and classes is None and not hasattr(self, "classes_"):
@@ -95,30 +169,31 @@ class BudgetedSVC(KernelSVC):
         known = classes if first and classes is not None else self.classes_
         chunk = check_chunk(self, X, y, known, sample_weight, reset=first)
         stream = self._start_stream(chunk) if first else self._stream
-        seen = [chunk] if len(stream) == 1 else [view_class(chunk, code) for code in range(len(stream))]
         with caught(), threadpool_limits(1):
-            learned = [
-                (algorithm, algorithm.learn_chunk(view, state))
-                for (algorithm, state), view in zip(stream, seen, strict=True)
-            ]
-        self._stream = learned
-        models = [algorithm.make_model(chunk, state, chunk.take) for algorithm, state in self._stream]
-        model: Any = models[0] if len(models) == 1 else join_models(models, [], chunk.take)
+            parts = zip(stream, self._view_problems(chunk), strict=True)
+            self._stream = [(problem, problem.learn_chunk(view, state)) for (problem, state), view in parts]
+        models = [problem.fit.make_model(state, chunk.take) for problem, state in self._stream]
+        model: Any = models[0] if len(models) == 1 else join_models(models, np.asarray(chunk.classes), [], chunk.take)
         about = {"solver": self.solver, "C": float(self.C), "version": __version__, "status": "pass_limit"}
         info = {**about, "objective": sum(state.objective for _, state in self._stream), "lower_bound": None}
         self._take_model(replace(model, info=info), getattr(y, "dtype", None))
         return self
 
-    def _start_stream(self, chunk: ArrayDataset) -> list[tuple[BudgetedModels, State]]:
-        """Return what learns each of the problems of many classes, or the one of two, and that it knows nothing yet."""
-        for name in ("result_", "history_", "n_iter_", "n_passes_"):  # of an earlier fit
+    def _start_stream(self, chunk: ArrayDataset) -> list[tuple[Stream, State]]:
+        """Return what learns each problem, and its first state: one problem for two classes, else one a class."""
+        for name in ("result_", "history_", "n_iter_", "n_passes_"):  # they belong to an earlier fit
             self.__dict__.pop(name, None)
         if self.class_weight == "balanced":
             raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
         make, options = partial(make_stream, expected_rows=self.expected_rows), self._options()
-        several = chunk.classes is not None and len(chunk.classes) > 2
-        algorithms = [make(chunk, options)] if not several else [one for _, one in make_each(chunk, options, make)]
-        return [(algorithm, algorithm.start_state(chunk)) for algorithm in algorithms]
+        views = self._view_problems(chunk)
+        each = [options] if len(views) == 1 else share_options(chunk, options, make)
+        problems = [make(view, its) for view, its in zip(views, each, strict=True)]
+        return [(problem, problem.fit.start()) for problem in problems]
+
+    def _view_problems(self, chunk: ArrayDataset) -> list[Any]:
+        """Return the rows as each of the problems of many classes sees them, or as they are for two classes."""
+        return [chunk] if CLASSIFY.count_problems(chunk) == 1 else view_classes(chunk)
 
     def _name_options(self) -> dict[str, Any]:
         names = ("budget", "merge", "maintenance", "epochs", "pack", "replicas")

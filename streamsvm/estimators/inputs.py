@@ -1,4 +1,4 @@
-"""What estimators are given: NumPy, SciPy sparse, pandas, Dask, or a dataset; checked, and made a source of rows."""
+"""The input of estimators: NumPy, SciPy sparse, pandas, Dask, or a dataset. It is checked and becomes a RowSource."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
-from streamsvm.data.sources import ingest
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.options import list_labels
@@ -27,7 +27,10 @@ from streamsvm.options import list_labels
 
 @contextmanager
 def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Iterator[RowSource]:
-    """Open rows and labels for training; Dask rows, and all for a cluster, go to a passing dataset on disk."""
+    """Open rows and labels for training.
+
+    Dask rows, and all rows if the estimator has a client, are written to a temporary dataset, which workers can read.
+    """
     if is_dataset(X):
         refuse_columns(y, sample_weight, qid)
         yield X if isinstance(X, Dataset) else open_dataset(X)
@@ -44,6 +47,7 @@ def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any = N
 
 
 def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any) -> ArrayDataset:
+    """Return rows in memory as a source; InputError or ValueError for unsuitable rows or labels."""
     if y is None:
         raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
     rows, labels = validate(estimator, X, y, reset=True)
@@ -61,29 +65,31 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any) 
 
 
 def check_chunk(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, *, reset: bool) -> ArrayDataset:
-    """Check the rows of a chunk of a stream, in which not every class need occur."""
+    """Return a chunk of a stream, in which not every class need occur, as a source. reset: whether it is the first."""
     rows, labels = validate(estimator, X, y, reset=reset)
     check_classification_targets(labels)
     known = np.unique(classes)
     _require_two(known)
     if not np.isin(labels, known).all():
         unknown = labels[~np.isin(labels, known)][0]
-        raise InputError(f"y has the label {unknown}; the classes of the stream are {list_labels(known)}")
+        raise InputError(f"y has the label {unknown}, but the classes of the stream are {list_labels(known)}")
     return _make_source(estimator, rows, labels, known, sample_weight)
 
 
 def _make_source(estimator: Any, rows: Any, labels: Any, classes: Any, sample_weight: Any) -> ArrayDataset:
+    """Return checked rows and labels as a source, with checked weights."""
     weight = sample_weight
     if weight is not None:
         weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
     codes = np.searchsorted(classes, labels).astype(np.int32)
-    source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight)  # no objects: saved without pickle
+    # the labels go through a list, so that they are no objects, which could not be saved without pickle
+    source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight)
     source.feature_names = tuple(estimator.feature_names_in_) if hasattr(estimator, "feature_names_in_") else None
     return source
 
 
 def check_columns(estimator: Any, X: Any) -> None:
-    """Check Dask rows before anything is computed, as scikit-learn does with rows in memory."""
+    """Check the columns of Dask rows before anything is computed, as scikit-learn checks those of rows in memory."""
     names = [str(name) for name in getattr(X, "columns", ())]
     if names and hasattr(estimator, "feature_names_in_") and names != estimator.feature_names_in_.tolist():
         raise ValueError("The feature names should match those that were passed during fit, in the same order.")
@@ -93,7 +99,7 @@ def check_columns(estimator: Any, X: Any) -> None:
 
 
 def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
-    """Return what scikit-learn makes of rows (and labels), CSR for sparse ones, float32 or float64."""
+    """Return rows, and labels if given, as scikit-learn validates them. Sparse rows become CSR, float32 or float64."""
     checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=[np.float32, np.float64])
     rows, *rest = checked if isinstance(checked, tuple) else (checked,)
     rows = csr_array(rows) if is_sparse(rows) else rows
@@ -101,7 +107,7 @@ def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -
 
 
 def is_dataset(X: Any) -> bool:
-    """Whether X is a dataset, or the path of one."""
+    """Whether X is a dataset or a path."""
     return isinstance(X, Dataset | str | Path)
 
 
@@ -116,7 +122,7 @@ def is_dask(X: Any) -> bool:
 
 
 def _hash_rows(source: ArrayDataset) -> str:
-    """Return the SHA-256 of all rows, by which a later fit knows that a checkpoint is of the same ones."""
+    """Return the SHA-256 of all rows, by which a later fit knows whether a checkpoint belongs to the same rows."""
     digest = hashlib.sha256(f"{source.n_rows} {source.n_features}".encode())
     for rows in map(source.read, range(source.n_chunks)):
         parts = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)
@@ -126,11 +132,12 @@ def _hash_rows(source: ArrayDataset) -> str:
 
 
 def _require_two(classes: Any) -> None:
+    """InputError unless there are at least two classes."""
     if len(classes) < 2:
-        raise InputError(f"one class only ({classes[0]}): a classifier needs two classes")
+        raise InputError(f"there is one class only ({classes[0]}): a classifier needs two classes")
 
 
 def refuse_columns(*columns: Any) -> None:
-    """InputError if labels or weights are given beside a dataset."""
+    """InputError if labels, weights or query ids are given beside a dataset, which has its own."""
     if any(column is not None for column in columns):
         raise InputError("a dataset has its own labels and weights: leave y and sample_weight out")

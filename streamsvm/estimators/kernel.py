@@ -1,4 +1,4 @@
-"""Kernel support-vector classifier, as a scikit-learn estimator."""
+"""`SVC`, a kernel support-vector classifier, and the base class that it shares with `BudgetedSVC`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from streamsvm.estimators.base import BaseSVC
 from streamsvm.estimators.inputs import open_source
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
-from streamsvm.numeric.kernels import fold
+from streamsvm.numeric.kernels import combine_rows
 from streamsvm.numeric.rows import F64, CsrRows
-from streamsvm.options import TrainOptions, check_numbers, make_kernel
+from streamsvm.options import ClassWeight, TrainOptions, check_numbers, make_kernel
 from streamsvm.training.train import train
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class KernelSVC(BaseSVC):
-    """A classifier whose model is a sum of kernels."""
+    """The base class of classifiers whose model is a sum of kernels."""
 
     kernel: str
     gamma: float | str
@@ -52,15 +52,15 @@ class KernelSVC(BaseSVC):
 
     @property
     def coef_(self) -> F64:
-        """Weights of a linear kernel, (1, d) or (K, d): formed when they are asked for, of however many features."""
+        """The weights for kernel="linear", (1, d) or (K, d). They are formed when they are asked for."""
         check_is_fitted(self)
         if self.model_.kernel.name != "linear":
-            raise AttributeError("coef_ is there for kernel='linear' only")
-        return np.stack([fold(self.model_.support_vectors, coef) for coef in self.dual_coef_])
+            raise AttributeError("coef_ exists for kernel='linear' only")
+        return np.stack([combine_rows(self.model_.support_vectors, coef) for coef in self.dual_coef_])
 
 
 def unfold(model: LinearModel) -> KernelModel:
-    """Return the kernel expansion that w is for features T' k(Z, x): coefficients T w; of K classes, T W'."""
+    """Return the sum of kernels that equals w for features T' k(Z, x): its coefficients are T w, for K classes T W'."""
     features = model.features
     assert features is not None
     assert isinstance(features.map, KernelMap)
@@ -72,50 +72,110 @@ def unfold(model: LinearModel) -> KernelModel:
         classes=model.classes,
         scaling=features.scaling,
         feature_names=features.feature_names,
-        info={name: value for name, value in model.info.items() if name != "problem"},  # that is of the features
+        info={name: value for name, value in model.info.items() if name != "problem"},  # it describes the features
     )
 
 
 class SVC(KernelSVC):
-    """Kernel support-vector classifier, with a certificate, on data of any size.
+    """Kernel support-vector classifier with a certificate, on data of any size.
 
         P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
 
-    C_i = C * class_weight[y_i] * sample_weight_i; the bias is free, as in LIBSVM. Training stops when the relative
-    duality gap over all rows is at most `tol`, and says "converged" in `status_` only then. More than two classes: one
-    against the rest, as in LinearSVC (scikit-learn's SVC takes one against one); they share the memory.
-
-    Parameters: C, kernel ("linear": x.z, "rbf": exp(-gamma |x - z|^2), "poly": (gamma x.z + coef0)^degree, "sigmoid":
-    tanh(gamma x.z + coef0), which may stall where it is indefinite), gamma ("scale": 1 / (features * variance of all
-    values), for which the rows are read once more; "auto": 1 / features; or a number), degree, coef0, solver ("smo",
-    "irwls", or "interior-point", below), selection of working sets ("second-order", "largest", "smallest", "random",
-    "chunking" or "platt"), inner ("qp": a QP library in place of the solver's own steps), working_rows (of a working
-    set), tol, class_weight (None, a dict, or "balanced", as in LinearSVC), memory, resident_rows (rows in memory, or
-    their share, "10%"; None: all of up to 16,384, or of long ones, else a fifth, as many as fit), n_jobs, client,
-    checkpoint, max_passes, random_state: as in LinearSVC.
+    P is minimised with C_i = C * class_weight[y_i] * sample_weight_i and a free bias, as in LIBSVM. Training ends with
+    the status "converged" only if the relative duality gap over all rows is proved to be at most `tol`. More than two
+    classes are trained one against the rest, as in LinearSVC (scikit-learn's SVC trains one against one), and share the
+    memory.
 
     solver="interior-point" solves the linear problem of features that approximate the kernel (Jung, O'Leary & Tits
-    2008, section 4): approximation ("cholesky": pivoted incomplete; "eigen": leading eigenvectors within one;
-    "nystrom": random rows) of a rank (300). They are written once, 4 * rank bytes a row, to a passing dataset in the
-    folder for temporary files, or to `checkpoint`, where they stay for a fit that resumes. n_passes_ and read_bytes
-    count the passes that made them (cholesky 11, eigen 12, nystrom 1); history_ and max_passes do not. Its gap is that
-    of the approximate problem; the model is a sum of kernels of as many rows (four times as many for "eigen"), none of
-    which need be support vectors. Features are float32: gaps below 1e-6 mean little.
+    2008, section 4). The features take 4 * rank bytes a row, in a temporary dataset or in `checkpoint`, where they stay
+    for a fit that resumes. n_passes_ and read_bytes count the passes that made the features (cholesky 11, eigen 12,
+    nystrom 1); history_ and max_passes do not. The gap is that of the approximate problem. The model is a sum of
+    kernels of `rank` rows (four times as many for "eigen"), which need not be support vectors. Features are float32, so
+    that gaps below 1e-6 mean little.
 
-    fit takes what LinearSVC takes. Fitted: support_vectors_ (m, d), dual_coef_ (1, m), y_j a_j; intercept_ (1,), coef_
-    (1, d) for the linear kernel (K rows for K > 2 classes, over the support vectors of all); classes_, n_features_in_,
-    n_iter_, n_passes_, objective_, lower_bound_, gap_, status_, history_, result_, model_. On a dataset that is scaled,
-    support vectors are scaled rows.
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row, as in LIBSVM and scikit-learn.
+    kernel : {"linear", "rbf", "poly", "sigmoid"}, default="rbf"
+        x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
+        parameters and may then stall.
+    gamma : float, "scale" or "auto", default="scale"
+        "scale" is 1 / (d * variance of all values), for which all rows are read once more; "auto" is 1 / d.
+    degree : int, default=3
+    coef0 : float, default=0.0
+    solver : {"smo", "irwls", "interior-point"}, default="smo"
+        SMO (Platt 1998) or IRWLS (Pérez-Cruz et al. 2000) on active sets of rows, or the method described above.
+    selection : {"second-order", "largest", "smallest", "random", "chunking", "platt"}, default="second-order"
+        How the rows of working sets are chosen.
+    inner : {"smo", "irwls", "qp"} or None, default=None
+        What solves a working set; "qp" is a QP library, and None is the solver itself.
+    working_rows : int or None, default=None
+        The rows of a working set; None is a number that depends on the solver and on resident_rows.
+    tol, class_weight, memory : as in LinearSVC
+    resident_rows : int, str or None, default=None
+        The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 or if they are
+        long, and else a fifth of them, as far as the memory allows.
+    n_jobs, client, checkpoint, max_passes, random_state : as in LinearSVC
+    approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
+        For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
+    rank : int, default=300
+        The number of features that approximate the kernel.
+
+    Attributes
+    ----------
+    support_vectors_ : ndarray or sparse array of shape (m, d), float32
+        On a scaled dataset they are scaled rows.
+    dual_coef_ : ndarray of shape (1, m) or (K, m), float64
+        y_j a_j, for K > 2 classes over the support vectors of all classes.
+    intercept_ : ndarray of shape (1,) or (K,), float64
+    coef_ : ndarray of shape (1, d) or (K, d), float64
+        Only for kernel="linear".
+    classes_, n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
+    objective_, lower_bound_, rounding_bound_, gap_, status_, n_iter_, n_passes_ : as in LinearSVC
+
+    References
+    ----------
+    Platt (1998), Using analytic QP and sparseness to speed training of support vector machines, NIPS 11.
+    Pérez-Cruz et al. (2000), Fast training of support vector classifiers, NIPS 13.
+    Fan, Chen & Lin (2005), Working set selection using second order information, JMLR 6.
+    Jung, O'Leary & Tits (2008), Adaptive constraint reduction for training support vector machines, ETNA 31.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import SVC
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> y = np.sum(X**2, axis=1) > 1.5
+    >>> model = SVC(C=10.0, kernel="rbf").fit(X, y)
+    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.9
+    ('converged', True, True)
     """
 
     def __init__(
-        self, C: float = 1.0, *, kernel: str = "rbf", gamma: float | str = "scale", degree: int = 3, coef0: float = 0.0,
-        solver: str = "smo", selection: str = "second-order", inner: str | None = None, working_rows: int | None = None,
-        tol: float = 1e-3, class_weight: Any = None, memory: str | int | None = None,
-        resident_rows: int | str | None = None, n_jobs: int | None = None, client: Client | None = None,
-        checkpoint: str | Path | None = None, max_passes: int | None = None, random_state: int | None = 0,
-        approximation: str = "cholesky", rank: int = 300,
-    ) -> None:  # fmt: skip
+        self,
+        C: float = 1.0,
+        *,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        solver: str = "smo",
+        selection: str = "second-order",
+        inner: str | None = None,
+        working_rows: int | None = None,
+        tol: float = 1e-3,
+        class_weight: ClassWeight = None,
+        memory: str | int | None = None,
+        resident_rows: int | str | None = None,
+        n_jobs: int | None = None,
+        client: Client | None = None,
+        checkpoint: str | Path | None = None,
+        max_passes: int | None = None,
+        random_state: int | None = 0,
+        approximation: str = "cholesky",
+        rank: int = 300,
+    ) -> None:
         self.C = C
         self.kernel = kernel
         self.gamma = gamma
@@ -138,7 +198,7 @@ class SVC(KernelSVC):
         self.rank = rank
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train; see the class. ValueError (InputError) for bad data and settings."""
+        """Train on labelled rows; see `LinearSVC.fit`."""
         if self.solver != "interior-point":
             return super().fit(X, y, sample_weight)
         options, began = self._options(), time.monotonic()
@@ -150,21 +210,26 @@ class SVC(KernelSVC):
             result = train(dataset, linear, out=self.checkpoint, resume=resume, client=self.client)
             read_bytes = result.read_bytes + (passes * source.nbytes if source.on_disk else 0)
         if result.status == "interrupted":
-            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: fit again to go on")
+            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         assert isinstance(result.model, LinearModel)
         model = unfold(result.model)
         self._take_model(model, getattr(y, "dtype", None))
         self.result_ = replace(
-            result, model=model, passes=result.passes + passes, seconds=result.seconds + seconds, read_bytes=read_bytes,
-            projected_memory_bytes=max(projected, result.projected_memory_bytes), n_features=model.n_features,
+            result,
+            model=model,
+            passes=result.passes + passes,
+            seconds=result.seconds + seconds,
+            read_bytes=read_bytes,
+            projected_memory_bytes=max(projected, result.projected_memory_bytes),
+            n_features=model.n_features,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
-        )  # fmt: skip
+        )
         self.history_, self.n_iter_, self.n_passes_ = result.history, result.steps, self.result_.passes
         return self
 
     @contextmanager
     def _open_folder(self) -> Iterator[Path]:
-        """Open the folder of the features: the checkpoint's, in which they stay, or one that passes away."""
+        """Open the folder of the features: the checkpoint, where they stay, or a temporary folder."""
         if self.checkpoint is None:
             with TemporaryDirectory(prefix="streamsvm") as folder:
                 yield Path(folder)
@@ -176,20 +241,20 @@ class SVC(KernelSVC):
         yield Path(self.checkpoint)
 
     def _make_features(self, source: RowSource, options: TrainOptions, path: Path) -> tuple[Dataset, int]:
-        """Return the features and projected memory; features that an earlier fit made are taken if they are the same.
+        """Return the dataset of the features and the projected memory, 0 if an earlier fit made the features.
 
-        InputError if they are of other rows or settings.
+        InputError if there are features of other rows or settings.
         """
-        which = FeatureOptions(self.approximation, self.rank, options.seed)
-        made_by = {"data": source.fingerprint, **asdict(which), **self._name_kernel()}
+        feature_options = FeatureOptions(self.approximation, self.rank, options.seed)
+        made_by = {"data": source.fingerprint, **asdict(feature_options), **self._name_kernel()}
         if path.exists():
             dataset = open_dataset(path)
             if dataset.meta.get("made_by") != json.loads(json.dumps(made_by)):
-                raise InputError(f"{path}: features of other rows or settings; choose another checkpoint")
+                raise InputError(f"{path}: these are features of other rows or settings; choose another checkpoint")
             return dataset, 0
-        projected = plan_features(source, path, which, self.kernel, options.memory_bytes)
+        projected = plan_features(source, path, feature_options, self.kernel, options.memory_bytes)
         kernel, resume = make_kernel(source, options), self.checkpoint is not None
-        return make_features(source, path, which, kernel, made_by=made_by, resume=resume), projected
+        return make_features(source, path, feature_options, kernel, made_by=made_by, resume=resume), projected
 
     def _name_options(self) -> dict[str, Any]:
         options = {"selection": self.selection, "inner": self.inner, "working_rows": self.working_rows}

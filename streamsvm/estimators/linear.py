@@ -1,4 +1,4 @@
-"""Linear support-vector classifier, as a scikit-learn estimator."""
+"""`LinearSVC`, a linear support-vector classifier."""
 
 from __future__ import annotations
 
@@ -9,53 +9,137 @@ import numpy as np
 
 from streamsvm.estimators.base import BaseSVC
 from streamsvm.models.model import LinearModel
+from streamsvm.options import ClassWeight
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-SOLVER_OPTIONS = {  # by default: a solver refuses others that it does not have
-    "acceleration": "guided", "intercept_scaling": 1.0, "epsilon": None, "reduction": "adaptive-balanced",
-    "rule": "omega", "most_rows": None,
-}  # fmt: skip
+# The options of single solvers, with their defaults. Only other values are passed on, since a solver refuses an option
+# that it does not have.
+SOLVER_OPTIONS = {
+    "acceleration": "guided",
+    "intercept_scaling": 1.0,
+    "epsilon": None,
+    "reduction": "adaptive-balanced",
+    "rule": "omega",
+    "most_rows": None,
+}
 
 
 class LinearSVC(BaseSVC):
-    """Linear support-vector classifier, with a certificate, on data of any size.
+    """Linear support-vector classifier with a certificate, on data of any size.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, 1 - y_i (w.x_i + b))
 
-    C_i = C * class_weight[y_i] * sample_weight_i. More than two classes: one against the rest, K such problems in one
-    read of the data, as many reads as the slowest takes; class_weight[k] is that of the class' own rows in its problem,
-    where the rest weigh 1 (as in LIBLINEAR); objective_ and lower_bound_ are sums. Cutting planes penalise the bias, as
-    LIBLINEAR does; for solver="interior-point" it is free (no term in b): gaps of 1e-8 in 13 to 36 iterations of two
-    passes, or three, with some thousands of features at most (Jung, O'Leary & Tits 2008). Training stops when the
-    relative duality gap over all rows is at most `tol`, and says "converged" in `status_` only then. On a dataset that
-    is scaled, coef_ and intercept_ belong to scaled rows; predictions scale raw rows themselves.
+    P is minimised with C_i = C * class_weight[y_i] * sample_weight_i. Training ends with the status "converged" only if
+    the relative duality gap over all rows is proved to be at most `tol`.
 
-    Parameters: C, solver ("cutting-plane", "interior-point"), tol, class_weight (None, a dict, or "balanced":
-    n / (K n_k), where a row counts as much as its sample weight, as in scikit-learn's LinearSVC since 1.7),
-    intercept_scaling, memory ("2GB": the whole resident memory of a process; None: half of the machine's), n_jobs
-    (threads; None: all cores), client (a Dask Client), checkpoint (a folder: training goes on from what is there,
-    Ctrl-C leaves it), max_passes,
-    acceleration ("guided": by resident_rows of them in memory, a number or a share like "10%"; "line-search"; "none":
-    Algorithm 1 of Joachims 2006), epsilon (its stop; not for "guided"), random_state (a seed); of interior-point:
-    reduction ("adaptive-balanced", "adaptive", "fixed", "none"), rule ("omega" or "distance") and most_rows, which of
-    the rows make its equations (q_U of the paper; None: all).
+    K > 2 classes are K such problems, one against the rest, solved in the same reads of the data: as many as the
+    slowest problem takes. class_weight[k] is the weight of the rows of class k in its own problem, in which the other
+    rows weigh 1 (as in LIBLINEAR). objective_ and lower_bound_ are sums over the problems.
 
-    fit takes a Dataset or the path of one (y=None), NumPy, SciPy sparse, pandas, or Dask (written to a passing dataset
-    chunk by chunk, never held whole). Fitted: coef_ (1, d) or (K, d), intercept_ (1,) or (K,), classes_,
-    n_features_in_, n_iter_, n_passes_, objective_, lower_bound_, gap_, status_, history_, result_, model_.
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row, as in LIBSVM and scikit-learn.
+    solver : {"cutting-plane", "interior-point"}, default="cutting-plane"
+        Cutting planes penalise the bias, as LIBLINEAR does. The interior-point method has a free bias (no term in b),
+        and reaches gaps of 1e-8 in 13 to 36 iterations of two or three passes, with some thousands of features at most.
+    tol : float, default=1e-3
+        The relative duality gap, (P - D) / P.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of C by label. "balanced" is n / (K n_k), where a row counts as much as its sample weight, as in
+        scikit-learn's LinearSVC since 1.7.
+    intercept_scaling : float, default=1.0
+        The scale of the penalised bias, for cutting planes only.
+    memory : str, int or None, default=None
+        The limit of the resident memory of the whole process, in bytes or as text ("2GB"); None is half of the
+        machine's memory.
+    resident_rows : int, str or None, default=None
+        The rows in memory that guide the cuts, as a number or a share ("10%"); None is as many as the memory allows.
+    n_jobs : int or None, default=None
+        The number of threads; None and -1 are all cores.
+    client : distributed.Client or None, default=None
+        The Dask cluster whose workers read the data.
+    checkpoint : path or None, default=None
+        The folder of the run. Training goes on from the checkpoint there, which Ctrl-C leaves.
+    max_passes : int or None, default=None
+        The most reads of all rows, after which the status is "pass_limit".
+    acceleration : {"guided", "line-search", "none"}, default="guided"
+        How cutting planes are chosen: guided by the rows in memory, by a line search, or by Algorithm 1 of Joachims
+        (2006) as published.
+    epsilon : float or None, default=None
+        The stopping rule of Algorithm 1, in place of `tol`; not for "guided".
+    random_state : int or None, default=0
+        The seed of the random numbers.
+    reduction : {"adaptive-balanced", "adaptive", "fixed", "none"}, default="adaptive-balanced"
+        How the interior-point method chooses the number of rows that make its equations.
+    rule : {"omega", "distance"}, default="omega"
+        How the interior-point method chooses these rows.
+    most_rows : int or None, default=None
+        The most rows that make its equations (q_U of Jung, O'Leary & Tits); None is all rows.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, d) or (K, d), float64
+        The weights. On a scaled dataset they belong to scaled rows; predictions scale raw rows themselves.
+    intercept_ : ndarray of shape (1,) or (K,), float64
+    classes_ : ndarray of shape (2,) or (K,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (d,)
+        Only if the rows had names of columns.
+    objective_, lower_bound_, rounding_bound_ : float
+        P, a proved lower bound of the optimum, and the most by which rounding can have moved both; None if there is
+        none.
+    gap_ : float
+        The relative duality gap, (objective_ - lower_bound_) / objective_; None if there is no lower bound.
+    status_ : str
+        "converged", or why training ended otherwise.
+    n_iter_, n_passes_ : int
+        The steps of the solver, and the reads of all rows.
+    history_ : list of dict
+        The figures of each step.
+    result_ : streamsvm.training.loop.Result
+    model_ : streamsvm.models.model.LinearModel
+
+    References
+    ----------
+    Joachims (2006), Training linear SVMs in linear time, KDD.
+    Jung, O'Leary & Tits (2008), Adaptive constraint reduction for training support vector machines, ETNA 31.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import LinearSVC
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = np.where(X @ [1.0, -2.0, 0.5] > 0, "yes", "no")
+    >>> model = LinearSVC(C=1.0, tol=1e-3).fit(X, y)
+    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.9
+    ('converged', True, True)
     """
 
     def __init__(
-        self, C: float = 1.0, *, solver: str = "cutting-plane", tol: float = 1e-3, class_weight: Any = None,
-        intercept_scaling: float = 1.0, memory: str | int | None = None, resident_rows: int | str | None = None,
-        n_jobs: int | None = None, client: Client | None = None, checkpoint: str | Path | None = None,
-        max_passes: int | None = None, acceleration: str = "guided", epsilon: float | None = None,
-        random_state: int | None = 0, reduction: str = "adaptive-balanced", rule: str = "omega",
+        self,
+        C: float = 1.0,
+        *,
+        solver: str = "cutting-plane",
+        tol: float = 1e-3,
+        class_weight: ClassWeight = None,
+        intercept_scaling: float = 1.0,
+        memory: str | int | None = None,
+        resident_rows: int | str | None = None,
+        n_jobs: int | None = None,
+        client: Client | None = None,
+        checkpoint: str | Path | None = None,
+        max_passes: int | None = None,
+        acceleration: str = "guided",
+        epsilon: float | None = None,
+        random_state: int | None = 0,
+        reduction: str = "adaptive-balanced",
+        rule: str = "omega",
         most_rows: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.C = C
         self.solver = solver
         self.tol = tol

@@ -1,4 +1,4 @@
-"""Fitted estimators of models."""
+"""`load`: a fitted estimator from a model's file."""
 
 from __future__ import annotations
 
@@ -11,30 +11,44 @@ from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.ranking import RankSVM
-from streamsvm.models.model import LinearModel, Model, RankModel
+from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
 
 Estimator = LinearSVC | SVC | BudgetedSVC | RankSVM
 
 
 def load(path: str | Path) -> Estimator:
-    """Return the fitted estimator of a model's file or a run's folder, ready to predict; runs no code.
+    """Return a fitted estimator that is ready to predict. No code in the file is run.
 
-    Its parameters are the defaults but for C, solver and the kernel's; n_iter_, n_passes_, history_ and result_, which
-    tell of the training and not of the model, are left out. InputError if there is no model.
+    C, solver and the kernel's parameters are those of the training; all other parameters have their defaults. The
+    attributes n_iter_, n_passes_, history_ and result_, which describe the training, are missing.
+
+    Parameters
+    ----------
+    path : path
+        A model's file, or the folder of a run.
+
+    Returns
+    -------
+    LinearSVC, SVC, BudgetedSVC or RankSVM
+
+    Raises
+    ------
+    InputError
+        If there is no model, or if the file is damaged.
     """
     try:
         return make_estimator(load_model(path))
     except KeyError as error:
-        raise InputError(f"{path}: not a model that streamsvm trained ({error} is missing)") from error
+        raise InputError(f"{path}: this is not a model that streamsvm trained ({error} is missing)") from error
 
 
 def make_estimator(model: Model) -> Estimator:
-    """Return the estimator of a model; KeyError if it does not say how it was trained."""
+    """Return the fitted estimator of a model; KeyError if the model does not say how it was trained."""
     C, solver = model.info["C"], model.info["solver"]
-    estimator: Any  # each takes models of its own kind
-    if isinstance(model, RankModel):
-        estimator = RankSVM(C=C, task=model.info["task"])
+    estimator: Any  # each estimator takes models of its own kind
+    if not model.problem.predicts_labels:
+        estimator = RankSVM(C=C, task=model.problem.name)
     elif isinstance(model, LinearModel):
         estimator = LinearSVC(C=C, solver=solver)
     else:

@@ -1,4 +1,4 @@
-"""Linear ranking, as a scikit-learn estimator."""
+"""`RankSVM`, a linear ranking."""
 
 from __future__ import annotations
 
@@ -11,28 +11,55 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
-from streamsvm.models.evaluate import evaluate, evaluate_ranking
+from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import RankModel
+from streamsvm.problems.ranking import RANK, ROC_AREA, evaluate_ranking
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
 class RankSVM(BaseSVM):
-    """Linear scores that order rows by rank, with a certificate, on data of any size (Joachims 2006, Algorithm 2).
+    """Linear ranking with a certificate, on data of any size: rows of higher ranks get higher scores w.x.
 
         P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j)),    K = C sum v / sum over pairs v_i v_j
 
-    over the pairs of rows with y_i > y_j, of one query if there are query ids; v: sample weights (of a query: one for
-    all of its rows, and its pairs weigh that much). So C is the cost of a row, as in LinearSVC; C of the paper is n C.
-    Any number of ranks: pairs are counted in O(n log n). Two ranks: P bounds what is missing of the area under the ROC
-    curve. Training stops when the relative duality gap over all pairs is at most `tol`; then `status_` is "converged".
+    The pairs are those of rows i and j with y_i > y_j, within a query if there are query ids, and v are the sample
+    weights. (With query ids, all rows of a query have one weight, which is that of its pairs.) So C is the cost of a
+    row, as in LinearSVC, and C of the paper is n C. There may be any number of ranks: pairs are counted in O(n log n).
+    For two ranks, P bounds the distance of the area under the ROC curve from 1. Training ends with the status
+    "converged" only if the relative duality gap over all pairs is proved to be at most `tol`. It takes about 130 bytes
+    of memory a row.
 
-    Parameters: C, task ("rank", or "roc-area": two classes, which may be texts, and no queries), tol, memory, n_jobs,
-    client, checkpoint, max_passes, acceleration, epsilon, random_state: as in LinearSVC. Memory: about 130 bytes a row.
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row.
+    task : {"rank", "roc-area"}, default="rank"
+        "roc-area" is for two classes, which may be texts, without queries.
+    tol, memory, n_jobs, client, checkpoint, max_passes, epsilon, random_state : as in LinearSVC
+    acceleration : {"line-search", "none"}, default="line-search"
+        How cutting planes are chosen: by a line search, or by Algorithm 2 of Joachims (2006) as published.
 
-    fit takes what LinearSVC takes, and qid (n,): rows of a query are next to each other. Fitted: coef_ (1, d),
-    n_features_in_, n_iter_, n_passes_, objective_, lower_bound_, gap_, status_, history_, result_, model_.
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1, d), float64
+    n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
+    objective_, lower_bound_, rounding_bound_, gap_, status_, n_iter_, n_passes_ : as in LinearSVC
+
+    References
+    ----------
+    Joachims (2006), Training linear SVMs in linear time, KDD, Algorithm 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import RankSVM
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> ranks = np.digitize(X @ [1.0, -2.0, 0.5], [-1.0, 1.0])
+    >>> model = RankSVM().fit(X, ranks)
+    >>> model.status_, model.score(X, ranks) > 0.95
+    ('converged', True)
     """
 
     solver = "cutting-plane"
@@ -40,11 +67,20 @@ class RankSVM(BaseSVM):
     resident_rows = None
 
     def __init__(
-        self, C: float = 1.0, *, task: str = "rank", tol: float = 1e-3, memory: str | int | None = None,
-        n_jobs: int | None = None, client: Client | None = None, checkpoint: str | Path | None = None,
-        max_passes: int | None = None, acceleration: str = "line-search", epsilon: float | None = None,
+        self,
+        C: float = 1.0,
+        *,
+        task: str = "rank",
+        tol: float = 1e-3,
+        memory: str | int | None = None,
+        n_jobs: int | None = None,
+        client: Client | None = None,
+        checkpoint: str | Path | None = None,
+        max_passes: int | None = None,
+        acceleration: str = "line-search",
+        epsilon: float | None = None,
         random_state: int | None = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.C = C
         self.task = task
         self.tol = tol
@@ -58,17 +94,39 @@ class RankSVM(BaseSVM):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, qid: Any = None, sample_weight: Any = None) -> Self:
-        """Train; see the class. ValueError (InputError) for bad data and settings."""
-        if self.task not in ("rank", "roc-area"):
-            raise InputError(f"task {self.task!r}: choose from rank, roc-area")
+        """Train on ranked rows.
+
+        Parameters
+        ----------
+        X : as in `LinearSVC.fit`
+        y : array-like of shape (n,), optional
+            The ranks, higher for rows that come first; None with a dataset, which has its own.
+        qid : array-like of shape (n,), optional
+            Whole numbers, the query of each row. The rows of a query are next to each other.
+        sample_weight : array-like of shape (n,), optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
+        """
+        if self.task not in (RANK.name, ROC_AREA.name):
+            raise InputError(f"task is {self.task!r}: choose from {RANK.name}, {ROC_AREA.name}")
         return self._fit(X, y, sample_weight, qid)
 
     def predict(self, X: Any) -> Any:
-        """Score of each row, higher for higher ranks: (n,) float64; a Dask array for Dask rows."""
+        """Return the score of each row, (n,) float64, higher for higher ranks; a Dask array for Dask rows."""
         return self.decision_function(X)
 
     def score(self, X: Any, y: Any = None, qid: Any = None) -> float:
-        """Share of the pairs, of one query if there are any, in the right order; ties count half. 1 without pairs."""
+        """Return the share of the pairs, in the right order; ties count half.
+
+        The pairs are those within queries if there are any. Without pairs the score is 1. X, y, qid: as in `fit`.
+        """
         check_is_fitted(self)
         if is_dataset(X):
             refuse_columns(y, qid)

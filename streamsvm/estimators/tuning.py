@@ -1,4 +1,4 @@
-"""`streamsvm.tune`: a grid of settings on anything that estimators take, and the best one as a fitted estimator."""
+"""`tune`: a grid of settings on any input of an estimator, and the best setting as a fitted estimator."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streamsvm.estimators.loading import make_estimator
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.machine import parse_bytes
 from streamsvm.options import TrainOptions
+from streamsvm.problems.registry import find_problem
 from streamsvm.training.grid import Tuning
 from streamsvm.training.grid import tune as tune_source
 
@@ -23,32 +24,91 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tuned(Tuning):
-    """A grid's trials, the best of them, and what is fitted to all rows with it."""
+    """The result of `tune`.
+
+    Attributes
+    ----------
+    trials : tuple of Trial
+        One for each setting: C, gamma, scores (by fold, the share of held-out rows or pairs that are right), mean,
+        converged, and passes.
+    best : Trial
+        The trial with the best mean, of equal ones that with the smallest C.
+    estimator : LinearSVC, SVC, BudgetedSVC or RankSVM
+        The best setting, fitted to all rows.
+    result : streamsvm.training.loop.Result
+        The training of the estimator.
+    passes, read_bytes, seconds : int, int, float
+        The work of the grid with its evaluation, without that of `result`. If a grid was resumed, passes counts all
+        reads of the data, and the others the last part.
+    """
 
     estimator: Any
 
 
 def tune(
-    X: Any, y: Any = None, *, C: Sequence[float], gamma: Sequence[float | str] = (), folds: int = 5,
-    sample_weight: Any = None, qid: Any = None, memory: str | int | None = None, out: str | Path | None = None,
-    client: Client | None = None, resume: bool = False, overwrite: bool = False, **settings: Any,
-) -> Tuned:  # fmt: skip
-    """Cross-validate a grid of C (and gamma) in one read of the data a round, and fit the best setting to all rows.
+    X: Any,
+    y: Any = None,
+    *,
+    C: Sequence[float],
+    gamma: Sequence[float | str] = (),
+    folds: int = 5,
+    sample_weight: Any = None,
+    qid: Any = None,
+    memory: str | int | None = None,
+    out: str | Path | None = None,
+    client: Client | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    **settings: Any,
+) -> Tuned:
+    """Cross-validate a grid of C (and gamma), and fit the best setting to all rows.
 
-    X, y, sample_weight, qid: as `fit` of LinearSVC, SVC and RankSVM takes them. settings: fields of
-    streamsvm.training.train.TrainOptions (solver, kernel, task, tol, class_weight, seed, ...). out: folder of the
-    last run, and of the grid, which a stopped `tune` goes on with by `resume`; `overwrite` replaces what is there.
-    Fold k of a row does not depend on C: fits are compared on the same rows. InputError (ValueError) for bad input.
+    All fits of the grid share each read of the data. The fold of a row does not depend on C or gamma.
+
+    Parameters
+    ----------
+    X, y, sample_weight, qid : as in the `fit` of LinearSVC, SVC and RankSVM
+    C : sequence of float
+    gamma : sequence of float or str, default=()
+        Values of gamma; if there are none, gamma is a setting.
+    folds : int, default=5
+    memory : str, int or None, default=None
+        The limit of the memory of the whole process, as in LinearSVC.
+    out : path or None, default=None
+        The folder of the grid and of the last training.
+    client : distributed.Client or None, default=None
+    resume : bool, default=False
+        Whether a stopped grid in `out` goes on.
+    overwrite : bool, default=False
+        Whether a grid in `out` is replaced.
+    **settings
+        Other fields of streamsvm.options.TrainOptions: solver, kernel, task, tol, class_weight, seed and more.
+
+    Returns
+    -------
+    Tuned
+
+    Raises
+    ------
+    InputError
+        A ValueError, for unsuitable data and settings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import streamsvm
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> y = np.where(X @ [1.0, -2.0, 0.5] > 0, "yes", "no")
+    >>> tuned = streamsvm.tune(X, y, C=[0.01, 1.0], folds=3)
+    >>> len(tuned.trials), tuned.best.mean > 0.9, tuned.estimator.score(X, y) > 0.9
+    (2, True, True)
     """
     try:
         options = TrainOptions(memory_bytes=None if memory is None else parse_bytes(memory), **settings)
     except TypeError as error:
         raise InputError(f"tune: {error}") from None
-    like: Any = (
-        LinearSVC(client=client, checkpoint=out)
-        if options.task == "classify"
-        else RankSVM(client=client, checkpoint=out)
-    )
+    kind: Any = LinearSVC if find_problem(options.task).predicts_labels else RankSVM
+    like = kind(client=client, checkpoint=out)
     with open_source(like, X, y, sample_weight, qid) as source:
         found = tune_source(source, options, C, gamma, folds, out, client, resume=resume, overwrite=overwrite)
     return Tuned(**vars(found), estimator=make_estimator(found.result.model))

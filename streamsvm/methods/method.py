@@ -1,77 +1,65 @@
-"""What `train` needs of a solver: one adapter each, which knows the solver's settings, state and model."""
+"""What a method is: a record of what is known of it before it meets any data. Adding one: a folder, and a record.
+
+The folder's `setup.py` holds two functions: `set_up(source, options, own) -> Fit`, which makes the method ready for the
+rows of a source (own: its own options, read and checked), and `run_kernels(group, rows)`, which calls every compiled
+function that it needs on two rows. They are imported when they are needed, so that a record costs nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
-from streamsvm.data.source import RowSource
-from streamsvm.models.model import Model
-from streamsvm.numeric.rows import I64, Rows
-from streamsvm.requests import Progress, Solver
-
-TakeRows = Callable[[I64], Rows]
+if TYPE_CHECKING:
+    from streamsvm.data.source import RowSource
+    from streamsvm.methods.fit import Fit
+    from streamsvm.numeric.rows import Rows
+    from streamsvm.options import TrainOptions
 
 
 @dataclass(frozen=True)
-class Report(Progress):
-    """Where a state stands. finished: the solver has done all that it was asked for, without a proof of the optimum."""
+class Method:
+    """A method, as users, command line and training know it.
 
-    finished: bool = False
-
-
-class Algorithm(Protocol):
-    """A solver with its settings. A state is a dataclass of arrays, scalars and lists of states: it is saved as it is.
-
-    `driver_bytes`, `totals_bytes` and `shared_bytes` are what engines.memory projects: memory of the solver itself, of
-    the totals of one task, and of what every task of a pass is sent. `fold_bytes` is that of the sequential passes that
-    a process with so many threads carries out at once.
+    Parameters
+    ----------
+    name
+        What a user calls it: `--solver`, `TrainOptions.solver`.
+    losses
+        The kinds of losses that it minimises; a problem says which kinds its own loss is (problems.problem).
+    options
+        A frozen dataclass of its own options (methods.option_fields).
+    module
+        Where `set_up` and `run_kernels` are.
+    kernels
+        The Mercer kernels that it takes, the default one first.
+    holds_rows
+        Whether `--resident-rows` means something to it.
+    takes_numbered_rows
+        Whether the rows of its passes come with their numbers, so that some of them can be held out.
+    passes
+        How `--plan` tells its passes: by those on a sample, by the epochs that were asked for, or not at all.
+    side_by_side
+        Own options that suit several fits in one read of the data, where the user gives none.
     """
 
-    @property
-    def name(self) -> str:
-        """What a user calls it."""
+    name: str
+    losses: tuple[str, ...]
+    options: type[Any]
+    module: str
+    kernels: tuple[str, ...] = ("linear",)
+    holds_rows: bool = False
+    takes_numbered_rows: bool = True
+    passes: Literal["sampled", "epochs", "unknown"] = "sampled"
+    side_by_side: Mapping[str, str] = field(default_factory=dict)
 
-    def describe(self) -> dict[str, Any]:
-        """Return its settings, as JSON: those that a resumed run must share with the run before."""
+    def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:
+        """Return the method, ready for the rows of a source; InputError for what cannot be trained."""
+        fit: Fit = import_module(self.module).set_up(source, options, own)
+        return fit
 
-    def driver_bytes(self, source: RowSource) -> int:
-        """Memory that the solver needs where it runs."""
-
-    def turn_bytes(self, source: RowSource) -> int:
-        """Part of `driver_bytes` that is in use only while a step is computed: problems that take turns share it."""
-
-    def totals_bytes(self, source: RowSource) -> int:
-        """Memory of one task's totals."""
-
-    def shared_bytes(self, source: RowSource) -> int:
-        """Memory of what all tasks of a pass are sent."""
-
-    def fold_bytes(self, source: RowSource, threads: int) -> int:
-        """Memory of the sequential passes that one process carries out at once."""
-
-    def start_state(self, source: RowSource) -> Any:
-        """Return the state before the first pass."""
-
-    def warm_state(self, source: RowSource, before: Any, factor: float) -> Any:
-        """Return a state to start from, given the last one of the same problem with all costs `factor` times smaller.
-
-        Solvers that gain nothing by it start anew.
-        """
-
-    def solve(self, source: RowSource, state: Any) -> Solver:
-        """Go on from a state."""
-
-    def make_model(self, source: RowSource, state: Any, take: TakeRows) -> Model:
-        """Return the best model so far, its `info` empty; `take` gives rows of the source (support vectors)."""
-
-    def report(self, state: Any) -> Report:
-        """Return what is known of the best model so far, after one pass at least."""
-
-
-def count_driver_bytes(algorithms: Sequence[Algorithm], source: RowSource) -> int:
-    """Memory of solvers that take turns."""
-    turns = [algorithm.turn_bytes(source) for algorithm in algorithms]
-    held = sum(algorithm.driver_bytes(source) for algorithm in algorithms) - sum(turns)
-    return held + max(turns)
+    def run_kernels(self, group: str, rows: Rows) -> None:
+        """Call every compiled function that it needs on these rows, so that it is compiled or loaded."""
+        import_module(self.module).run_kernels(group, rows)

@@ -1,4 +1,4 @@
-"""One against the rest: for each of K classes a solver for two, all in one read of the data, as `train` drives them.
+"""One against the rest: for each of K classes a fit for two classes, all in one read of the data.
 
 Problem k separates the rows of class k (+1) from all others (-1); C_i = C * class_weight[k] * sample_weight_i of its
 own rows, C * sample_weight_i of the others, whatever their classes' weights: so do LIBLINEAR and scikit-learn's
@@ -7,153 +7,124 @@ LinearSVC. The class of a row is the one whose model gives it the highest score.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
+from streamsvm.data.view import ONE, OneClass
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods import together
-from streamsvm.methods.altered import alter_rows, single_out
+from streamsvm.methods.altered import alter_rows
 from streamsvm.methods.decomposition.setup import share_budget
-from streamsvm.methods.method import Algorithm, Report, TakeRows, count_driver_bytes
+from streamsvm.methods.fit import Fit, Report, TakeRows, sum_memory
 from streamsvm.methods.together import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
-from streamsvm.numeric.rows import F64, I64, Rows, stack_rows
+from streamsvm.numeric.rows import I64, Rows, stack_rows
 from streamsvm.options import TrainOptions, compute_class_factors, make_kernel
-from streamsvm.requests import Solver
-
-A = TypeVar("A", bound=Algorithm)
-REST, ONE = 0, 1
+from streamsvm.requests import MemoryNeed, Solver
 
 
-class OneClass:
-    """The same rows, with two classes: 1 for one of theirs, 0 for the rest. All else is theirs."""
-
-    classes = np.array([REST, ONE])
-
-    def __init__(self, source: RowSource, code: int) -> None:
-        self.source, self.code = source, code
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
-
-    @property
-    def class_counts(self) -> I64 | None:
-        """Rows of the rest, and of the class."""
-        counts = self.source.class_counts
-        return None if counts is None else self._split(counts)
-
-    def sum_weights(self) -> F64 | None:
-        """Sum of the sample weights of the rest, and of the class."""
-        sums = self.source.sum_weights()
-        return None if sums is None else self._split(sums)
-
-    def column(self, name: str) -> npt.NDArray[Any] | None:
-        """See RowSource."""
-        values = self.source.column(name)
-        return (values == self.code).astype(np.int32) if name == "y" and values is not None else values
-
-    def read(self, index: int) -> Rows:
-        """See RowSource."""
-        return single_out(self.source.read(index), code=self.code)
-
-    def take(self, rows: I64) -> Rows:
-        """See RowSource."""
-        return single_out(self.source.take(rows), code=self.code)
-
-    def _split(self, by_class: Any) -> Any:
-        return np.array([by_class.sum() - by_class[self.code], by_class[self.code]])
+def make_one_against_rest(
+    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Fit]
+) -> Fit:
+    """Make a fit for each class by the function that makes one for two classes; InputError as that function raises."""
+    views = view_classes(source)
+    parts = [make(view, each) for view, each in zip(views, share_options(source, options, make), strict=True)]
+    return join_fits(source, views, parts)
 
 
-def view_class(source: RowSource, code: int) -> RowSource:
-    """Return the rows as the problem of one class sees them."""
-    return cast("RowSource", OneClass(source, code))
+def view_classes(source: RowSource) -> list[OneClass]:
+    """Return what the problem of each class sees of the rows."""
+    assert source.classes is not None
+    return [OneClass(source, code) for code in range(len(source.classes))]
 
 
-@dataclass(frozen=True)
-class OneAgainstRest:
-    """See Algorithm; parts: the solver of each class."""
+def share_options(
+    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Any]
+) -> list[TrainOptions]:
+    """Return the options of each class's problem: an equal part of the memory that is left for rows, and its costs.
 
-    parts: tuple[Algorithm, ...]
-
-    @property
-    def name(self) -> str:
-        """See Algorithm."""
-        return self.parts[0].name
-
-    def describe(self) -> dict[str, Any]:
-        """See Algorithm: what the problems have in common, and lists of what differs."""
-        each = [part.describe() for part in self.parts]
-        columns = {name: [one[name] for one in each] for name in each[0]}
-        same = {name: all(value == values[0] for value in values) for name, values in columns.items()}
-        return {"problems": len(each)} | {name: v[0] if same[name] else v for name, v in columns.items()}
-
-    def driver_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return count_driver_bytes(self.parts, source)
-
-    def turn_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return max(part.turn_bytes(source) for part in self.parts)
-
-    def totals_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return sum(part.totals_bytes(source) for part in self.parts)
-
-    def shared_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return sum(part.shared_bytes(source) for part in self.parts)
-
-    def fold_bytes(self, source: RowSource, threads: int) -> int:
-        """See Algorithm: they take turns with one buffer of rows; each has a model before, a model after, and one."""
-        first, *others = self.parts
-        return first.fold_bytes(source, threads) + 3 * sum(part.shared_bytes(source) for part in others)
-
-    def start_state(self, source: RowSource) -> State:
-        """See Algorithm."""
-        return together.start_state([part.start_state(source) for part in self.parts])
-
-    def warm_state(self, source: RowSource, before: State, factor: float) -> State:
-        """See Algorithm."""
-        pairs = zip(self.parts, before.problems, strict=True)
-        return together.start_state([part.warm_state(source, one, factor) for part, one in pairs])
-
-    def solve(self, source: RowSource, state: State) -> Solver:
-        """See Algorithm."""
-        solvers = [partial(_solve, part, source, code) for code, part in enumerate(self.parts)]
-        return together.solve(solvers, state)
-
-    def make_model(self, source: RowSource, state: State, take: TakeRows) -> Model:
-        """See Algorithm."""
-        chosen: list[I64] = []
-        models = [
-            part.make_model(source, one, partial(_note, chosen, take))
-            for part, one in zip(self.parts, state.problems, strict=True)
-        ]
-        return join_models(models, chosen, take)
-
-    def report(self, state: State) -> Report:
-        """See Algorithm."""
-        reports = [part.report(one) for part, one in zip(self.parts, state.problems, strict=True)]
-        passes = state.passes + max(report.passes - int(n) for report, n in zip(reports, state.counts, strict=True))
-        bounds = [report.lower_bound for report in reports]
-        return Report(
-            objective=sum(report.objective for report in reports),
-            lower_bound=None if None in bounds else sum(cast("list[float]", bounds)),
-            passes=passes,
-            rounding_bound=sum(report.rounding_bound for report in reports),
-            finished=all(report.finished for report in reports),
-        )
+    make: refuses what cannot be trained, before the rows are read for gamma="scale".
+    """
+    factors = compute_class_factors(source, options)
+    budget = share_budget(options.memory_bytes or default_budget_bytes(), len(factors))
+    given = replace(options, memory_bytes=budget, class_weight=None)
+    if options.kernel != "linear" and options.gamma == "scale":
+        make(OneClass(source, 0), replace(given, gamma="auto"))
+        given = replace(given, gamma=make_kernel(source, options).gamma)
+    return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
 
 
-def _solve(part: Algorithm, source: RowSource, code: int, state: Any) -> Solver:
-    return alter_rows(part.solve(source, state), partial(single_out, code=code))
+def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]) -> Fit:
+    """Return the fits of all classes as one; a step of it is a step of every one of them."""
+    return Fit(
+        method=parts[0].method,
+        settings=_join_settings([part.settings for part in parts]),
+        memory=partial(_need_memory, parts),
+        start=lambda: together.start_state([part.start() for part in parts]),
+        warm_start=partial(_start_warm, parts),
+        solve=partial(_solve, views, parts),
+        make_model=partial(_make_model, source, parts),
+        report=partial(_report, parts),
+        kernels=parts[0].kernels,
+    )
+
+
+def _join_settings(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the problems have in common, and lists of what differs."""
+    columns = {name: [one[name] for one in each] for name in each[0]}
+    same = {name: all(value == values[0] for value in values) for name, values in columns.items()}
+    return {"problems": len(each)} | {name: v[0] if same[name] else v for name, v in columns.items()}
+
+
+def _need_memory(parts: Sequence[Fit], threads: int) -> MemoryNeed:
+    """Return what all need. In sequential passes they take turns with one buffer of rows; each model is there 3 times.
+
+    The three are the model before the pass, the one after it, and the one under way.
+    """
+    needs = [part.memory(threads) for part in parts]
+    others = 3 * sum(need.shared_bytes for need in needs[1:])
+    return replace(sum_memory(needs), walk_bytes=needs[0].walk_bytes + others)
+
+
+def _start_warm(parts: Sequence[Fit], before: State, factor: float) -> State:
+    pairs = zip(parts, before.problems, strict=True)
+    return together.start_state([part.start_after(one, factor) for part, one in pairs])
+
+
+def _solve(views: Sequence[OneClass], parts: Sequence[Fit], state: State) -> Solver:
+    solvers = [partial(_solve_part, view, part) for view, part in zip(views, parts, strict=True)]
+    return together.solve(solvers, state)
+
+
+def _solve_part(view: OneClass, part: Fit, state: Any) -> Solver:
+    return alter_rows(part.solve(state), view.alteration)
+
+
+def _make_model(source: RowSource, parts: Sequence[Fit], state: State, take: TakeRows) -> Model:
+    chosen: list[I64] = []
+    pairs = zip(parts, state.problems, strict=True)
+    models = [part.make_model(one, partial(_note, chosen, take)) for part, one in pairs]
+    return join_models(models, np.asarray(source.classes), chosen, take)
+
+
+def _report(parts: Sequence[Fit], state: State) -> Report:
+    reports = [part.report(one) for part, one in zip(parts, state.problems, strict=True)]
+    passes = state.passes + max(report.passes - int(n) for report, n in zip(reports, state.counts, strict=True))
+    bounds = [report.lower_bound for report in reports if report.lower_bound is not None]
+    return Report(
+        objective=sum(report.objective for report in reports),
+        lower_bound=sum(bounds) if len(bounds) == len(reports) else None,
+        passes=passes,
+        rounding_bound=sum(report.rounding_bound for report in reports),
+        finished=all(report.finished for report in reports),
+    )
 
 
 def _note(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
@@ -162,11 +133,11 @@ def _note(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
     return take(rows[:0])
 
 
-def join_models(models: list[Any], chosen: list[I64], take: TakeRows) -> Model:
+def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64], take: TakeRows) -> Model:
     """Return models of two classes as one; chosen: numbers of their support vectors, where these are rows."""
     first, intercept = models[0], np.array([model.intercept for model in models])
     if isinstance(first, LinearModel):
-        return replace(first, coef=np.stack([model.coef for model in models]), intercept=intercept)
+        return replace(first, coef=np.stack([model.coef for model in models]), intercept=intercept, classes=classes)
     if chosen:
         rows = np.unique(np.concatenate(chosen))
         places, vectors = [np.searchsorted(rows, mine) for mine in chosen], take(rows).X
@@ -177,29 +148,4 @@ def join_models(models: list[Any], chosen: list[I64], take: TakeRows) -> Model:
     dual_coef = np.zeros((len(models), vectors.shape[0]))
     for model, mine, coef in zip(models, places, dual_coef, strict=True):
         coef[mine] = model.dual_coef
-    return KernelModel(first.kernel, vectors, dual_coef, intercept, first.classes, first.scaling, first.feature_names)
-
-
-def make_one_against_rest(
-    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Algorithm]
-) -> OneAgainstRest:
-    """Make a solver for each class by the function that makes one for two classes; InputError as that."""
-    return OneAgainstRest(tuple(algorithm for _, algorithm in make_each(source, options, make)))
-
-
-def make_each(
-    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], A]
-) -> list[tuple[RowSource, A]]:
-    """Return what each problem sees of the rows, and its solver; InputError as the function that makes solvers.
-
-    Each has an equal part of the memory that the budget leaves for rows.
-    """
-    factors = compute_class_factors(source, options)
-    views = [view_class(source, code) for code in range(len(factors))]
-    budget = share_budget(options.memory_bytes or default_budget_bytes(), len(views))
-    given = replace(options, memory_bytes=budget, class_weight=None)
-    if options.kernel != "linear" and options.gamma == "scale":
-        make(views[0], replace(given, gamma="auto"))  # refuses what cannot be trained, before rows are read
-        given = replace(given, gamma=make_kernel(source, options).gamma)
-    each = [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
-    return [(view, make(view, its)) for view, its in zip(views, each, strict=True)]
+    return KernelModel(first.kernel, vectors, dual_coef, intercept, classes, first.scaling, first.feature_names)

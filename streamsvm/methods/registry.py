@@ -1,42 +1,89 @@
-"""Solvers by name."""
+"""All methods. A method that solves several kinds of problems in different ways has a record for each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
-from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.methods.budgeted_sgd.setup import make_budgeted
-from streamsvm.methods.cutting_plane.setup import make_cutting_planes
-from streamsvm.methods.decomposition.setup import make_decomposition
-from streamsvm.methods.interior_point.setup import make_interior_points
-from streamsvm.methods.method import Algorithm, Report, TakeRows, count_driver_bytes
-from streamsvm.methods.one_against_rest import make_one_against_rest
-from streamsvm.methods.ranking.setup import make_rankings
-from streamsvm.options import TrainOptions, check_costs, check_numbers
+from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
+from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions
+from streamsvm.methods.decomposition.options import DecompositionOptions
+from streamsvm.methods.interior_point.options import InteriorPointOptions
+from streamsvm.methods.method import Method
+from streamsvm.methods.ranking.options import RankingOptions
 
-__all__ = ["FACTORIES", "Algorithm", "Report", "TakeRows", "count_driver_bytes", "make_algorithm"]
+DECOMPOSITION = Method(
+    name="smo",
+    losses=("hinge",),
+    options=DecompositionOptions,
+    module="streamsvm.methods.decomposition.setup",
+    kernels=("linear", "rbf", "poly", "sigmoid"),
+    holds_rows=True,
+    passes="unknown",
+)
+METHODS = [
+    Method(
+        name="cutting-plane",
+        losses=("hinge",),
+        options=CuttingPlaneOptions,
+        module="streamsvm.methods.cutting_plane.setup",
+        holds_rows=True,
+        # side by side, fits would need a sample each; in a chain, one begins with the cuts of the last
+        side_by_side={"acceleration": "line-search"},
+    ),
+    Method(
+        name="cutting-plane",
+        losses=("pairs",),
+        options=RankingOptions,
+        module="streamsvm.methods.ranking.setup",
+    ),
+    Method(
+        name="cutting-plane",
+        losses=("convex",),
+        options=AnyLossOptions,
+        module="streamsvm.methods.cutting_plane.any_loss_setup",
+    ),
+    DECOMPOSITION,
+    replace(DECOMPOSITION, name="irwls"),
+    Method(
+        name="budgeted-sgd",
+        losses=("hinge",),
+        options=BudgetedOptions,
+        module="streamsvm.methods.budgeted_sgd.setup",
+        kernels=("rbf", "linear", "poly", "sigmoid"),
+        takes_numbered_rows=False,
+        passes="epochs",
+    ),
+    Method(
+        name="interior-point",
+        losses=("hinge",),
+        options=InteriorPointOptions,
+        module="streamsvm.methods.interior_point.setup",
+    ),
+]
 
-FACTORIES: dict[str, Callable[[RowSource, TrainOptions], Algorithm]] = {
-    "cutting-plane": make_cutting_planes,
-    "smo": make_decomposition,
-    "irwls": make_decomposition,
-    "budgeted-sgd": make_budgeted,
-    "interior-point": make_interior_points,
-}
-TASKS = ("classify", "rank", "roc-area")
+
+def name_methods() -> list[str]:
+    """Return the names of all methods, the default one first."""
+    return list(dict.fromkeys(method.name for method in METHODS))
 
 
-def make_algorithm(source: RowSource, options: TrainOptions) -> Algorithm:
-    """Return the solver that was asked for, with its settings; InputError for what cannot be trained."""
-    if options.solver not in FACTORIES:
-        raise InputError(f"solver {options.solver!r}: choose from {', '.join(FACTORIES)}")
-    if options.task not in TASKS:
-        raise InputError(f"task {options.task!r}: choose from {', '.join(TASKS)}")
-    check_numbers(options)
-    check_costs(source, options)
-    if options.task != "classify":
-        return make_rankings(source, options)
-    make = FACTORIES[options.solver]
-    several = source.classes is not None and len(source.classes) > 2
-    return make_one_against_rest(source, options, make) if several else make(source, options)
+def can_solve(method: Method, losses: tuple[str, ...]) -> bool:
+    """Tell whether the method minimises a loss that is of all these kinds."""
+    return bool(set(method.losses) & set(losses))
+
+
+def find_method(name: str, losses: tuple[str, ...]) -> Method:
+    """Return the method of this name for a problem whose loss is of these kinds; InputError if there is none."""
+    named = [method for method in METHODS if method.name == name]
+    if not named:
+        raise InputError(f"solver {name!r}: choose from {', '.join(name_methods())}")
+    for method in named:
+        if can_solve(method, losses):
+            return method
+    wanted = " or ".join(sorted({loss for method in named for loss in method.losses}))
+    able = [method.name for method in METHODS if can_solve(method, losses)]
+    raise InputError(
+        f"solver {name}: it minimises losses of the kind {wanted}, and the loss of this problem is of the kind "
+        f"{' or '.join(losses)}; use {' or '.join(dict.fromkeys(able))}"
+    )

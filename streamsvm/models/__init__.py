@@ -1,1 +1,1 @@
-"""Trained models: what they hold, what they predict, how good they are."""
+"""Trained models: their files, their predictions, and measures of the predictions."""

@@ -1,4 +1,4 @@
-"""Models: what training leaves behind. Saved as arrays and JSON, never pickled: loading one runs no code."""
+"""Models, the results of training. Their files are arrays and JSON, without pickle, so that loading runs no code."""
 
 from __future__ import annotations
 
@@ -19,17 +19,10 @@ from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, split_rows, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
 from streamsvm.numeric.overflow import refuse_overflow
-from streamsvm.numeric.rows import (
-    F64,
-    CsrRows,
-    Matrix,
-    compute_scores,
-    keep_features,
-    pack_rows,
-    slice_rows,
-    to_dense,
-)
+from streamsvm.numeric.rows import F64, CsrRows, Matrix, compute_scores, keep_features, pack_rows, slice_rows, to_dense
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
+from streamsvm.problems.problem import Problem
+from streamsvm.problems.registry import PROBLEMS, find_problem
 
 FORMAT = 1
 Scorer = Callable[[Matrix], F64]
@@ -37,67 +30,83 @@ Intercept = float | F64
 
 
 class _SavedModel(ABC):
-    """What all models can do: score rows in memory, and be saved.
+    """What all models share: they score rows in memory, and they are saved.
 
-    features: what made the rows that the model was trained on (None: they were not mapped). Such a model takes raw
-    rows, and maps them; it takes rows of features only where it is told that the same map made them.
+    features: the map that produced the training rows, or None for rows as they were. A model with a map takes raw rows
+    and maps them; it takes rows of features only if it is told that the same map produced them.
     """
 
     features: Features | None
+    info: dict[str, Any]
+    kind: ClassVar[str]
+    default_task: ClassVar[str] = "classify"
+
+    @property
+    def problem(self) -> Problem:
+        """The problem that it solves, which says what its scores stand for."""
+        return find_problem(self.info.get("task", self.default_task))
 
     @property
     @abstractmethod
     def n_trained(self) -> int:
-        """Features of the training rows."""
+        """The number of features of the training rows, after the map if there is one."""
 
     @property
     def n_features(self) -> int:
-        """Features of the rows that it takes."""
+        """The number of features of the rows that the model takes, before the map if there is one."""
         return self.n_trained if self.features is None else self.features.map.d
 
     def scorer(
         self, n_features: int, scaling: Scaling | None, sparse: bool, features: Features | None = None
     ) -> Scorer:
-        """Return what computes f for rows of so many features, scaled like that (None: raw), or made like that.
+        """Return a function that computes f for rows of n_features features with this scaling (None: raw rows).
 
-        Sparse rows may have more features or fewer (unseen ones count nothing); dense rows must have d. InputError
-        for them, and for rows of features that another map made.
+        features: the map that produced the rows, or None for raw rows. Sparse rows may have more or fewer features than
+        the model, whose other features are 0; dense rows must have as many. InputError for rows that do not suit.
         """
         if self.features is None and features is None:
             return refuse_overflow(self._score_rows(n_features, scaling, sparse))
         if self.features is None or (features is not None and features.sha256 != self.features.sha256):
-            raise InputError("these rows are features that were not made by the map of the model; give it raw rows")
+            raise InputError("another map than the model's produced these rows of features; give the model raw rows")
         known = refuse_overflow(self._score_rows(self.n_trained, None, False))
         return known if features is not None else _map_first(self.features, known, n_features, scaling, sparse)
 
     @abstractmethod
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
-        """Return what computes f for rows like those that it was trained on."""
+        """Return a function that computes f for rows like the training rows, without a map."""
 
     @abstractmethod
     def to_arrays(self) -> dict[str, Any]:
-        """Return what is saved."""
+        """Return the contents of the model's file by name."""
 
     def decide(self, X: Matrix, scaling: Scaling | None = None) -> F64:
-        """F for rows in memory: (n,) float64, or (n, K) for K classes."""
+        """Return f(x) for rows in memory, (n,) float64, or (n, K) for K > 2 classes."""
         return self.scorer(X.shape[1], scaling, isinstance(X, CsrRows))(X)
 
     def to_bytes(self) -> bytes:
-        """Return the model's file; the same bytes for the same model."""
+        """Return the bytes of the model's file, which are equal for equal models."""
         return pack_arrays(self.to_arrays())
 
     def save(self, path: str | Path) -> None:
-        """Write the model's file, whole or not at all."""
+        """Write the model's file, wholly or not at all."""
         write_atomically(Path(path), self.to_bytes())
 
 
 @dataclass(frozen=True)
 class LinearModel(_SavedModel):
-    """f(x) = w.x + b for rows scaled as in training; f > 0 means classes[1].
+    """f(x) = w.x + b for rows that are scaled as the training rows. f(x) > 0 predicts classes[1].
 
-    coef: (d,) float64; classes: (2,); scaling: of the training rows (None: raw). info: how it was trained.
-    Of K > 2 classes: coef (K, d) and intercept (K,), f(x) is K scores, and the highest one's class is meant.
-    features: x is Phi of a row (see numeric.feature_maps); feature_names are then those of rows before the map.
+    For K > 2 classes f(x) is K scores, and the largest score predicts its class.
+
+    Attributes
+    ----------
+    coef : w, (d,) float64, or (K, d)
+    intercept : b, float, or (K,) float64
+    classes : the labels, (2,) or (K,), sorted
+    scaling : the scaling of the training rows, or None for raw rows
+    feature_names : names of the columns of the training rows before any map, or None
+    info : how the model was trained: solver, C, status, objective and more
+    features : the map whose features x are (see numeric.feature_maps), or None
     """
 
     coef: F64
@@ -111,11 +120,11 @@ class LinearModel(_SavedModel):
 
     @property
     def n_trained(self) -> int:
-        """Features of the training rows."""
+        """The number of features of the training rows, after the map if there is one."""
         return int(self.coef.shape[-1])
 
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
-        """Return what computes f for rows like those that it was trained on."""
+        """Return a function that computes f for rows like the training rows, without a map."""
         known = min(n_features, self.n_trained) if sparse else n_features
         w, b = self.weights(known, scaling, sparse)
 
@@ -126,10 +135,7 @@ class LinearModel(_SavedModel):
         return score
 
     def weights(self, n_features: int, scaling: Scaling | None, sparse: bool) -> tuple[F64, Intercept]:
-        """Weights (.., n_features) and bias for rows of so many features that were scaled like that (None: raw).
-
-        Sparse rows may have more features or fewer (unseen ones count nothing); dense rows must have d. InputError.
-        """
+        """Return weights (.., n_features) and the bias for rows with this scaling; InputError for unsuitable rows."""
         if not sparse and n_features != self.n_trained:
             raise InputError(f"rows of {n_features} features; the model was trained on {self.n_trained}")
         if same_scaling(scaling, self.scaling):
@@ -146,7 +152,7 @@ class LinearModel(_SavedModel):
         return fitted, b
 
     def to_arrays(self) -> dict[str, Any]:
-        """Return what is saved."""
+        """Return the contents of the model's file by name."""
         about = _describe(self, self.kind) | {"intercept": np.asarray(self.intercept).tolist()}
         arrays = {"coef": self.coef, "classes": self.classes, "about": json.dumps(about)}
         return arrays | _pack_scaling(self.scaling) | _pack_features(self.features)
@@ -154,17 +160,22 @@ class LinearModel(_SavedModel):
 
 @dataclass(frozen=True)
 class RankModel(LinearModel):
-    """f(x) = w.x: rows of a higher rank get higher scores. classes: the ranks of the training rows; no intercept."""
+    """f(x) = w.x; rows of a higher rank have higher scores. classes: the ranks of the training rows. intercept: 0."""
 
     kind: ClassVar[str] = "rank"
+    default_task: ClassVar[str] = "rank"
 
 
 @dataclass(frozen=True)
 class KernelModel(_SavedModel):
-    """f(x) = sum_j dual_coef_j k(x, z_j) + b over the support vectors z_j; f > 0 means classes[1].
+    """f(x) = sum_j dual_coef_j k(x, z_j) + b over m support vectors z_j. f(x) > 0 predicts classes[1].
 
-    support_vectors: (m, d) float32, dense or sparse, scaled as in training; dual_coef: (m,) float64, y_j a_j.
-    Of K > 2 classes: dual_coef (K, m) and intercept (K,), as in LinearModel.
+    Attributes
+    ----------
+    kernel : k
+    support_vectors : z_j, (m, d) float32, dense or sparse, scaled as the training rows
+    dual_coef : y_j a_j, (m,) float64, or (K, m) for K > 2 classes
+    intercept, classes, scaling, feature_names, info, features : see LinearModel
     """
 
     kernel: Kernel
@@ -176,14 +187,15 @@ class KernelModel(_SavedModel):
     feature_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     features: Features | None = None
+    kind: ClassVar[str] = "kernel"
 
     @property
     def n_trained(self) -> int:
-        """Features of the training rows."""
+        """The number of features of the training rows."""
         return int(self.support_vectors.shape[1])
 
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
-        """See LinearModel; the scores are sums over the support vectors."""
+        """Return a function that computes f for rows like the training rows, as sums over the support vectors."""
         prepare = make_rescaling(n_features, scaling, sparse, self.n_trained, self.scaling)
 
         def score(X: Matrix) -> F64:
@@ -197,7 +209,7 @@ class KernelModel(_SavedModel):
         return score
 
     def _match(self, rows: Matrix) -> tuple[Matrix, Matrix]:
-        """Return rows and support vectors in one layout, in no more memory than they have items."""
+        """Return rows and support vectors in one layout, which takes no more memory than their items."""
         vectors = self.support_vectors
         if isinstance(vectors, CsrRows):
             known = rows if isinstance(rows, CsrRows) else drop_zeros(rows)
@@ -205,9 +217,9 @@ class KernelModel(_SavedModel):
         return (to_dense(rows) if isinstance(rows, CsrRows) else rows), vectors
 
     def to_arrays(self) -> dict[str, Any]:
-        """Return what is saved."""
+        """Return the contents of the model's file by name."""
         intercept = np.asarray(self.intercept).tolist()
-        about = _describe(self, "kernel") | {"intercept": intercept, "kernel": asdict(self.kernel)}
+        about = _describe(self, self.kind) | {"intercept": intercept, "kernel": asdict(self.kernel)}
         arrays = {"dual_coef": self.dual_coef, "classes": self.classes}
         arrays |= pack_rows(self.support_vectors, "support_vectors") | _pack_scaling(self.scaling)
         return arrays | {"about": json.dumps(about)} | _pack_features(self.features)
@@ -217,7 +229,7 @@ Model = LinearModel | KernelModel
 
 
 def load(path: str | Path) -> Model:
-    """Load a model from its file or from a run's folder; runs no code. InputError if there is none."""
+    """Return the model of a file or of a run's folder. No code in the file is run. InputError if there is no model."""
     file = Path(path)
     if file.is_dir():
         file = file / "model.npz"
@@ -225,7 +237,7 @@ def load(path: str | Path) -> Model:
 
 
 def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
-    """Return the model that was saved; InputError, which names the part that does not fit, if it is none."""
+    """Return the model of a file's contents; InputError, which names the unsuitable part, if they are no model."""
     try:
         return _read_model(arrays)
     except (ValueError, RecursionError) as error:
@@ -233,7 +245,7 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
 
 
 def _read_model(arrays: dict[str, Any]) -> Model:
-    """Return the model that was saved, every part of it checked; ValueError."""
+    """Return the model of a file's contents after checking every part; ValueError for an unsuitable part."""
     about = json.loads(str(saved.read_part(arrays, "about")))
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else about
@@ -241,16 +253,15 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     kind, classes = saved.read_part(about, "kind"), saved.read_classes(arrays)
     if kind not in ("linear", "rank", "kernel"):
         raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
-    d, features = (
-        saved.read_count(about, "n_features", saved.MOST_FEATURES),
-        _read_features(arrays, about.get("features")),
-    )
+    d = saved.read_count(about, "n_features", saved.MOST_FEATURES)
+    features = _read_features(arrays, about.get("features"))
     if features is not None and features.map.n_features != d:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
-    n_scores = len(classes) if len(classes) > 2 and kind != "rank" else 1
+    info = saved.read_info(about)
+    n_scores = _find_problem(kind, info).count_scores(len(classes))
     lead = () if n_scores == 1 else (n_scores,)
     names = saved.read_names(about, d if features is None else features.map.d)
-    scaling, info = saved.read_scaling(about, arrays, d), saved.read_info(about)
+    scaling = saved.read_scaling(about, arrays, d)
     shared = (saved.read_intercept(about, n_scores), classes, scaling, names, info, features)
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
@@ -258,20 +269,29 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, vectors.shape[0])), *shared)
 
 
+def _find_problem(kind: str, info: dict[str, Any]) -> Problem:
+    """Return the problem of a saved model; ValueError for one that is unknown, or has no such models."""
+    task = info.get("task", RankModel.default_task if kind == RankModel.kind else "classify")
+    if task not in PROBLEMS or kind not in find_problem(task).models:
+        raise ValueError(f"a model of the kind {kind} for the task {str(task)[:40]!r}")
+    return find_problem(task)
+
+
 def _pack_features(features: Features | None) -> dict[str, Any]:
-    """Return the arrays that make features, under names of their own."""
+    """Return the arrays of the map, with a prefix before their names."""
     arrays = {} if features is None else features.pack()[1]
     return {f"features_{name}": values for name, values in arrays.items()}
 
 
 def _read_features(arrays: dict[str, Any], about: dict[str, Any] | None) -> Features | None:
+    """Return the map that `_pack_features` packed, or None."""
     prefix = "features_"
     parts = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
     return None if about is None else unpack_features(about, parts)
 
 
 def _map_first(features: Features, score: Scorer, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
-    """Return what computes f for raw rows, a few at a time: their features are more than they are."""
+    """Return a function that maps raw rows a few at a time, since features may take more memory, and computes f."""
     prepare = make_rescaling(n_features, scaling, sparse, features.map.d, features.scaling)
 
     def score_mapped(X: Matrix) -> F64:
@@ -283,6 +303,7 @@ def _map_first(features: Features, score: Scorer, n_features: int, scaling: Scal
 
 
 def _describe(model: Model, kind: str) -> dict[str, Any]:
+    """Return what the file's JSON says of every kind of model."""
     scaling = None if model.scaling is None else model.scaling.kind
     return {
         "format": FORMAT,

@@ -1,3 +1,3 @@
-"""Arrays in, arrays out: the kernels."""
+"""Computations that several methods share. They take and return arrays, and read no data."""
 
-from streamsvm.numeric import cache_folder as _cache_folder  # before numba is asked to cache anything  # noqa: F401
+from streamsvm.numeric import cache_folder as _cache_folder  # before the first kernel is defined  # noqa: F401

@@ -1,4 +1,4 @@
-"""A folder for compiled kernels: numba's own choice, or a temporary one where numba finds none that it may write to."""
+"""The folder for compiled kernels: numba's own choice, or a temporary one if numba may not write to any."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from streamsvm.errors import InputError
 def find_cache_folder() -> str:
     """Return the folder in which numba will keep the kernels of this package; make a temporary one if need be.
 
-    numba takes NUMBA_CACHE_DIR, or `__pycache__` beside the source, or the user's cache folder; if it may write to none
-    of these (another user's package, no home), it refuses to define a function that is to be cached.
+    numba takes NUMBA_CACHE_DIR, `__pycache__` beside the source, or the user's cache folder. If it may write to none of
+    these (another user's package, no home), it refuses to define a cached function. Raises InputError if no folder can
+    be written to.
     """
     try:
         return _try_numba()
@@ -29,7 +30,7 @@ def find_cache_folder() -> str:
                 f"or a folder for temporary files by TMPDIR ({error})"
             ) from error
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder  # for child processes, too
+        config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder  # child processes read the variable
         return _try_numba()
 
 
@@ -38,7 +39,7 @@ def _try_numba() -> str:
 
 
 def _nothing() -> None:
-    """Do nothing; it is never compiled."""
+    """Do nothing: this function only asks numba for a cache folder, and is never compiled."""
 
 
 CACHE_FOLDER = find_cache_folder()

@@ -1,6 +1,7 @@
-"""Sparse rows whose columns ascend, none twice: what products of pairs of items, and the same bits, depend on.
+"""The canonical form of sparse rows, in which the columns of a row ascend and none occurs twice.
 
-Rows from elsewhere may repeat a column, which then means the sum of its items, as SciPy and AnnData read it.
+Products of two sparse rows need this form, and so do sums with the same bits. Rows from elsewhere may repeat a column;
+its value is then the sum of its items, as SciPy and AnnData read it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from streamsvm.numeric.rows import I32, I64, CsrRows
 
 @njit(cache=True, nogil=True)
 def _ascend(indices: I32, indptr: I64) -> bool:
-    """Whether the columns of every row ascend: all columns that do not are the first ones of their rows.
+    """Tell whether the columns of every row ascend: then only the first item of a row can follow a larger column.
 
-    The loop over all items has no branch, so that it runs in vector registers, at a third of the time of a product.
+    The loop over all items has no branch, so that it runs in vector registers, in a third of the time of a product.
     """
     first, stop, descents = indptr[0], indptr[-1], 0
     before, after = indices[first : max(stop - 1, first)], indices[first + 1 : stop]
@@ -31,10 +32,10 @@ def _ascend(indices: I32, indptr: I64) -> bool:
 
 
 def make_canonical_rows(X: CsrRows) -> CsrRows:
-    """Return X itself if the columns of its rows ascend, else a copy in which they do, items of one column added up.
+    """Return X itself if it is canonical, else a canonical copy, in which the items of one column are added up.
 
-    The indices and row limits of X lie within its arrays. Sums are computed in float64 and rounded to X's own type;
-    InputError if they overflow it.
+    The indices and row limits of X must lie within its arrays. Sums are computed in float64 and rounded to the type of
+    X. Raises InputError if they overflow it.
     """
     if _ascend(X.indices, X.indptr):
         return X

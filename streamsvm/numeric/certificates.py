@@ -1,21 +1,21 @@
-"""The duality gap of a kernel SVM, from the multipliers and the sums f of all rows.
+"""The duality gap of a kernel SVM, from its multipliers a and the sums f of all rows.
 
-The linear combination w of rows, its length, both objectives and their difference:
+With w the linear combination of the rows in feature space, the two objectives and their difference are
 
     f_i = sum_j a_j y_j k(x_i, x_j),   |w|^2 = sum_i a_i y_i f_i,   sum_i y_i a_i = 0
-    P(b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (f_i + b))            for any b, w a combination of rows
+    P(b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (f_i + b))            for any b
     D    = sum_i a_i - 1/2 |w|^2
     P(b) - D = sum_i [C_i max(0, s_i) - a_i s_i],   s_i = 1 - y_i (f_i + b)      no term is negative
 
-Each row has a share of the gap, which is zero where its KKT condition holds. `certify` evaluates this as it stands;
-`prove` also bounds what rounding has done, given bounds e_i of the errors of f_i. Rows whose slack is certainly
-negative have no share in it, and sums are exactly rounded (math.fsum). What rounding leaves of s = sum_i y_i a_i is
-charged:
+Each row has a share of the gap, which is zero if its KKT condition holds. `certify` evaluates these formulas as they
+stand. `prove` also bounds the effect of rounding, given bounds e_i of the errors of f_i. Rows whose slack is certainly
+negative add nothing to that bound, and sums are exactly rounded (math.fsum). Rounding may leave a small
+s = sum_i y_i a_i, which costs
 
     D - |s| |b*|  bounds the optimum,   |b*| <= 1 + |w*| max sqrt(k_ii),   |w*|^2 <= 2 P
 
-A model may be a multiple t of w and b, t slightly more than 1: rows on the margin are then beyond it for certain, and
-what is proved of P is not C times the rounding of their scores. Where rounding could be more than P(0), t is 0.
+The model may be t times w, with t slightly more than 1. The rows on the margin are then certainly beyond it, so that
+the error of P is not C times the rounding of their scores. If rounding could exceed P(0), then t is 0.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from numba import njit
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64
 
-BINS = 4096
+BINS = 4096  # of the corners, in the search for the best bias
 LONGEST_STRETCH = 1.001
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """P at the best bias, D, that bias, and each row's share of P - D, (n,)."""
+    """The primal objective P at the best bias, the dual objective D, that bias, and each row's share of P - D, (n,)."""
 
     objective: float
     lower_bound: float
@@ -49,7 +49,7 @@ class Certificate:
 
 
 def certify(y: F64, costs: F64, alpha: F64, f: F64, bias: float | None = None) -> Certificate:
-    """Evaluate P and D; y (n,) -1 or +1. Without a bias, P is minimised over b: O(n log n)."""
+    """Evaluate P and D for labels y of -1 or +1, (n,). Without a bias P is minimised over b, in O(n log n)."""
     b = find_best_bias(y, costs, f) if bias is None else bias
     slack = 1.0 - y * (f + b)
     losses = costs * np.maximum(slack, 0.0)
@@ -60,10 +60,10 @@ def certify(y: F64, costs: F64, alpha: F64, f: F64, bias: float | None = None) -
 
 @dataclass(frozen=True)
 class Proof:
-    """P and D of multipliers, and how far each can be off; the model's bias and the factor of its multipliers.
+    """Bounds of P and D: each value, how far it can be off, and the model's bias and factor t (`stretch`).
 
-    magnitude: of the terms of P, which is P where K is positive semidefinite. lost: how far P of the multipliers'
-    own model could be off, where no model is better.
+    magnitude: the sum of the magnitudes of the terms of P, which is P if K is positive semidefinite. lost: how far P of
+    the unstretched model could be off, if rounding could exceed P(0); otherwise 0.
     """
 
     objective: float
@@ -77,20 +77,20 @@ class Proof:
 
     @property
     def rounding_bound(self) -> float:
-        """The most by which rounding can have moved P and D together."""
+        """The most by which rounding can have moved P - D."""
         return self.objective_error + self.dual_error
 
     def is_within(self, tol: float) -> bool:
-        """Whether P - D is at most tol P, whatever was rounded."""
+        """Tell whether P - D is certainly at most tol P."""
         return self.objective - self.dual + self.dual_error + self.rounding_bound <= tol * self.magnitude
 
 
 def prove(
     y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, tol: float, is_definite: bool = True
 ) -> Proof:
-    """Return what multipliers within 0 and their costs prove: a gap of tol, if they can be stretched to that.
+    """Return the proof by multipliers from 0 to their costs, with a stretch if the gap is within tol only then.
 
-    errors: (n,), how far f can be off; largest: the greatest k_ii; is_definite: whether |w|^2 is 0 at least.
+    errors: how far f can be off, (n,). largest: the largest k_ii. is_definite: whether |w|^2 is certainly at least 0.
     """
     found = _prove_scaled(y, costs, alpha, f, errors, largest, 1.0, is_definite)
     if found.is_within(tol):
@@ -107,7 +107,7 @@ def prove(
 
 
 def choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: Proof) -> float:
-    """Return a factor by which rows between the bounds are beyond the margin for certain; 1 where there is none."""
+    """Return the least factor that puts rows with 0 < a_i < C_i certainly beyond the margin; 1 if there is none."""
     if not found.dual > 0.0:
         return 1.0
     margins = y * (f + found.bias)
@@ -119,7 +119,7 @@ def choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: P
 
 
 def _choose_bias(y: F64, costs: F64, f: F64) -> float:
-    """Return the best bias; where only one class costs anything, one that puts its rows well beyond the margin."""
+    """Return the best bias. If only one class has costs, return one that puts its rows well beyond the margin."""
     bias, used = find_best_bias(y, costs, f), y[costs > 0]
     if len(used) and np.all(used == used[0]):
         corners = (y - f)[costs > 0]
@@ -128,7 +128,7 @@ def _choose_bias(y: F64, costs: F64, f: F64) -> float:
 
 
 def _bound_slacks(f: F64, errors: F64, bias: float) -> F64:
-    """Return how far 1 - y (f + b) can be off, where f is, and a little more for a stretch."""
+    """Return how far 1 - y (f + b) can be off, and a little more for a stretch."""
     bound: F64 = 1.25 * errors + 4 * UNIT * (1.0 + np.abs(f) + abs(bias))
     return bound
 
@@ -136,7 +136,7 @@ def _bound_slacks(f: F64, errors: F64, bias: float) -> F64:
 def _prove_scaled(
     y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, stretch: float, is_definite: bool
 ) -> Proof:
-    """Prove what multipliers and `stretch` times their model are worth; its coefficients are rounded, then."""
+    """Return the proof by multipliers and `stretch` times their model, whose coefficients are then rounded, too."""
     if stretch not in (0.0, 1.0):
         errors = errors + UNIT * largest * float(np.sum(alpha))
     f_model = stretch * f
@@ -160,10 +160,10 @@ def _prove_scaled(
 
 
 def find_best_bias(y: F64, costs: F64, f: F64) -> float:
-    """Return a b that minimises sum_i C_i max(0, 1 - y_i (f_i + b)): the middle of all of them.
+    """Return the middle of all b that minimise sum_i C_i max(0, 1 - y_i (f_i + b)).
 
-    The sum is convex and piecewise linear with corners y_i - f_i, where its slope grows by C_i. Only the corners near
-    the least value are put in order.
+    The sum is convex and piecewise linear, and its slope grows by C_i at the corner y_i - f_i. Only the corners near
+    the minimum are sorted.
     """
     corners = y - f
     size = float(np.finfo(float).eps * len(y) * np.sum(costs))
@@ -171,7 +171,7 @@ def find_best_bias(y: F64, costs: F64, f: F64) -> float:
     bins, first, last, before = _find_near(corners, costs, low, width, -float(np.sum(costs, where=y > 0)), 2 * size)
     near = np.flatnonzero((bins >= first) & (bins <= last))
     order = near[np.argsort(corners[near], kind="stable")]
-    slope = before + np.cumsum(costs[order])  # after each corner
+    slope = before + np.cumsum(costs[order])  # the slope after each corner
     first = min(int(np.searchsorted(slope, -size)), len(order) - 1)
     last = min(int(np.searchsorted(slope, size, side="right")), len(order) - 1)
     return float(corners[order[first]] + corners[order[last]]) / 2
@@ -181,9 +181,9 @@ def find_best_bias(y: F64, costs: F64, f: F64) -> float:
 def _find_near(
     corners: F64, costs: F64, low: float, width: float, slope: float, size: float
 ) -> tuple[I64, int, int, float]:
-    """Return the bin of each corner, the bins between which the slope goes from -size to size, the slope before them.
+    """Return the bin of each corner, the first and last bin with a slope from -size to size, and the slope before.
 
-    The bins begin at the lowest corner, and are of equal width. slope: before all corners.
+    The bins have equal widths and begin at the lowest corner, before which the slope is `slope`.
     """
     bins, sums = np.empty(corners.size, np.int64), np.zeros(BINS)
     for i in range(corners.size):

@@ -1,4 +1,4 @@
-"""Sparse rows with the features that occur alone: work on them takes no memory for those that do not."""
+"""Sparse rows restricted to the features that occur, so that kernels need no memory for the other features."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from streamsvm.numeric.rows import F32, CsrRows
 
-WIDE = 1 << 22  # features from which on the memory that kernels take for each of them (4 bytes) is worth a sort
+WIDE = 1 << 22  # the number of features (4 bytes each in kernels) from which on the memory is worth a sort
 
 
 def compact_features(X: CsrRows, Z: CsrRows) -> tuple[CsrRows, CsrRows]:
-    """Return both with new numbers for the features that occur, in their order: products and sums keep their bits."""
+    """Return X and Z with the features that occur renumbered in order, so that products and sums keep their bits."""
     used = np.unique(np.concatenate((X.indices, Z.indices)))
     indices = (np.searchsorted(used, rows.indices).astype(np.int32) for rows in (X, Z))
     x, z = (CsrRows(rows.data, own, rows.indptr, max(1, len(used))) for rows, own in zip((X, Z), indices, strict=True))
@@ -18,7 +18,7 @@ def compact_features(X: CsrRows, Z: CsrRows) -> tuple[CsrRows, CsrRows]:
 
 
 def drop_zeros(X: F32) -> CsrRows:
-    """Return dense rows as sparse ones."""
+    """Return dense rows as sparse rows without their zeros."""
     rows, columns = np.nonzero(X)
     indptr = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(X))))).astype(np.int64)
     return CsrRows(X[rows, columns], columns.astype(np.int32), indptr, X.shape[1])

@@ -1,9 +1,9 @@
-"""Kernels are compiled by a child process, which leaves them in numba's cache on disk; from there they are loaded.
+"""Compilation of kernels in a child process, which leaves them in numba's cache on disk, from where we load them.
 
-The compiler needs memory that its process does not give back: the kernels of cutting planes and decomposition are 64 MB
-once they are loaded, and 250 MB in the process that has compiled them (of budgeted SGD 74 MB and 355 MB). Compiled by a
-child, they are no part of the memory that is projected, on the first run as on all others. Processes that compile the
-same function at the same time may mix up each other's files (numba#4807), so only one compiles at a time in a folder.
+The compiler needs memory that its process does not give back. The kernels of cutting planes and decomposition take
+64 MB when they are loaded, and 250 MB in the process that compiled them (budgeted SGD: 74 MB and 355 MB). With a child
+process the compiler is not part of the projected memory, on the first run as on all others. Processes that compile the
+same function at the same time may mix up each other's files (numba#4807), so one process compiles at a time.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ with lock_cache():
 
 
 class NotCompiledError(Exception):
-    """A kernel is not in the cache; it was not compiled."""
+    """A kernel is not in the cache, and this process may not compile it."""
 
 
 class _Refusal(event.Listener):  # type: ignore[misc]
-    """Stops the compiler before it begins in the thread that made this object; other threads may compile."""
+    """Stops the compiler before it begins, in the thread that made this object; other threads may compile."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -50,13 +50,13 @@ class _Refusal(event.Listener):  # type: ignore[misc]
             raise NotCompiledError
 
     def on_end(self, _: Any) -> None:
-        """Do nothing: nothing has begun."""
+        """Do nothing, since no compilation has begun."""
 
 
 def load_or_compile(name: str, run: Callable[[str], None]) -> None:
-    """Carry out run(name), which calls kernels, without compiling in this process if that can be avoided.
+    """Call run(name), which calls kernels, without compiling them in this process if that can be avoided.
 
-    run: a function of a module, which a child process imports.
+    run: a function of a module, so that a child process can import it.
     """
     with suppress(NotCompiledError), event.install_listener("numba:compile", _Refusal()):
         run(name)
@@ -67,13 +67,13 @@ def load_or_compile(name: str, run: Callable[[str], None]) -> None:
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     with suppress(OSError), waiting():
         subprocess.run(command, check=False, **quiet)
-    with lock_cache():  # if the child has failed, they are compiled here
+    with lock_cache():  # if the child has failed, the kernels are compiled here
         run(name)
 
 
 @contextmanager
 def lock_cache() -> Iterator[None]:
-    """Wait until no other process compiles into the cache. A lock ends with its process."""
+    """Hold the lock of the cache, so that no other process compiles into it. The lock ends with its process."""
     try:
         file = (Path(CACHE_FOLDER) / "streamsvm.lock").open("w")
         fcntl.flock(file, fcntl.LOCK_EX)

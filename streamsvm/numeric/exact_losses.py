@@ -1,10 +1,10 @@
-"""The hinge loss of all rows at a few points, in twice the precision: for certificates that float64 cannot give.
+"""The hinge loss of all rows at a few points in twice the precision, for certificates that float64 cannot give.
 
     sum_i C_i max(0, 1 - y_i (w.x_i + b))
 
-Scores and sums are pairs of float64 numbers (see numeric.rounding), so the loss is that of the point as it is saved, to
-some units in the last place, however much the terms of a score cancel. It takes ten to twenty times as long a row as
-numeric.losses does, and is meant for passes that are rare.
+Scores and sums are pairs of float64 numbers (see numeric.rounding). So the loss is that of the point as it is saved, to
+some units in the last place, however much the terms of a score cancel. A row takes ten to twenty times as long as in
+numeric.losses, so this is for rare passes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from streamsvm.numeric.losses import NO_WEIGHTS
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_two, bound_rounding, split_for_float32
 from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, unpack
 
-OWN_ROUNDINGS = 8  # units in the last place that the terms of a loss and their last sum can lose
+OWN_ROUNDINGS = 8  # the units in the last place that the terms of a loss and their last sum can lose
 
 
 @dataclass
 class ExactLosses:
-    """Losses at K points as pairs (K, 2); magnitudes (K,): sum_i C_i (|w|.|x_i| + |b| + 1); the number of rows."""
+    """Losses at K points as pairs (K, 2), their magnitudes sum_i C_i (|w|.|x_i| + |b| + 1), (K,), and the rows."""
 
     losses: F64
     magnitudes: F64
     n_rows: int = 0
 
     def read(self, width: int) -> tuple[F64, F64]:
-        """Return the losses (K,), and how far each can be off; width: of the weight vectors."""
+        """Return the losses (K,), and how far each can be off. width: the length of the weight vectors."""
         found = self.losses.sum(axis=1)
-        pairs = bound_rounding(4.0 * (width + self.n_rows + 4), 1.0) * UNIT  # of the sums in twice the precision
+        pairs = bound_rounding(4.0 * (width + self.n_rows + 4), 1.0) * UNIT  # the error of sums of pairs
         return found, OWN_ROUNDINGS * UNIT * found + pairs * self.magnitudes
 
 
@@ -42,7 +42,7 @@ def start_exact(n_points: int) -> ExactLosses:
 
 
 def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs: F64) -> None:
-    """Add rows. W (K, d) and biases (K,): the points; class_costs (2,): C_i of the classes coded 0 and 1."""
+    """Add the losses of rows at the points W (K, d), biases (K,). class_costs (2,): C_i of the classes 0 and 1."""
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     high, low = split_for_float32(W)
@@ -51,13 +51,13 @@ def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs:
 
 
 def combine_exact(left: ExactLosses, right: ExactLosses) -> ExactLosses:
-    """Return the sum."""
+    """Return the sum of both."""
     losses = np.stack(add_pairs(*left.losses.T, *right.losses.T), axis=1)
     return ExactLosses(losses, left.magnitudes + right.magnitudes, left.n_rows + right.n_rows)
 
 
 def compute_exact_scores(X: Matrix, W: F64) -> F64:
-    """Return X W' as pairs, (K, n, 2)."""
+    """Return the scores X W' as pairs of numbers, (K, n, 2)."""
     high, low = split_for_float32(W)
     scores = np.empty((len(W), X.shape[0], 2))
     _fill_exact_scores(*unpack(X), high, low, scores)
@@ -68,7 +68,7 @@ def compute_exact_scores(X: Matrix, W: F64) -> F64:
 def _score(
     dense: F32, data: F32, indices: I32, indptr: I64, i: int, u: F64, v: F64, bias: float
 ) -> tuple[float, float, float]:
-    """Return w.x_i + b as a pair, w = u + v, and the sum of its terms' magnitudes."""
+    """Return (u + v).x_i + b as a pair, and the sum of its terms' magnitudes."""
     total, rest, size = bias, 0.0, abs(bias)
     if indptr.size:
         for e in range(indptr[i], indptr[i + 1]):
@@ -96,9 +96,19 @@ def _fill_exact_scores(dense: F32, data: F32, indices: I32, indptr: I64, high: F
 
 @njit(cache=True, nogil=True)
 def _add_exact(
-    dense: F32, data: F32, indices: I32, indptr: I64, y: I32, weight: F64, class_costs: F64, high: F64, low: F64,
-    biases: F64, losses: F64, magnitudes: F64,
-) -> None:  # fmt: skip
+    dense: F32,
+    data: F32,
+    indices: I32,
+    indptr: I64,
+    y: I32,
+    weight: F64,
+    class_costs: F64,
+    high: F64,
+    low: F64,
+    biases: F64,
+    losses: F64,
+    magnitudes: F64,
+) -> None:
     for i in range(y.size):
         cost, sign = class_costs[y[i]] * (weight[i] if weight.size else 1.0), 1.0 if y[i] == 1 else -1.0
         for k in range(biases.size if cost > 0.0 else 0):

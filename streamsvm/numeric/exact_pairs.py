@@ -2,8 +2,8 @@
 
     loss = K sum over pairs v_i v_j max(0, 1 - (s_i - s_j)) = K (sum_i up_i - sum_i (up_i - down_i) s_i)
 
-Scores, the weights that the Fenwick trees hold, and the sums are pairs of float64 numbers, so that neither the choice
-of the pairs with a loss nor what their terms cancel is rounded.
+Scores, sums and the weights in the Fenwick trees are pairs of float64 numbers. So rounding affects neither the choice
+of the row pairs that have a loss nor the cancellation of their terms.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rounding import UNIT, add_two, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I32, I64
 
-OWN_ROUNDINGS = 8  # units in the last place that the last products and sums can lose
+OWN_ROUNDINGS = 8  # the units in the last place that the last products and sums can lose
 
 
 def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float, float]:
-    """Return the loss at scores (n, 2), pairs of numbers, and how far it can be off; cost: K."""
+    """Return the loss at scores (n, 2), which are pairs of numbers, and how far it can be off. cost: K."""
     query = np.repeat(np.arange(len(pairs.starts) - 1), np.diff(pairs.starts))
     order = np.lexsort((scores[:, 1], scores[:, 0], query))
     n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
@@ -31,7 +31,7 @@ def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float
 
 @njit(cache=True, nogil=True, inline="always")
 def _is_within(s: F64, i: int, j: int) -> bool:
-    """Whether s_i - s_j < 1."""
+    """Tell whether s_i - s_j < 1."""
     difference, lost = add_two(s[i, 0], -s[j, 0])
     beyond, lost_too = add_two(difference, -1.0)
     return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
@@ -59,7 +59,7 @@ def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
 def _add_term(
     total: float, rest: float, weight: float, lacking: float, v: float, s: float, low: float
 ) -> tuple[float, float, float]:
-    """Add v (weight + lacking) (s + low) to the pair; return it, and the term's magnitude."""
+    """Add v (weight + lacking) (s + low) to the pair (total, rest). Return the pair and the term's magnitude."""
     product, lost = multiply_two(v, weight)
     lost += v * lacking
     term, lost_too = multiply_two(product, s)
@@ -69,7 +69,7 @@ def _add_term(
 
 @njit(cache=True, nogil=True)
 def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[float, float, float]:
-    """Return the loss of pairs of rows that ascend within each query, as a pair, and the terms' magnitudes."""
+    """Return the loss as a pair of numbers, and the sum of its terms' magnitudes. Rows ascend within each query."""
     total, rest, size = 0.0, 0.0, 0.0
     for k in range(starts.size - 1):
         first, end = starts[k], starts[k + 1]

@@ -1,8 +1,8 @@
-"""e^x of many numbers, compiled so that LLVM makes vector code of it: several times faster than one call a number.
+"""e^x of many numbers, in a form that LLVM turns into vector code, several times faster than single calls.
 
     e^x = 2^k e^r,   k = round(x / ln 2),   |r| <= ln(2) / 2,   e^r by its Taylor series
 
-to within about two units of the last place. 2^k is made of its bits.
+The result is within about two units in the last place. 2^k is composed from the bits of its exponent.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numba.extending import intrinsic
 from streamsvm.numeric.rows import F32, F64
 
 PER_LN2, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770002e-10
-LOWEST, HIGHEST = -708.0, 709.0  # beyond, e^x is taken to be what it is here: about 1e-308, 1e308
-ROUNDER = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to whole numbers
+LOWEST, HIGHEST = -708.0, 709.0  # x is clipped to this range, where e^x is from about 1e-308 to 1e308
+ROUNDER = 6755399441055744.0  # adding 1.5 * 2^52 rounds to whole numbers
 PER_LN2_32, LN2_HIGH_32, LN2_LOW_32 = (
     np.float32(1.4426950408889634),
     np.float32(0.693359375),
@@ -34,7 +34,7 @@ ONE_32 = np.float32(1.0)
 
 @intrinsic  # type: ignore[misc]
 def _power_of_two_single(_context: Any, _k: Any) -> Any:
-    """2^k, float32, of a whole number k: its exponent's bits."""
+    """Return 2^k as float32 for a whole number k, by setting the bits of its exponent."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         whole = builder.fptosi(args[0], ir.IntType(32))
@@ -46,7 +46,7 @@ def _power_of_two_single(_context: Any, _k: Any) -> Any:
 
 @intrinsic  # type: ignore[misc]
 def _power_of_two_double(_context: Any, _k: Any) -> Any:
-    """2^k, float64, of a whole number k: its exponent's bits."""
+    """Return 2^k as float64 for a whole number k, by setting the bits of its exponent."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         whole = builder.fptosi(args[0], ir.IntType(64))
@@ -79,7 +79,7 @@ def _exponentiate_double(row: F64) -> None:
 
 @njit(cache=True, nogil=True)
 def exponentiate(row: F32 | F64) -> None:
-    """Replace x by e^x, in place; x is brought within the exponents of normal numbers first."""
+    """Replace each x by e^x in place. x is first clipped so that e^x is a normal number."""
     if row.itemsize == 4:
         _exponentiate_single(row)
     else:

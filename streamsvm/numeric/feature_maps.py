@@ -1,13 +1,17 @@
-"""Explicit features: rows x become rows Phi(x) for which a linear solver does what a kernel solver does with x.
+"""Feature maps Phi: a linear solver on the rows Phi(x) learns what a kernel solver learns on the rows x.
 
-PolynomialMap, Jung, O'Leary & Tits 2008 (5.1), (5.2): Phi(x).Phi(z) = (x.z + 1)^2 / largest^2,
+PolynomialMap has (d + 1)(d + 2) / 2 features (Jung, O'Leary & Tits 2008, (5.1) and (5.2)):
 
-    Phi(x) = (x_1^2 .. x_d^2, sqrt2 x_i x_j for i < j, sqrt2 x_1 .. sqrt2 x_d, 1) / largest,  (d + 1)(d + 2) / 2 of them
+    Phi(x) = (x_1^2 .. x_d^2, sqrt2 x_i x_j for i < j, sqrt2 x_1 .. sqrt2 x_d, 1) / largest
+    Phi(x).Phi(z) = (x.z + 1)^2 / largest^2
 
-KernelMap, ibid. section 4: Phi(x) = T' k(Z, x) for m rows Z and a matrix T (m, r), so that Phi(x).Phi(z) is an
-approximation of k(x, z) of rank r. A w for Phi is a kernel expansion: w.Phi(x) = sum_j (T w)_j k(z_j, x).
+KernelMap has r features, and approximates k(x, z) by a product Phi(x).Phi(z) of rank r (ibid., section 4):
 
-Features is a map with what it was made for: it goes with the rows that it made, and with models trained on them.
+    Phi(x) = T' k(Z, x)                       for m rows Z and a matrix T (m, r)
+    w.Phi(x) = sum_j (T w)_j k(z_j, x)        so that a weight vector w is a kernel expansion
+
+Features holds a map with the scaling and the names of the raw features. A dataset carries it with the rows that it
+produced, and so does every model trained on them.
 """
 
 from __future__ import annotations
@@ -47,13 +51,13 @@ from streamsvm.numeric.saved_parts import (
 )
 from streamsvm.numeric.scaling import Scaling
 
-LEAST_PIVOT = 1e-10  # of the largest diagonal element: what is less is rounding
-PART_VALUES = 1 << 20  # float64 values of rows that are mapped at a time: 8 MB
+LEAST_PIVOT = 1e-10  # as a share of the largest diagonal element; smaller pivots are rounding
+PART_VALUES = 1 << 20  # float64 values (8 MB) of the rows that are mapped at a time
 
 
 @dataclass(frozen=True)
 class PolynomialMap:
-    """Second-order features of d. largest: what they are divided by."""
+    """The second-order map of d features, divided by `largest`."""
 
     d: int
     largest: float = 1.0
@@ -65,11 +69,11 @@ class PolynomialMap:
 
     @property
     def row_values(self) -> int:
-        """Float64 values that `apply` holds for a row: x, what is made of it, and the features."""
+        """Float64 values that `apply` holds for a row: x, intermediate values and the features."""
         return self.n_features + 3 * self.d
 
     def apply(self, X: Matrix) -> F64:
-        """Phi of rows (n, d): (n, n_features)."""
+        """Return Phi of rows (n, d): (n, n_features)."""
         x = (to_dense(X) if isinstance(X, CsrRows) else X).astype(np.float64)
         d, root = self.d, np.sqrt(2.0)
         phi = np.empty((len(x), self.n_features))
@@ -86,7 +90,7 @@ class PolynomialMap:
 
 @dataclass(frozen=True)
 class KernelMap:
-    """Features by the kernel with m rows. rows: Z (m, d); matrix: T (m, r)."""
+    """The map by a kernel, m rows Z (`rows`, (m, d)) and the matrix T (`matrix`, (m, r))."""
 
     kernel: Kernel
     rows: Matrix
@@ -94,21 +98,21 @@ class KernelMap:
 
     @property
     def d(self) -> int:
-        """Features of the rows that are mapped."""
+        """Number of features of the rows that are mapped."""
         return int(self.rows.shape[1])
 
     @property
     def n_features(self) -> int:
-        """Number of features: the rank."""
+        """Number of features, which is the rank."""
         return int(self.matrix.shape[1])
 
     @property
     def row_values(self) -> int:
-        """Float64 values that `apply` holds for a row: x (dense), its kernel values, its features."""
+        """Float64 values that `apply` holds for a row: x if it is dense, its kernel values and its features."""
         return (0 if isinstance(self.rows, CsrRows) else self.d) + sum(self.matrix.shape)
 
     def apply(self, X: Matrix) -> F64:
-        """Phi of rows (n, d): (n, n_features)."""
+        """Return Phi of rows (n, d): (n, n_features)."""
         return compute_block(self.kernel, X, self.rows) @ self.matrix
 
 
@@ -116,7 +120,7 @@ FeatureMap = PolynomialMap | KernelMap
 
 
 def split_rows(feature_map: FeatureMap, n_rows: int) -> Iterator[slice]:
-    """Rows that are mapped at a time, so that PART_VALUES float64 values are enough; one at least."""
+    """Yield slices of rows to map at a time, so that PART_VALUES values suffice; each has at least one row."""
     step = max(1, PART_VALUES // feature_map.row_values)
     for at in range(0, n_rows, step):
         yield slice(at, min(at + step, n_rows))
@@ -124,20 +128,20 @@ def split_rows(feature_map: FeatureMap, n_rows: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Features:
-    """What made rows of features: `map`, of rows scaled like that (None: raw) with these names."""
+    """A feature map with the scaling (None: raw) and the names of the features that it takes."""
 
     map: FeatureMap
     scaling: Scaling | None = None
     feature_names: tuple[str, ...] | None = None
 
     def apply(self, X: Matrix) -> F32:
-        """Features (n, n_features) of rows (n, d) that are scaled as they have to be, as a dataset holds them."""
+        """Return Phi(x) as float32, (n, n_features), of rows (n, d) that are scaled as `scaling` says."""
         with np.errstate(over="ignore", invalid="ignore"):
             found = self.map.apply(X)
         return round_rows(found, "the features of some rows")
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what is saved: a description for JSON, and arrays by name."""
+        """Return a description for JSON, and arrays by name, from which `unpack_features` restores it."""
         kind = None if self.scaling is None else self.scaling.kind
         names = None if self.feature_names is None else list(self.feature_names)
         about: dict[str, Any] = {"d": self.map.d, "scaling": kind, "feature_names": names}
@@ -149,7 +153,7 @@ class Features:
 
     @property
     def sha256(self) -> str:
-        """What tells these features from others."""
+        """The SHA-256 of the packed map, scaling and names."""
         about, arrays = self.pack()
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         for name in sorted(arrays):
@@ -158,7 +162,7 @@ class Features:
 
 
 def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
-    """Return what `Features.pack` took apart, every part of it checked; ValueError for anything else."""
+    """Return the Features that were packed, every part of them checked. Raises ValueError for all else."""
     if not isinstance(about, Mapping):
         raise ValueError("features are no object")
     d = read_count(about, "d", MOST_FEATURES)
@@ -180,7 +184,7 @@ def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
 
 
 def compute_block(kernel: Kernel, X: Matrix, Z: Matrix) -> F64:
-    """k(x_i, z_j): (n, m) float64."""
+    """Return k(x_i, z_j), (n, m) float64."""
     n, m = X.shape[0], Z.shape[0]
     if isinstance(Z, CsrRows) and not isinstance(X, CsrRows):
         X = drop_zeros(X)
@@ -197,7 +201,7 @@ def compute_block(kernel: Kernel, X: Matrix, Z: Matrix) -> F64:
 
 
 def compute_diagonal(kernel: Kernel, squares: F64) -> F64:
-    """k(x, x) of rows with these squared lengths."""
+    """Return k(x, x), (n,), for rows of the given squared lengths."""
     if kernel.name == "rbf":
         return np.ones(len(squares))
     if kernel.name == "poly":
@@ -206,7 +210,7 @@ def compute_diagonal(kernel: Kernel, squares: F64) -> F64:
 
 
 def choose_pivots(residual: F64, number: int, least: float) -> I64:
-    """Pivots of the Cholesky factor of a residual Gram matrix (m, m): the largest diagonal first, at least `least`."""
+    """Return up to `number` pivots of a residual Gram matrix (m, m), largest diagonal first, all above `least`."""
     rest, pivots = residual.copy(), []
     for _ in range(min(number, len(rest))):
         diagonal = np.diag(rest)
@@ -220,7 +224,7 @@ def choose_pivots(residual: F64, number: int, least: float) -> I64:
 
 
 def make_cholesky_map(kernel: Kernel, rows: Matrix) -> KernelMap:
-    """K(x, Z) L^-T, where L L' = K(Z, Z): columns of the pivoted incomplete Cholesky factor of all rows' K."""
+    """Return Phi(x) = L^-1 k(Z, x) with L L' = K(Z, Z): the pivoted incomplete Cholesky factor of all rows' K."""
     K = compute_block(kernel, rows, rows)
     jitter = LEAST_PIVOT * float(np.max(np.diag(K)))
     L = cholesky(K + jitter * np.eye(len(K)), lower=True)
@@ -228,13 +232,13 @@ def make_cholesky_map(kernel: Kernel, rows: Matrix) -> KernelMap:
 
 
 def make_nystrom_map(kernel: Kernel, rows: Matrix) -> KernelMap:
-    """K(x, Z) U Lambda^-1/2, where U Lambda U' = K(Z, Z), eigenvalues of rounding left out."""
+    """Return Phi(x) = Lambda^-1/2 U' k(Z, x) with U Lambda U' = K(Z, Z), without eigenvalues that are rounding."""
     values, vectors = np.linalg.eigh(compute_block(kernel, rows, rows))
     kept = values > LEAST_PIVOT * values[-1]
     return KernelMap(kernel, rows, vectors[:, kept] / np.sqrt(values[kept]))
 
 
 def truncate(feature_map: KernelMap, gram: F64, rank: int) -> KernelMap:
-    """Keep the eigenvectors of largest eigenvalue; gram: Phi'Phi over all rows, whole."""
+    """Return the map onto the `rank` leading eigenvectors of gram, which is Phi'Phi over all rows."""
     _, vectors = np.linalg.eigh(gram)
     return KernelMap(feature_map.kernel, feature_map.rows, feature_map.matrix @ vectors[:, ::-1][:, :rank])

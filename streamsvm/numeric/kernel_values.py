@@ -1,42 +1,64 @@
-"""Kernel values of rows, compiled: products over tiles that stay in the cache, turned into the kernel, added up, kept.
+"""Compiled kernel values: products over tiles of rows are turned into kernel values, added up, and stored.
 
-See numeric.kernels, which calls this for parts of the rows on several threads, and numeric.kernel_rounding, which says
-how the magnitudes that are added up here bound the rounding of the sums.
+A tile stays in the cache meanwhile. numeric.kernels calls this for parts of the rows on several threads;
+numeric.kernel_rounding says how the magnitudes that are added up here bound the rounding of the sums.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  np.dot calls it in compiled code: once loaded, limits of threads hold for it
+import scipy.linalg.cython_blas  # noqa: F401  compiled np.dot calls it; thread limits hold for it once it is loaded
 from numba import njit
 
 from streamsvm.numeric.exponentials import exponentiate
+from streamsvm.numeric.kernel_codes import POLY, RBF, CompiledKernel
 from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, SMALL, add_slopes, add_with_magnitudes
 from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked, Values
 
 Proof = tuple[()] | tuple[F64, float]
 
-KERNELS = ("linear", "rbf", "poly", "sigmoid")
-T3, T5, T7 = 1 / 3, 2 / 15, 17 / 315  # of the series of tanh
-COLUMNS = 256  # kernel values are formed for so many columns at a time: half a MiB beside the tile
+T3, T5, T7 = 1 / 3, 2 / 15, 17 / 315  # coefficients of the series of tanh
+BLOCK_COLUMNS = 256  # columns whose kernel values are computed at a time: half a MiB beside the tile
+
+
+class Columns(NamedTuple):
+    """Rows z_c whose kernel values are added up: as `unpack` gives them, their squared lengths, and the coef_c."""
+
+    rows: Unpacked
+    squares: Values
+    coef: F64
+
+
+class Tile(NamedTuple):
+    """Some rows x_i: as `unpack` gives them, as a dense tile, and their squared lengths.
+
+    `values` are the dense rows themselves, or sparse rows written out by `_write_out`, with the position of features.
+    """
+
+    rows: Unpacked
+    values: Values
+    position: I32
+    squares: Values
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def apply_kernel(
     code: int, gamma: float, coef0: float, degree: int, values: Values, left: Values, right: Values
 ) -> None:
-    """Turn products x.z into values of KERNELS[code], in place; left and right: squared lengths of z and x."""
+    """Turn products x.z into values of KERNELS[code], in place. left and right: squared lengths of z and x."""
     for c in range(values.shape[0]):
         row = values[c]
-        if code == 1:
+        if code == RBF:
             for i in range(row.size):
                 distance = left[c] + right[i] - row[i] - row[i]
                 row[i] = -gamma * distance if distance > 0 else 0
             exponentiate(row)
-        elif code > 1:
+        elif code > RBF:
             for i in range(row.size):
                 row[i] = gamma * row[i] + coef0
-            if code == 2:
+            if code == POLY:
                 _raise(row, degree)
             else:
                 _squash(row)
@@ -52,7 +74,7 @@ def _raise(row: Values, degree: int) -> None:
 
 @njit(cache=True, nogil=True)
 def _squash(row: Values) -> None:
-    """Replace v by tanh v = 1 - 2 / (1 + e^(2v)), which is 1 or -1 beyond 20; by its series where v is small."""
+    """Replace v by tanh v = (e^2v - 1) / (e^2v + 1), or by the series of tanh for small v."""
     small = row.copy()
     for i in range(row.size):
         row[i] = min(max(row[i] + row[i], -40), 40)
@@ -66,7 +88,7 @@ def _squash(row: Values) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _csr_products(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
-    """products[c, i] = z_c.x_i, four features a sweep; position: of a feature in the tile (its last: all zeros)."""
+    """Set products[c, i] = z_c.x_i, four features a sweep. position[j]: the line of feature j in the tile."""
     for c in range(indptr.size - 1):
         sums, e, stop = products[c], indptr[c], indptr[c + 1]
         for i in range(sums.size):
@@ -87,7 +109,7 @@ def _csr_products(data: Values, indices: I32, indptr: I64, position: I32, tile: 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def measure_dense(X: Values, squares: Values) -> None:
-    """squares_i = |x_i|^2, summed in float64."""
+    """Set squares_i = |x_i|^2, summed in float64."""
     for i in range(squares.size):
         row, total = X[i], 0.0
         for j in range(row.size):
@@ -97,7 +119,7 @@ def measure_dense(X: Values, squares: Values) -> None:
 
 @njit(cache=True, nogil=True)
 def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
-    """squares_i = |x_i|^2, summed in float64."""
+    """Set squares_i = |x_i|^2, summed in float64."""
     for i in range(squares.size):
         total = 0.0
         for e in range(indptr[i], indptr[i + 1]):
@@ -107,9 +129,9 @@ def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> None:
-    """f_i += sum_c coef_c columns[chosen_c, start + i], in order; four columns at a time.
+    """Add sum_c coef_c columns[chosen_c, start + i] to f_i, in the order of c, four columns at a time.
 
-    Compiled callers pass np.int64(0) as the start: numba compiles the literal 0 once more.
+    Compiled callers pass np.int64(0) as the start, because numba would compile the literal 0 separately.
     """
     k, n, stop = 0, coef.size, start + f.size
     while k < n:
@@ -129,7 +151,7 @@ def add_columns(columns: Values, chosen: I64, coef: F64, start: int, f: F64) -> 
 
 @njit(cache=True, nogil=True)
 def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, last: int) -> None:
-    """K[c, j] = K[j, c] = columns[slots_c, chosen_j] for first <= c < last, where c has a slot."""
+    """Set K[c, j] = K[j, c] = columns[slots_c, chosen_j] for those c from `first` to `last` that have a slot."""
     for c in range(first, last):
         if slots[c] >= 0:
             column = columns[slots[c]]
@@ -141,7 +163,10 @@ def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, la
 
 @njit(cache=True, nogil=True)
 def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
-    """Return rows by feature (used + 1, n), their last line zeros; position (d,) gets the line of each feature."""
+    """Return sparse rows as a dense tile (used features + 1, n), and set position[j] to the line of feature j.
+
+    The last line is zeros, for features that do not occur.
+    """
     for j in range(position.size):
         position[j] = -1
     used = 0
@@ -160,55 +185,71 @@ def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values
 
 
 @njit(cache=True, nogil=True)
-def _measure_distance(
-    z: int, i: int, columns: Unpacked, X: Unpacked, tile: Values, position: I32, mark: I32
-) -> float:  # fmt: skip
-    """|x_i - z|^2 by differences; mark: z + 1 for the tile's lines in which row z of the columns has an item."""
-    total = 0.0
-    if columns[3].size == 0:
-        for j in range(tile.shape[1]):
-            total += (np.float64(columns[0][z, j]) - tile[i, j]) ** 2
+def _make_tile(rows: Unpacked, position: I32, squares: Values) -> Tile:
+    """Return a tile of some rows. position (d,) and squares (at least the rows) are its memory."""
+    if rows.indptr.size:
+        squares = squares[: rows.indptr.size - 1]
+        measure_sparse(rows.data, rows.indptr, squares)
+        return Tile(rows, _write_out(rows.data, rows.indices, rows.indptr, position), position, squares)
+    squares = squares[: rows.dense.shape[0]]
+    measure_dense(rows.dense, squares)
+    return Tile(rows, rows.dense, position, squares)
+
+
+@njit(cache=True, nogil=True)
+def _measure_distance(z: int, i: int, Z: Unpacked, tile: Tile, mark: I32) -> float:
+    """Return |x_i - z|^2 by differences. mark is z + 1 for the lines of the tile in which row z has an item."""
+    X, total = tile.rows, 0.0
+    if Z.indptr.size == 0:
+        for j in range(tile.values.shape[1]):
+            total += (np.float64(Z.dense[z, j]) - tile.values[i, j]) ** 2
         return total
-    for e in range(columns[3][z], columns[3][z + 1]):
-        total += (np.float64(columns[1][e]) - tile[position[columns[2][e]], i]) ** 2
-    for e in range(X[3][i], X[3][i + 1]):
-        if mark[position[X[2][e]]] != z + 1:
-            total += np.float64(X[1][e]) ** 2
+    for e in range(Z.indptr[z], Z.indptr[z + 1]):
+        total += (np.float64(Z.data[e]) - tile.values[tile.position[Z.indices[e]], i]) ** 2
+    for e in range(X.indptr[i], X.indptr[i + 1]):
+        if mark[tile.position[X.indices[e]]] != z + 1:
+            total += np.float64(X.data[e]) ** 2
     return total
 
 
 @njit(cache=True, nogil=True)
-def _mend_close(
-    first: int, columns: Unpacked, X: Unpacked, tile: Values, position: I32, gamma: float, unit: float,
-    left: Values, right: Values, values: Values,
-) -> None:  # fmt: skip
-    """Form e^(-gamma |x - z|^2) anew, by differences, where |x|^2 + |z|^2 - 2 x.z has lost what matters."""
-    mark = np.zeros(tile.shape[0] if X[3].size else 0, np.int32)
+def _recompute_close(first: int, columns: Columns, tile: Tile, gamma: float, unit: float, values: Values) -> None:
+    """Compute e^(-gamma |x - z|^2) again by differences, if rounding of |x|^2 + |z|^2 - 2 x.z makes it inexact."""
+    Z = columns.rows
+    mark = np.zeros(tile.values.shape[0] if Z.indptr.size else 0, np.int32)
     for c in range(values.shape[0]):
-        for e in range(columns[3][first + c] if mark.size else 0, columns[3][first + c + 1] if mark.size else 0):
-            mark[position[columns[2][e]]] = first + c + 1
+        for e in range(Z.indptr[first + c] if mark.size else 0, Z.indptr[first + c + 1] if mark.size else 0):
+            mark[tile.position[Z.indices[e]]] = first + c + 1
         for i in range(values.shape[1]):
-            reach = gamma * (left[first + c] + right[i])
+            reach = gamma * (columns.squares[first + c] + tile.squares[i])
             if reach > CLOSE_REACH and (values[c, i] > FAINT or reach * unit > 1.0):
-                values[c, i] = np.exp(-gamma * _measure_distance(first + c, i, columns, X, tile, position, mark))
+                values[c, i] = np.exp(-gamma * _measure_distance(first + c, i, Z, tile, mark))
 
 
 @njit(cache=True, nogil=True)
 def _add_with_proof(
-    code: int, gamma: float, coef0: float, degree: int, values: Values, first: int, columns: Unpacked, X: Unpacked,
-    tile: Values, position: I32, left: Values, right: Values, longest: float, coef: F64, f: F64, magnitudes: F64,
+    kernel: CompiledKernel,
+    values: Values,
+    first: int,
+    columns: Columns,
+    tile: Tile,
+    longest: float,
+    f: F64,
+    magnitudes: F64,
     unit: float,
-) -> None:  # fmt: skip
-    """Turn products of columns first, first + 1, ... into kernel values; add them to f, and what bounds their rounding.
+) -> None:
+    """Turn products of the columns from `first` on into kernel values, and add these to f and to the magnitudes.
 
-    Without magnitudes the values are only formed as carefully.
+    Without magnitudes the values are computed as carefully, but added to f alone.
     """
-    own = left[first : first + len(values)]
-    if code > 1 and magnitudes.size:
-        add_slopes(code, gamma, coef0, degree, unit, values, own, right, coef, magnitudes)
-    apply_kernel(code, gamma, coef0, degree, values, own, right)
-    if code == 1 and gamma * (longest + right.max()) > CLOSE_REACH:
-        _mend_close(first, columns, X, tile, position, gamma, unit, left, right, values)
+    code, gamma, coef0, degree = kernel
+    last, right = first + len(values), tile.squares
+    left, coef = columns.squares[first:last], columns.coef[first:last]
+    if code > RBF and magnitudes.size:
+        add_slopes(kernel, unit, values, left, right, coef, magnitudes)
+    apply_kernel(code, gamma, coef0, degree, values, left, right)
+    if code == RBF and gamma * (longest + right.max()) > CLOSE_REACH:
+        _recompute_close(first, columns, tile, gamma, unit, values)
     if magnitudes.size:
         add_with_magnitudes(values, coef, f, magnitudes)
     else:
@@ -216,46 +257,46 @@ def _add_with_proof(
 
 
 @njit(cache=True, nogil=True)
-def meet_rows(
-    X: Unpacked, n_features: int, tile_rows: int, first: int, last: int,
-    columns: Unpacked, left: Values, coef: F64, code: int, gamma: float, coef0: float, degree: int,
-    f: F64, store: Values, slots: I64, proof: Proof,
-) -> None:  # fmt: skip
-    """Let the rows first..last of X meet all columns, tile by tile: their kernel values go to f, and to the store.
+def evaluate_rows(
+    kernel: CompiledKernel,
+    X: Unpacked,
+    columns: Columns,
+    n_features: int,
+    tile_rows: int,
+    first: int,
+    last: int,
+    f: F64,
+    store: Values,
+    slots: I64,
+    proof: Proof,
+) -> None:
+    """Compute the kernel values of the rows first:last of X with all columns, tile by tile, and add them to f.
 
-    X, columns: as `unpack` gives them; left: squared lengths of the columns. Without slots nothing is stored.
-    proof: of float64 alone: magnitudes (n,) of f, or none, and the rounding of |x - z|^2 as a share of |x|^2 + |z|^2.
-    Compiled code without it does not look at distances again.
+    Column c goes to store[slots_c], too, unless there are no slots. `proof`, for float64 alone, holds the magnitudes
+    (n,) of f, or none, and the rounding of |x - z|^2 as a share of |x|^2 + |z|^2.
     """
-    dense, data, indices, indptr = X
-    z_dense, z_data, z_indices, z_indptr = columns
-    values = np.empty((min(COLUMNS, coef.size), tile_rows), left.dtype)
-    flat = values.ravel()
-    every, position, squares = np.arange(COLUMNS), np.empty(n_features, np.int32), np.empty(tile_rows, left.dtype)
+    Z, left, coef = columns
+    code, gamma, coef0, degree = kernel
+    values = np.empty((min(BLOCK_COLUMNS, coef.size), tile_rows), left.dtype).ravel()
+    every, position, squares = np.arange(BLOCK_COLUMNS), np.empty(n_features, np.int32), np.empty(tile_rows, left.dtype)
     longest = left.max() if left.size else 0.0
     for at in range(first, last, tile_rows):
         n = min(tile_rows, last - at)
-        right = squares[:n]
-        if indptr.size:
-            measure_sparse(data, indptr[at : at + n + 1], right)
-        else:
-            measure_dense(dense[at : at + n], right)
-        tile = _write_out(data, indices, indptr[at : at + n + 1], position) if indptr.size else dense[at : at + n]
-        for c in range(0, coef.size, COLUMNS):
-            k = min(COLUMNS, coef.size - c)
-            part = flat[: k * n].reshape((k, n))
-            if indptr.size:
-                _csr_products(z_data, z_indices, z_indptr[c : c + k + 1], position, tile, part)
+        tile = _make_tile(
+            Unpacked(X.dense[at : at + n], X.data, X.indices, X.indptr[at : at + n + 1]), position, squares
+        )
+        for c in range(0, coef.size, BLOCK_COLUMNS):
+            k = min(BLOCK_COLUMNS, coef.size - c)
+            part = values[: k * n].reshape((k, n))
+            if X.indptr.size:
+                _csr_products(Z.data, Z.indices, Z.indptr[c : c + k + 1], position, tile.values, part)
             else:
-                np.dot(z_dense[c : c + k], tile.T, part)
+                np.dot(Z.dense[c : c + k], tile.values.T, part)
             if len(proof) > 0:
-                near = (dense[at : at + n], data, indices, indptr[at : at + n + 1])
-                _add_with_proof(
-                    code, gamma, coef0, degree, part, c, columns, near, tile, position, left, right, longest,
-                    coef[c : c + k], f[at : at + n], proof[0][at : at + n], proof[1],
-                )  # fmt: skip
+                own = proof[0][at : at + n]
+                _add_with_proof(kernel, part, c, columns, tile, longest, f[at : at + n], own, proof[1])
             else:
-                apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], right)
+                apply_kernel(code, gamma, coef0, degree, part, left[c : c + k], tile.squares)
                 add_columns(part, every, coef[c : c + k], np.int64(0), f[at : at + n])
             for slot in range(c, min(c + k, slots.size)):
                 kept, row = store[slots[slot]], part[slot - c]

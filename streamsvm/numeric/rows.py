@@ -1,17 +1,17 @@
-"""Rows in memory, dense or sparse, and the two products every linear solver needs of them.
+"""Rows in memory, dense or sparse, and the two products that every linear solver needs.
 
-    scores = X W'                      (n, k)   how rows lie to k weight vectors
-    total[bucket_e] += coef_e x_{row_e}         sums of rows, several at once
+    scores = X W'                      (n, k)   scores of the rows for k weight vectors
+    total[bucket_e] += coef_e x_{row_e}         linear combinations of rows, several at once
 
-Data are float32, sums float64. These two functions are the only place where dense and sparse rows differ; compiled
-code calls `scores_of` and `add_rows_of` with what `unpack` makes of a matrix, of either kind.
+Data are float32 and sums float64. Only these two products treat dense and sparse rows differently: compiled code calls
+`scores_of` and `add_rows_of` with the arrays of `unpack`, for rows of either kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,8 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Values = F32 | F64
 
-SCORED_ROWS = 256  # at a time, of which many scores are computed: a multiple of four, see _dense_scores
-SUMS_MAY_BE_REORDERED = {"reassoc", "contract", "nsz"}  # lets LLVM use vector registers; the order is still fixed
+SCORED_ROWS = 256  # rows whose scores are computed at a time: a multiple of four, see _dense_scores
+SUMS_MAY_BE_REORDERED = {"reassoc", "contract", "nsz"}  # LLVM may use vector registers; the order is still fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class CsrRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, features)."""
+        """Numbers of rows and features."""
         return len(self.indptr) - 1, self.n_features
 
     @property
@@ -48,7 +48,17 @@ class CsrRows:
 
 
 Matrix = F32 | CsrRows
-Unpacked = tuple[F32, F32, I32, I64]
+
+
+class Unpacked(NamedTuple):
+    """Rows as compiled code takes them: dense values, or data, indices and indptr; the arrays not needed are empty."""
+
+    dense: F32
+    data: F32
+    indices: I32
+    indptr: I64
+
+
 NO_INDICES, NO_INDPTR = np.empty(0, np.int32), np.empty(0, np.int64)
 
 
@@ -56,9 +66,9 @@ NO_INDICES, NO_INDPTR = np.empty(0, np.int32), np.empty(0, np.int64)
 class Rows:
     """Consecutive rows, the first of which is row `start` of the dataset (or chosen rows, start = -1).
 
-    y holds codes into the dataset's classes; None where a dataset has no labels. scores (n, k): where they were
-    computed before, for those weight vectors that are meant. Rows that a dataset streams
-    stay valid only until the next ones are asked for: their memory is used again.
+    y holds codes into the dataset's classes; it is None if the dataset has no labels. scores (n, k) is given if the
+    scores that a pass needs have been computed already. Rows that a dataset streams are valid only until the next ones
+    are read, because their memory is used again.
     """
 
     start: int
@@ -75,16 +85,16 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held in memory."""
+        """Bytes of all arrays in memory."""
         parts = (self.X, self.y, self.sample_weight, self.qid)
         return sum(part.nbytes for part in parts if part is not None)
 
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _dense_scores(X: F32, W: F64, scores: F64) -> None:
-    """Four rows and two weight vectors at a time: every number that is loaded is used more than once.
+    """Compute X W' for four rows and two weight vectors at a time, so that every loaded number is used more than once.
 
-    At the end the last row, or vector, is computed again in place of one that does not exist.
+    At the end the last row, or weight vector, is computed again in place of a missing one.
     """
     last, d = X.shape[0] - 1, X.shape[1]
     for i in range(0, last + 1, 4):
@@ -118,15 +128,15 @@ def _csr_scores(data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> No
 
 
 def unpack(X: Matrix) -> Unpacked:
-    """Return X as compiled code takes it: dense values, then data, indices and indptr; what X is not is empty."""
+    """Return X as compiled code takes it."""
     if isinstance(X, CsrRows):
-        return np.empty((0, 0), X.data.dtype), X.data, X.indices, X.indptr
-    return X, np.empty(0, X.dtype), NO_INDICES, NO_INDPTR
+        return Unpacked(np.empty((0, 0), X.data.dtype), X.data, X.indices, X.indptr)
+    return Unpacked(X, np.empty(0, X.dtype), NO_INDICES, NO_INDPTR)
 
 
 @njit(cache=True, nogil=True)
 def scores_of(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
-    """X W' into scores (n, k); the first four as `unpack` gives them."""
+    """Write X W' into scores (n, k). The first four arguments are those of `unpack`."""
     if indptr.size:
         _csr_scores(data, indices, indptr, W, scores)
     else:
@@ -134,7 +144,7 @@ def scores_of(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, scores: 
 
 
 def compute_scores(X: Matrix, W: F64) -> F64:
-    """X W' for W of shape (k, d), k small; returns (n, k) float64."""
+    """Return X W', (n, k) float64, for W of shape (k, d) with a small k."""
     scores = np.empty((X.shape[0], len(W)))
     scores_of(*unpack(X), W, scores)
     return scores
@@ -142,7 +152,7 @@ def compute_scores(X: Matrix, W: F64) -> F64:
 
 @njit(cache=True, nogil=True)
 def _scores_of_parts(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
-    """Scores of some rows at a time go to the parts while they are in the cache."""
+    """Write the scores of some rows at a time to their parts, while they are in the cache."""
     n_parts, n_rows, width = scores.shape
     some = np.empty((SCORED_ROWS, W.shape[0]))
     for at in range(0, n_rows, SCORED_ROWS):
@@ -155,7 +165,7 @@ def _scores_of_parts(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, s
 
 
 def compute_scores_of_parts(X: Matrix, W: F64) -> F64:
-    """X W' by parts: scores (parts, n, k) for weight vectors (parts, k, d)."""
+    """Return X W' by parts: scores (parts, n, k) for weight vectors (parts, k, d)."""
     scores = np.empty((len(W), X.shape[0], W.shape[1]))
     _scores_of_parts(*unpack(X), W.reshape(-1, W.shape[2]), scores)
     return scores
@@ -163,7 +173,7 @@ def compute_scores_of_parts(X: Matrix, W: F64) -> F64:
 
 @njit(cache=True, nogil=True)
 def _add_dense(X: F32, row: I64, bucket: I64, coef: F64, total: F64) -> None:
-    """Four rows at a time where they go to one bucket: the sums are loaded and stored once."""
+    """Add four rows at a time if they go to one bucket, so that its sums are loaded and stored once."""
     e, n = 0, row.size
     while e < n:
         sums = total[bucket[e]]
@@ -190,7 +200,7 @@ def _add_csr(data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: 
 
 @njit(cache=True, nogil=True)
 def add_rows_of(dense: F32, data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64) -> None:
-    """total[bucket_e] += coef_e x_{row_e}, in order; the first four as `unpack` gives them."""
+    """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. The first four arguments are those of `unpack`."""
     if indptr.size:
         _add_csr(data, indices, indptr, row, bucket, coef, total)
     else:
@@ -198,7 +208,7 @@ def add_rows_of(dense: F32, data: F32, indices: I32, indptr: I64, row: I64, buck
 
 
 def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
-    """total[bucket_e] += coef_e x_{row_e} for every entry e, in order; total is (k, at least d) float64."""
+    """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. total is (k, at least d) float64."""
     add_rows_of(*unpack(X), row, bucket, coef, total)
 
 
@@ -213,7 +223,7 @@ def _gather(data: F32, indices: I32, indptr: I64, order: I64, to_data: F32, to_i
 
 
 def take_rows(X: Matrix, order: I64) -> Matrix:
-    """Rows of X in the order given (any choice of them), in memory of their own."""
+    """Return the rows order[0], order[1], ... of X, in memory of their own."""
     if not isinstance(X, CsrRows):
         return X[order]
     n_items = int((X.indptr[order + 1] - X.indptr[order]).sum())
@@ -225,7 +235,7 @@ def take_rows(X: Matrix, order: I64) -> Matrix:
 
 
 def slice_rows(X: Matrix, part: slice) -> Matrix:
-    """Rows part.start to part.stop of X, of which they stay a part."""
+    """Return the rows part.start:part.stop of X, as a view."""
     if not isinstance(X, CsrRows):
         return X[part]
     indptr = X.indptr[part.start : part.stop + 1]
@@ -234,7 +244,7 @@ def slice_rows(X: Matrix, part: slice) -> Matrix:
 
 
 def stack_rows(parts: list[Matrix]) -> Matrix:
-    """Rows of several matrices of one kind, one below the other."""
+    """Return the rows of several matrices, all dense or all sparse, one below the other."""
     sparse = [part for part in parts if isinstance(part, CsrRows)]
     if not sparse:
         return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
@@ -245,7 +255,7 @@ def stack_rows(parts: list[Matrix]) -> Matrix:
 
 
 def keep_features(X: CsrRows, n_features: int) -> CsrRows:
-    """Return X with the first n_features features: items of others are dropped, missing ones are zeros."""
+    """Return X with `n_features` features: items of later features are dropped, missing features are zeros."""
     if X.n_features <= n_features:
         return CsrRows(X.data, X.indices, X.indptr, n_features)
     kept = X.indices < n_features
@@ -254,19 +264,19 @@ def keep_features(X: CsrRows, n_features: int) -> CsrRows:
 
 
 def to_dense(X: CsrRows) -> F32:
-    """Sparse rows written out, (n, d), of the same precision."""
+    """Return sparse rows as dense rows (n, d) of the same precision."""
     dense = np.zeros(X.shape, X.data.dtype)
     dense[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
     return dense
 
 
 def pack_rows(X: Matrix, name: str) -> dict[str, Any]:
-    """Return rows as arrays to be saved: dense ones under that name, or data, indices and indptr."""
+    """Return rows as arrays to be saved: dense rows under `name`, sparse rows as data, indices and indptr."""
     return {"data": X.data, "indices": X.indices, "indptr": X.indptr} if isinstance(X, CsrRows) else {name: X}
 
 
 def unpack_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
-    """Return the finite rows that were saved; ValueError for what would lead compiled code out of its arrays."""
+    """Return rows that were saved. Raises ValueError unless they are finite and their indices lie within the arrays."""
     values = arrays.get("data" if name not in arrays else name)
     n_dimensions = 2 if name in arrays else 1
     if (

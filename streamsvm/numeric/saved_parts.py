@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.numeric.canonical import make_canonical_rows
-from streamsvm.numeric.kernel_values import KERNELS
+from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64, CsrRows, Matrix, unpack_rows
 from streamsvm.numeric.scaling import KINDS, Scaling

@@ -1,13 +1,31 @@
-"""Rankings: the pairs of rows that a model is to put in order."""
+"""Rankings: hinge losses of pairs of rows that a model is to put in order.
+
+    P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j)),      i of the higher rank
+
+"rank" compares rows of one query, or all rows where there are no queries; "roc-area" compares rows of two classes. A
+row has one score, higher for higher ranks, and there is no bias: it would cancel.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.numeric.pair_counts import Pairs
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.numeric.rank_measures import mean_ndcg, mean_tau, swapped_pairs
+from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.problems.classification import share_out
+from streamsvm.problems.labels import code_as_classes
+from streamsvm.problems.measures import roc_area
+from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
+
+PLACES = (1, 5, 10)  # k of NDCG@k
 
 
 def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
@@ -48,3 +66,99 @@ def _find_queries(name: str, qid: I64, weight: F64) -> I64:
     if len(uneven):
         raise InputError(f"{name}: row {uneven[0] + 2}: another weight than the rest of query {qid[uneven[0]]}")
     return np.append(firsts, len(qid))
+
+
+def count_one(_: Any) -> int:
+    """Return 1: there is one problem, and one score a row, however many ranks there are."""
+    return 1
+
+
+def code_labels(labels: Labels, classes: Labels) -> F64:
+    """Return the labels as numbers; places among the classes, NaN for unknown ones, if the classes are texts.
+
+    InputError for labels that are texts where the classes are numbers.
+    """
+    if classes.dtype.kind in "biuf":
+        try:
+            return labels.astype(np.float64)
+        except ValueError:
+            raise InputError(f"a label is {str(labels[0])!r}, but ranks have to be numbers") from None
+    codes = code_as_classes(labels, classes)
+    return np.where(codes < 0, np.nan, codes)
+
+
+def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG001
+    """Return the measures of `evaluate_ranking` over all rows."""
+    scored = join_scored(parts)
+    assert scored.truth is not None
+    return evaluate_ranking(scored.scores, scored.truth, scored.qid)
+
+
+def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any]:
+    """Measure scores of rows with these ranks (NaN: unknown) and query ids.
+
+    Swapped pairs and Kendall's tau within queries, NDCG@k where there are queries (see numeric.rank_measures), and the
+    area under the ROC curve for two ranks.
+    """
+    known = np.isfinite(labels)
+    scores, labels = scores[known], labels[known]
+    starts = [0, len(labels)]
+    if qid is not None:
+        qid = qid[known]
+        order = np.argsort(qid, kind="stable")
+        scores, labels, qid = scores[order], labels[order], qid[order]
+        starts = [0, *(np.flatnonzero(np.diff(qid)) + 1).tolist(), len(labels)]
+    ranks, codes = np.unique(labels, return_inverse=True)
+    pairs = Pairs(codes.astype(np.int32), np.ones(len(codes)), np.array(starts))
+    places = PLACES if qid is not None else ()
+    ndcg = mean_ndcg(scores, labels - np.min(labels, initial=np.inf), starts, places)
+    return {
+        "n_rows": len(known),
+        "n_queries": None if qid is None else len(starts) - 1,
+        "swapped_pairs": swapped_pairs(scores, pairs),
+        "roc_area": roc_area(scores, codes == 1) if len(ranks) == 2 else None,
+        "ndcg": {str(k): value for k, value in ndcg.items()},
+        "kendall_tau": mean_tau(scores, labels, starts),
+        "unknown_labels": int(np.count_nonzero(~known)),
+    }
+
+
+def share_right(scores: F64, ranks: I32, qid: I64 | None) -> float:
+    """Return the share of the pairs of one query in the right order, ties half; 1 where there are no pairs.
+
+    The rows of a query are together.
+    """
+    starts = [0, len(ranks)] if qid is None else [0, *(np.flatnonzero(np.diff(qid)) + 1).tolist(), len(ranks)]
+    swapped = swapped_pairs(scores, Pairs(ranks.astype(np.int32), np.ones(len(ranks)), np.array(starts)))
+    return 1.0 if swapped is None else 1.0 - swapped
+
+
+def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Return the fold of each row: whole queries are drawn; without queries, each rank is shared out evenly."""
+    qid = source.column("qid")
+    if qid is None:
+        return _draw_without_queries(source, folds, rng)
+    _, query = np.unique(qid, return_inverse=True)
+    return np.asarray(rng.permutation(int(query.max()) + 1)[query] % folds, np.uint8)
+
+
+def _draw_without_queries(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    y = source.column("y")
+    assert y is not None
+    return share_out(y, folds, rng)
+
+
+RANK = Problem(
+    name="rank",
+    models=("rank",),
+    predicts_labels=False,
+    has_class_costs=False,
+    reads_queries=True,
+    count_problems=count_one,
+    count_scores=count_one,
+    code_labels=code_labels,
+    evaluate=evaluate,
+    draw_folds=draw_folds,
+    share_right=share_right,
+)
+ROC_AREA = replace(RANK, name="roc-area", reads_queries=False, draw_folds=_draw_without_queries)

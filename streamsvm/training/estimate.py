@@ -21,8 +21,10 @@ from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes, default_threads
-from streamsvm.methods.registry import Algorithm, make_algorithm
-from streamsvm.options import TrainOptions, read_count
+from streamsvm.methods.fit import Fit
+from streamsvm.methods.set_up import choose_method, read_own_options, set_up
+from streamsvm.options import TrainOptions
+from streamsvm.problems.registry import find_problem
 from streamsvm.training.plan import KEPT_SHARE, Passes, Plan
 from streamsvm.training.probe import (
     SAMPLE_SECONDS,
@@ -51,32 +53,33 @@ def plan_training(source: RowSource, options: TrainOptions, client: Client | Non
     InputError and MemoryBudgetError as `train` raises them.
     """
     asked = replace(options, gamma="auto") if options.gamma == "scale" else options  # which would read all rows
-    algorithm = make_algorithm(source, asked)
-    with threadpool_limits(1), open_for(source, asked, [algorithm], client) as (engine, memory):
+    fit = set_up(source, asked)
+    with threadpool_limits(1), open_for(source, asked, [fit], client) as (engine, memory):
         n_tasks = (options.workers or 1) * (options.threads or (1 if options.workers else default_threads()))
-        if options.solver in ("smo", "irwls"):
-            passes, speed, between, taken = _plan_decomposition(algorithm, engine, memory, n_tasks)
-        elif options.solver == "budgeted-sgd":
-            passes, speed, between, taken = _plan_epochs(options, engine, memory, n_tasks)
-        else:
-            passes, speed, between, taken = _plan_passes(algorithm, options, engine, memory, n_tasks)
+        match choose_method(options).passes:
+            case "unknown":
+                passes, speed, between, taken = _plan_unknown(fit, engine, memory, n_tasks)
+            case "epochs":
+                passes, speed, between, taken = _plan_epochs(options, engine, memory, n_tasks)
+            case "sampled":
+                passes, speed, between, taken = _plan_passes(fit, options, engine, memory, n_tasks)
     speed = _slow_down(source, memory, speed)
     first, later = speed.first * source.n_rows, speed.later * source.n_rows
     taken_bytes = int(taken * source.nbytes / source.n_rows) if source.on_disk else 0
     return Plan(source, options, memory, passes, first, later, between, taken_bytes, speed.n_chunks)
 
 
-def _plan_decomposition(algorithm: Algorithm, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
-    whole = int(np.min(algorithm.describe()["resident_rows"])) >= engine.source.n_rows
-    unknown = Passes(2, None, None, f"{algorithm.name} is not estimated: it depends on the support vectors")
+def _plan_unknown(fit: Fit, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
+    whole = int(np.min(fit.settings["resident_rows"])) >= engine.source.n_rows
+    unknown = Passes(2, None, None, f"{fit.method} is not estimated: it depends on the support vectors")
     passes = Passes(1, 1, 1, "all rows are active at once") if whole else unknown
     return passes, measure_reading(engine, n_tasks, memory), None, 0.0
 
 
 def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
     """Rows are learned one after another in each replica; in the sample's second epoch, its budget is full."""
-    source, epochs = engine.source, read_count(options.options, "epochs", 1) or 1
-    passes = Passes(epochs, epochs, epochs, "the epochs asked for")
+    source, own = engine.source, read_own_options(options)
+    passes = Passes(own.epochs, own.epochs, own.epochs, "the epochs asked for")
     sample = draw_sample(source, False, options.seed)
     twice = replace(options, options={**options.options, "epochs": "2"})
     try:
@@ -84,18 +87,17 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
     except InputError:
         return passes, measure_reading(engine, n_tasks, memory), None, 0.0
     read = measure_reading(engine, n_tasks, memory)
-    replicas = read_count(options.options, "replicas", 1) or 1
-    learned = tried.fold_seconds / tried.n_rows / min(replicas, n_tasks)
+    learned = tried.walk_seconds / tried.n_rows / min(own.replicas, n_tasks)
     speed = Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
     return passes, speed, tried.between, 0.0
 
 
 def _plan_passes(
-    algorithm: Algorithm, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int
+    fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int
 ) -> Found:  # fmt: skip
     source = engine.source
-    sample = draw_sample(source, options.task == "rank", options.seed)
-    resident = algorithm.describe().get("resident_rows")
+    sample = draw_sample(source, find_problem(options.task).reads_queries, options.seed)
+    resident = fit.settings.get("resident_rows")
     try:
         if resident is None:
             tries = [try_sample(sample, source, options, memory)]

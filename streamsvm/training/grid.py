@@ -1,8 +1,8 @@
 """Many settings, one read of the data: a grid of C and gamma by cross-validation, and the best one trained on all rows.
 
 Fits of all folds go on side by side, in each of them a chain of small C and one of large C, where a fit starts from the
-last; in each round one read of the data answers all that they ask for (engines.joint). Rows that a fold holds out have
-weight 0. One more read counts how many of them each model gets right, or, of rankings, how many of their pairs.
+last; in each round one read of the data answers all that they ask for (engines.one_read). Rows that a fold holds out
+have weight 0. One more read counts how many of them each model gets right, or, of rankings, how many of their pairs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +22,17 @@ import numpy.typing as npt
 from streamsvm.data.source import RowSource
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
-from streamsvm.methods.registry import Algorithm, make_algorithm
+from streamsvm.methods.held_out import hold_out
+from streamsvm.methods.set_up import choose_method, set_up
 from streamsvm.models.model import Model
-from streamsvm.models.predict import choose
-from streamsvm.numeric.pair_counts import Pairs
-from streamsvm.numeric.rank_measures import swapped_pairs
 from streamsvm.numeric.rows import F64, I32, Rows, take_rows
 from streamsvm.options import TrainOptions, make_kernel
+from streamsvm.problems.problem import Problem
+from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
 from streamsvm.training.grid_folder import GridFolder
-from streamsvm.training.held_out import HeldOut, Kept
 from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import Event, Fit, Result, train, train_chains
+from streamsvm.training.train import Event, Job, Result, train, train_chains
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -109,15 +108,15 @@ def _carry_out(
     progress: Progress,
 ) -> Tuning:  # fmt: skip
     began, folds, options = time.monotonic(), int(fold.max()) + 1, grid[0]
-    views = [Kept(source, fold != k) for k in range(folds)]
-    chains = [[(each, _hold_out(view, each)) for each in part] for part in _split(grid) for view in views]
+    kept = [fold != k for k in range(folds)]
+    chains = [[(each, hold_out(source, each, rows)) for each in part] for part in _split(grid) for rows in kept]
     counter = _Counter(progress, options.tol, len(grid) * folds)
     open_fit = partial(_open_fit, folder, chains, folds)
     with train_chains(source, chains, client, counter.note, open_fit) as (engine, found):
         results = [[chain[place] for chain in found[at : at + folds]]
                    for at in range(0, len(chains), folds) for place in range(len(chains[at]))]  # fmt: skip
         models = [result.model for by_fold in results for result in by_fold]
-        scores = _score(engine, source, models, fold, folds, options.task).reshape(len(grid), folds)
+        scores = _score(engine, source, models, fold, folds, find_problem(options.task)).reshape(len(grid), folds)
         read_bytes = engine.costs.read_bytes
     trials = [
         Trial(
@@ -140,7 +139,7 @@ def _carry_out(
 
 
 def _open_fit(
-    folder: GridFolder | None, chains: Sequence[Sequence[Fit]], folds: int, chain: int, place: int,
+    folder: GridFolder | None, chains: Sequence[Sequence[Job]], folds: int, chain: int, place: int,
     settings: dict[str, Any],
 ) -> RunFolder | None:  # fmt: skip
     """Open the folder of a fit, made with the grid's at the first one."""
@@ -187,18 +186,20 @@ def _make_grid(
     """Return the settings, the smallest C first; "scale" reads the rows once, for all."""
     if not costs:
         raise InputError("no C is given to try")
-    if options.solver == "budgeted-sgd":
-        raise InputError("solver budgeted-sgd: it cannot be tuned; its rows come without numbers, and folds need them")
+    method = choose_method(options)
+    if not method.takes_numbered_rows:
+        raise InputError(
+            f"solver {method.name}: it cannot be tuned; its rows come without numbers, and folds need them"
+        )
     if gammas and options.kernel == "linear":
         raise InputError("gamma: the kernel linear has none; leave it out")
     if options.kernel != "linear":
-        make_algorithm(source, replace(options, gamma="auto"))  # refuses what cannot be trained, before rows are read
+        set_up(source, replace(options, gamma="auto"))  # refuses what cannot be trained, before rows are read
         kinds = [make_kernel(source, replace(options, gamma=gamma)).gamma for gamma in gammas or (options.gamma,)]
     else:
         kinds = [1.0]
-    if (options.solver, options.task) == ("cutting-plane", "classify") and options.resident_rows is None:
-        # side by side, the fits would need a sample each; in a chain, one begins with the cuts of the last
-        options = replace(options, options={"acceleration": "line-search", **options.options})
+    if options.resident_rows is None:
+        options = replace(options, options={**method.side_by_side, **options.options})
     return [replace(options, C=C, gamma=gamma) for gamma, C in product(sorted(set(kinds)), sorted(set(costs)))]
 
 
@@ -206,46 +207,25 @@ def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:
     """Return the fold of each row, (n,): drawn by the seed, each class (or whole queries) shared out evenly."""
     if not 2 <= folds <= MOST_FOLDS:
         raise InputError(f"folds is {folds}; from 2 to {MOST_FOLDS} are possible")
-    y, qid = source.column("y"), source.column("qid") if options.task == "rank" else None
-    if y is None:
+    if source.column("y") is None:
         raise InputError(f"{source.name}: no labels to learn from")
-    rng = np.random.default_rng(options.seed)
-    if qid is not None:
-        _, query = np.unique(qid, return_inverse=True)
-        return np.asarray(rng.permutation(int(query.max()) + 1)[query] % folds, np.uint8)
-    if options.task == "classify" and (counts := np.bincount(y)).min() < folds:
-        raise InputError(f"{source.name}: {folds} folds of a class of {counts.min()} rows")
-    order = rng.permutation(len(y))
-    order = order[np.argsort(y[order], kind="stable")]
-    fold = np.empty(len(y), np.uint8)
-    fold[order] = np.arange(len(y)) % folds
-    return fold
+    return find_problem(options.task).draw_folds(source, folds, np.random.default_rng(options.seed))
 
 
-def _hold_out(view: Kept, options: TrainOptions) -> Algorithm:
-    """Return a solver of the rows that are kept."""
-    seen = cast("RowSource", view)
-    return cast("Algorithm", HeldOut(make_algorithm(seen, options), seen, view.kept))
-
-
-def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, task: str) -> F64:
-    """Return the share of held-out rows, or pairs, that each model gets right: a pass."""
-    if task == "classify":
+def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, problem: Problem) -> F64:
+    """Return how good the scores of held-out rows are, of each model: a pass."""
+    if problem.count_right is not None:
         add = partial(_count_right, models, folds, source)
         right, rows = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
         return np.asarray(right / rows)
     tiles = engine.scan(Scan(list, partial(_note_scores, models, folds, source), _join, by_row=(fold,)))
     scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
-    ranks, qid = source.column("y"), source.column("qid") if task == "rank" else None
-    assert ranks is not None
-    starts = [0] if qid is None else [0, *(np.flatnonzero(np.diff(qid)) + 1).tolist()]
+    labels, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
+    assert labels is not None
     found = []
     for k in range(len(models)):
         mine = fold == k % folds
-        sizes = np.add.reduceat(mine.astype(np.int64), starts)
-        pairs = Pairs(ranks[mine].astype(np.int32), np.ones(int(mine.sum())), np.append(0, np.cumsum(sizes)))
-        swapped = swapped_pairs(scores[mine, k // folds], pairs)
-        found.append(1.0 if swapped is None else 1.0 - swapped)
+        found.append(problem.share_right(scores[mine, k // folds], labels[mine], None if qid is None else qid[mine]))
     return np.array(found)
 
 
@@ -263,9 +243,11 @@ def _score_held_out(models: list[Model], folds: int, source: RowSource, rows: Ro
 
 def _count_right(models: list[Model], folds: int, source: RowSource, totals: F64, rows: Rows, fold: Folds) -> None:
     y: I32 | None = rows.y
+    count_right = models[0].problem.count_right
     assert y is not None
+    assert count_right is not None
     for at, mine, scores in _score_held_out(models, folds, source, rows, fold):
-        totals[0, at] += np.count_nonzero(choose(scores) == y[mine])
+        totals[0, at] += count_right(scores, y[mine])
         totals[1, at] += len(mine)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from streamsvm import __version__, interrupts
 from streamsvm.data.source import RowSource
-from streamsvm.engines.joint import answer_all
 from streamsvm.engines.memory import MemoryPlan
+from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
-from streamsvm.methods.registry import Algorithm
+from streamsvm.methods.fit import Fit
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
@@ -76,13 +76,13 @@ class Training:
     """One run: drives the solver, step by step."""
 
     def __init__(
-        self, source: RowSource, options: TrainOptions, algorithm: Algorithm, engine: Engine, plan: MemoryPlan,
+        self, source: RowSource, options: TrainOptions, fit: Fit, engine: Engine, plan: MemoryPlan,
         run: RunFolder | None, listener: Listener,
     ) -> None:  # fmt: skip
-        self.source, self.options, self.algorithm, self.engine = source, options, algorithm, engine
+        self.source, self.options, self.fit, self.engine = source, options, fit, engine
         self.plan, self.run, self.listener = plan, run, listener
         self.history: list[dict[str, Any]] = []
-        self.state, self.status = algorithm.start_state(source), ""
+        self.state, self.status = fit.start(), ""
         self.seconds_before, self.read_before = 0.0, 0
         self.began = time.monotonic()
 
@@ -119,7 +119,7 @@ class Training:
 
     def is_over(self) -> bool:
         """Tell whether the solver has nothing left to do."""
-        finished = bool(self.history) and self.algorithm.report(self.state).finished
+        finished = bool(self.history) and self.fit.report(self.state).finished
         return self.status in FINAL or finished
 
     def save(self) -> None:
@@ -133,7 +133,7 @@ class Training:
             self.status = self._limit(self.history[-1]["passes"])
         if self.status:
             return
-        solver = self.algorithm.solve(self.source, self.state)
+        solver = self.fit.solve(self.state)
         request = next(solver)
         while True:
             if isinstance(request, Step):
@@ -181,12 +181,12 @@ class Training:
 
     def make_result(self) -> Result:
         """Return what the run has come to; support vectors are taken from the source."""
-        report, model = self.algorithm.report(self.state), self._make_model()
+        report, model = self.fit.report(self.state), self._make_model()
         return Result(
             model=model,
             status=self.status,
             status_reason=explain(self.status, report, self.options),
-            solver=self.algorithm.name,
+            solver=self.fit.method,
             objective=report.objective,
             lower_bound=report.lower_bound,
             relative_gap=report.relative_gap,
@@ -207,9 +207,9 @@ class Training:
         )
 
     def _make_model(self) -> Model:
-        report = self.algorithm.report(self.state)
+        report = self.fit.report(self.state)
         info: dict[str, Any] = {
-            "solver": self.algorithm.name,
+            "solver": self.fit.method,
             "task": self.options.task,
             "C": float(self.options.C),
             "version": __version__,
@@ -218,11 +218,11 @@ class Training:
             "lower_bound": report.lower_bound,
             "rounding_bound": report.told_rounding_bound,
         }
-        told = self.algorithm.describe()
+        told = self.fit.settings
         known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost") if name in told}
         if known:  # what `verify` computes the objective anew from
             info["problem"] = {**known, "n_rows": self.source.n_rows}
-        model = self.algorithm.make_model(self.source, self.state, lambda rows: self.engine.take(Take(rows)))
+        model = self.fit.make_model(self.state, lambda rows: self.engine.take(Take(rows)))
         features = self.source.features
         if features is not None:  # the model takes raw rows, and these names are theirs
             return replace(model, info=info, features=features, feature_names=features.feature_names)

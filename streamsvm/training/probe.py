@@ -13,21 +13,23 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
+from streamsvm.data.view import FirstChunks
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
-from streamsvm.methods.registry import make_algorithm
+from streamsvm.methods.altered import AlteredAdd
+from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.rows import I64, CsrRows, Rows
 from streamsvm.options import TrainOptions
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.requests import Scan, Take, Walk
 from streamsvm.training.loop import Training, drive
 
 T = TypeVar("T")
@@ -40,28 +42,11 @@ PROBE_SECONDS = 0.3  # of a pass over a few chunks, of which four are made and m
 READ_BYTES_A_SECOND = 1e9  # assumed, to choose how many
 
 
-class FirstChunks:
-    """The first chunks of a source. All else is the source's; workers make it again from its parts."""
-
-    def __init__(self, source: RowSource, n_chunks: int) -> None:
-        self.source, self.n_chunks = source, n_chunks
-        self.chunk_starts = source.chunk_starts[: n_chunks + 1]
-        self.n_rows = int(self.chunk_starts[-1])
-        self.nbytes = source.nbytes * self.n_rows // source.n_rows
-        self.fingerprint = f"{source.fingerprint}, {n_chunks} chunks"
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
-
-    def __reduce__(self) -> Any:
-        return FirstChunks, (self.source, self.n_chunks)
-
-
 @dataclass(frozen=True)
 class Tried:
     """What became of a sample of n_rows; CPU seconds, on one thread. status: as in a result.
 
-    scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; fold_seconds: of the
+    scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; walk_seconds: of the
     sequential passes of the last epoch; between: of all that was neither, a pass. taken_rows: by number, a pass.
     """
 
@@ -70,7 +55,7 @@ class Tried:
     passes: int
     scans: list[tuple[Scan, float]]
     scan_seconds: float
-    fold_seconds: float
+    walk_seconds: float
     between: float
     taken_rows: float
 
@@ -95,7 +80,7 @@ class _Recorder(SerialEngine):
 
     def scan(self, scan: Scan) -> Any:
         """Of each kind, keep the latest whose number is a power of two: one from the middle of the run."""
-        kind = getattr(scan.add, "func", scan.add)
+        kind = _find_kind(scan.add)
         kept, number = self.kinds.get(kind, (scan, 0))
         self.kinds[kind] = (scan if (number + 1).bit_count() == 1 else kept, number + 1)
         return self._note(kind, partial(super().scan, scan))
@@ -114,9 +99,9 @@ class _Recorder(SerialEngine):
         self.taken_rows += len(take.rows)
         return self._note("take", partial(super().take, take))
 
-    def fold(self, fold: Fold) -> Any:
+    def walk(self, walk: Walk) -> Any:
         """Time it."""
-        return self._note("fold", partial(super().fold, fold))
+        return self._note("walk", partial(super().walk, walk))
 
     def _note(self, what: Any, do: Callable[[], T]) -> T:
         """Note the CPU seconds of what is asked for, and those that the solver thought before it."""
@@ -126,6 +111,13 @@ class _Recorder(SerialEngine):
         self.answered = time.process_time()
         self.seconds[what].append(self.answered - began)
         return found
+
+
+def _find_kind(add: Callable[..., None]) -> Callable[..., None]:
+    """Return the function that a pass adds rows with: it tells passes of one kind from others."""
+    if isinstance(add, AlteredAdd):
+        return _find_kind(add.add)
+    return _find_kind(add.func) if isinstance(add, partial) else add
 
 
 def draw_sample(source: RowSource, queries: bool, seed: int) -> ArrayDataset:
@@ -177,18 +169,18 @@ def try_sample(
     C = options.C * source.n_rows / sample.n_rows
     alike = replace(options, C=C, max_passes=most_passes, max_seconds=SAMPLE_SECONDS)
     engine = _Recorder(sample)
-    algorithm = make_algorithm(sample, alike)
-    training = Training(sample, alike, algorithm, engine, plan, None, lambda _: None)
+    fit = set_up(sample, alike)
+    training = Training(sample, alike, fit, engine, plan, None, lambda _: None)
     drive(engine, [training.requests()])
-    thought, passes = engine.thought + time.process_time() - engine.answered, algorithm.report(training.state).passes
-    folds = engine.seconds["fold"]
+    thought, passes = engine.thought + time.process_time() - engine.answered, fit.report(training.state).passes
+    walks = engine.seconds["walk"]
     return Tried(
         n_rows=sample.n_rows,
         status=training.status,
         passes=passes,
         scans=engine.weigh(),
         scan_seconds=sum(sum(engine.seconds[kind]) for kind in engine.kinds),
-        fold_seconds=sum(folds[len(folds) - len(folds) // max(1, passes) :]),
+        walk_seconds=sum(walks[len(walks) - len(walks) // max(1, passes) :]),
         taken_rows=engine.taken_rows / max(1, passes),
         between=thought / max(1, passes),
     )
@@ -219,7 +211,7 @@ def _measure(
     wanted = n_tasks * math.ceil(PROBE_SECONDS / chunk_seconds)
     part = FirstChunks(source, min(wanted, source.n_chunks))
     pin_bytes = int(plan.pin_bytes * part.nbytes / source.nbytes)
-    engine.source, engine.pin_bytes = cast("RowSource", part), pin_bytes
+    engine.source, engine.pin_bytes = part, pin_bytes
     scans = [
         replace(scan, by_row=tuple(np.resize(vector, (part.n_rows, *vector.shape[1:])) for vector in scan.by_row))
         for scan, _ in kinds

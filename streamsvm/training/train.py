@@ -1,4 +1,4 @@
-"""Training: a source of rows, an engine, an algorithm and a run's folder become a model and a result."""
+"""Training: a source of rows, an engine, a fit and a run's folder become a model and a result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
-from streamsvm.methods.registry import Algorithm, count_driver_bytes, make_algorithm
+from streamsvm.methods.fit import Fit, sum_memory
+from streamsvm.methods.set_up import set_up
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.options import TrainOptions
 from streamsvm.training.loop import Event, Listener, Requests, Result, Training, drive
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "Listener", "Result", "TrainOptions", "train", "train_together"]
 
-Fit = tuple[TrainOptions, Algorithm]
+Job = tuple[TrainOptions, Fit]
 OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
 
 
@@ -45,11 +46,11 @@ def train(
     before anything runs, ConnectionError if the scheduler of a cluster is lost (the checkpoint is in the folder).
     """
     with caught(), threadpool_limits(1):
-        algorithm = make_algorithm(source, options)
-        run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume, overwrite, lock)
-        opened = open_for(source, options, [algorithm], client)
+        fit = set_up(source, options)
+        run = None if out is None else RunFolder(out, _describe(source, options, fit), resume, overwrite, lock)
+        opened = open_for(source, options, [fit], client)
         with closing(run) if run else nullcontext(), opened as (engine, plan):
-            return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
+            return Training(source, options, fit, engine, plan, run, listener).carry_out()
 
 
 def train_together(
@@ -64,8 +65,8 @@ def train_together(
     """
     if not many:
         raise InputError("no settings are given to train with")
-    fits = [(options, make_algorithm(source, options)) for options in many]
-    with train_chains(source, [[fit] for fit in fits], client, lambda _chain, _place, event: listener(event)) as (
+    jobs = [(options, set_up(source, options)) for options in many]
+    with train_chains(source, [[job] for job in jobs], client, lambda _chain, _place, event: listener(event)) as (
         _,
         results,
     ):
@@ -74,7 +75,7 @@ def train_together(
 
 @contextmanager
 def train_chains(
-    source: RowSource, chains: Sequence[Sequence[Fit]], client: Client | None,
+    source: RowSource, chains: Sequence[Sequence[Job]], client: Client | None,
     listener: Callable[[int, int, Event], None], open_folder: OpenFolder = lambda *_: None,
 ) -> Iterator[tuple[Engine, list[list[Result]]]]:  # fmt: skip
     """Carry out chains of fits side by side; within a chain one after another, each from where the last has ended.
@@ -83,9 +84,9 @@ def train_chains(
     fits go on from what is there, and after Ctrl-C each has a checkpoint of its last step. Gives the engine, still
     open, and the results by chain.
     """
-    fits = [fit for chain in chains for fit in chain]
-    algorithms = [algorithm for _, algorithm in fits]
-    with caught(), threadpool_limits(1), open_for(source, fits[0][0], algorithms, client) as opened:
+    jobs = [job for chain in chains for job in chain]
+    fits = [fit for _, fit in jobs]
+    with caught(), threadpool_limits(1), open_for(source, jobs[0][0], fits, client) as opened:
         results: list[list[Result]] = [[] for _ in chains]
         live: dict[int, Training] = {}
         begin = partial(_begin_fit, source, chains, opened, listener, open_folder, live)
@@ -100,16 +101,16 @@ def train_chains(
 
 
 def _begin_fit(
-    source: RowSource, chains: Sequence[Sequence[Fit]], opened: Opened, listener: Callable[..., None],
+    source: RowSource, chains: Sequence[Sequence[Job]], opened: Opened, listener: Callable[..., None],
     open_folder: OpenFolder, live: dict[int, Training], chain: int, place: int,
 ) -> Training:  # fmt: skip
     """Begin a fit where the last one of its chain has ended, or where it was itself when it was stopped."""
-    options, algorithm = chains[chain][place]
-    folder = open_folder(chain, place, _describe(source, options, algorithm))
-    training = Training(source, options, algorithm, *opened, folder, partial(listener, chain, place))
+    options, fit = chains[chain][place]
+    folder = open_folder(chain, place, _describe(source, options, fit))
+    training = Training(source, options, fit, *opened, folder, partial(listener, chain, place))
     if place:
         before = live[chain]
-        training.state = algorithm.warm_state(source, before.state, options.C / before.options.C)
+        training.state = fit.start_after(before.state, options.C / before.options.C)
     training.begin()
     live[chain] = training
     return training
@@ -127,19 +128,15 @@ def _run_chain(n_fits: int, begin: Callable[[int], Training], results: list[Resu
 
 
 def open_for(
-    source: RowSource, options: TrainOptions, algorithms: Sequence[Algorithm], client: Client | None
+    source: RowSource, options: TrainOptions, fits: Sequence[Fit], client: Client | None
 ) -> AbstractContextManager[Opened]:
-    """Compile what the solvers need, and open an engine that has room for all of them."""
-    platt = {"platt"} if options.options.get("selection") == "platt" else set()
-    load = partial(compile_all, sorted({algorithm.name for algorithm in algorithms} | platt))
+    """Compile what the fits need, and open an engine that has room for all of them."""
+    load = partial(compile_all, sorted({group for fit in fits for group in fit.kernels}))
     load()
     return open_engine(
         source,
         load=load,
-        totals_bytes=sum(algorithm.totals_bytes(source) for algorithm in algorithms),
-        solver_bytes=count_driver_bytes(algorithms, source),
-        shared_bytes=sum(algorithm.shared_bytes(source) for algorithm in algorithms),
-        fold_bytes=lambda threads: sum(algorithm.fold_bytes(source, threads) for algorithm in algorithms),
+        memory=lambda threads: sum_memory([fit.memory(threads) for fit in fits]),
         budget_bytes=options.memory_bytes,
         threads=options.threads,
         workers=options.workers,
@@ -148,7 +145,7 @@ def open_for(
     )
 
 
-def _describe(source: RowSource, options: TrainOptions, algorithm: Algorithm) -> dict[str, Any]:
+def _describe(source: RowSource, options: TrainOptions, fit: Fit) -> dict[str, Any]:
     """Return what a resumed run must have in common with the run before."""
     data = {"data": source.name, "fingerprint": source.fingerprint}
-    return {"solver": algorithm.name, "seed": options.seed, **data, **algorithm.describe()}
+    return {"solver": fit.method, "seed": options.seed, **data, **fit.settings}

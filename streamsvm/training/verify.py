@@ -19,7 +19,7 @@ from streamsvm.engines.opening import open_engine
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.methods.warm_up import compile_kernels
-from streamsvm.models.model import KernelModel, LinearModel, Model, RankModel
+from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, compute_exact_scores, start_exact
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
@@ -27,7 +27,8 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
 from streamsvm.problems.ranking import find_pairs
-from streamsvm.requests import Scan
+from streamsvm.problems.registry import find_entry
+from streamsvm.requests import MemoryNeed, Scan
 
 SUM_SHARE = 1e-12  # of sum a_i that y'a may be: the sum of many rounded numbers
 AGREEMENT = 1e-9  # relative: what two evaluations of a kernel model's P in float64 may differ by, beside their bounds
@@ -86,16 +87,21 @@ def verify(
 
 def _open(model: Model, source: RowSource, memory_bytes: int | None, threads: int | None) -> Any:
     """Open an engine with room for the model, and for the scores of all rows where pairs are compared."""
-    held = 48 * source.n_rows if isinstance(model, RankModel) else 0
+    held = 48 * source.n_rows if _compares_pairs(model) else 0
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
     return open_engine(
-        source, load=compile_kernels, totals_bytes=1 << 20, solver_bytes=held + size, shared_bytes=size,
+        source, load=compile_kernels, memory=lambda _: MemoryNeed(held + size, 0, 1 << 20, size),
         budget_bytes=memory_bytes, threads=threads,
     )  # fmt: skip
 
 
+def _compares_pairs(model: Model) -> bool:
+    return "pairs" in find_entry(model.problem.name).losses
+
+
 def _evaluate(model: Model, source: RowSource, engine: Engine, problem: dict[str, Any]) -> tuple[float, float]:
-    if isinstance(model, RankModel):
+    if _compares_pairs(model):
+        assert isinstance(model, LinearModel)
         return _evaluate_ranking(model, source, engine, float(problem["pair_cost"]), str(model.info["task"]))
     costs = np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
     n_problems = 1 if np.ndim(model.intercept) == 0 else len(np.asarray(model.intercept))
@@ -138,7 +144,7 @@ def _combine_problems(left: list[ExactLosses], right: list[ExactLosses]) -> list
 
 
 def _evaluate_ranking(
-    model: RankModel, source: RowSource, engine: Engine, pair_cost: float, task: str
+    model: LinearModel, source: RowSource, engine: Engine, pair_cost: float, task: str
 ) -> tuple[float, float]:
     pairs, _ = find_pairs(source, task)
     tiles = engine.scan(Scan(list, _add_scores, _join, (np.atleast_2d(model.coef),)))

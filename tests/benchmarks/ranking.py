@@ -28,8 +28,8 @@ from streamsvm import RankSVM
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
-from streamsvm.models.evaluate import evaluate_ranking
 from streamsvm.numeric.rows import F64
+from streamsvm.problems.ranking import evaluate_ranking
 from streamsvm.training.train import Result, TrainOptions, train
 
 SIZES = (0.01, 0.03, 0.1, 0.3, 1.0)

@@ -23,7 +23,7 @@ import numpy as np
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.numeric.rows import Rows

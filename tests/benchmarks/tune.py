@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.training.grid import draw_folds, tune
 from streamsvm.training.train import TrainOptions, train
 

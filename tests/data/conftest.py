@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, write_dataset
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 
 Write = Callable[..., Dataset]

@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 
 from streamsvm.data.chunk_file import checksum_parts, read_checksum
-from streamsvm.data.manifest import ATTRIBUTE, PARTS, describe_array, fingerprint_of
+from streamsvm.data.manifest import ATTRIBUTE, PARTS, describe_array, make_fingerprint
 from streamsvm.data.store import StoredArray
 
 Meta = dict[str, Any]
@@ -25,7 +25,7 @@ def edit_manifest(path: Path, change: Callable[[Meta], Any]) -> None:
     meta = whole["attributes"][ATTRIBUTE]
     change(meta)
     meta.pop("sha256", None)
-    meta["sha256"] = fingerprint_of(meta)
+    meta["sha256"] = make_fingerprint(meta)
     file.write_text(json.dumps(whole))
 
 

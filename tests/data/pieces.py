@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.errors import InputError
 
 NUMBERS = np.array([[0, 1, 2], [3, 0, 1], [1, 1, 0], [0, 0, 5]])

@@ -16,7 +16,7 @@ from zarr.core.sync import _get_loop
 
 from streamsvm.data import writer
 from streamsvm.data.ingest import IngestOptions, write_dataset
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.errors import InputError
 from tests.data.conftest import RunPython, Write, file_hashes, numbered_rows, small_files
 
@@ -123,7 +123,7 @@ KILLED = """
     import numpy as np
     from streamsvm.data import writer
     from streamsvm.data.ingest import IngestOptions, write_dataset
-    from streamsvm.data.rows import SourceRows
+    from streamsvm.data.source_rows import SourceRows
 
     X = np.arange(400, dtype=np.float32).reshape(200, 2)
 

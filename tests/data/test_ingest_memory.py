@@ -13,7 +13,7 @@ PEAK = """
     import numpy as np
     from scipy.sparse import csr_array
     from streamsvm.data.ingest import IngestOptions, write_dataset
-    from streamsvm.data.rows import SourceRows
+    from streamsvm.data.source_rows import SourceRows
     from streamsvm.machine import peak_bytes, reset_peak, resident_bytes
 
     def dense():

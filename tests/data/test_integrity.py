@@ -16,7 +16,7 @@ from streamsvm.cli import command as cli
 from streamsvm.cli.info import verify
 from streamsvm.data.chunk_file import read_checksum
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.manifest import ATTRIBUTE, fingerprint_of
+from streamsvm.data.manifest import ATTRIBUTE, make_fingerprint
 from streamsvm.errors import IntegrityError
 from streamsvm.numeric.rows import CsrRows
 from tests.data.conftest import KINDS, Write, chunk_files, flip, make_rows, replaced
@@ -194,7 +194,7 @@ def forge(path: Path, name: str, at: int, value: int) -> Path:
     checksums = np.array([read_checksum(file) for file in files], "<u4")
     meta["arrays"][name]["checksums"] = checksums.tobytes().hex()
     del meta["sha256"]
-    group.attrs[ATTRIBUTE] = {**meta, "sha256": fingerprint_of(meta)}
+    group.attrs[ATTRIBUTE] = {**meta, "sha256": make_fingerprint(meta)}
     return files[at // array.chunks[0]]
 
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from streamsvm.data.npy import read_npy
 from tests.data.pieces import NUMBERS, fault, together
-from tests.test_model_files import HEADERS, claim
+from tests.models.test_model_files import HEADERS, claim
 
 Save = Callable[..., Path]
 

@@ -24,7 +24,7 @@ from streamsvm.data.arrays import read_arrays
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.npy import read_npy
 from streamsvm.data.parquet import read_parquet
-from streamsvm.data.rows import SourceRows
+from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns
 from tests.data.pieces import together
 

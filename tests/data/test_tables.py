@@ -121,7 +121,7 @@ def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch, write_file: WriteFile)
     for read in (read_csv, read_parquet):
         with pytest.raises(InputError, match=r"needs pyarrow: pip install 'streamsvm\[tables\]'"):
             list(read([write_file("y,a\n1,2\n")], ANY))
-    script = "import sys, streamsvm.data.sources\nimport streamsvm.data.arrays as a; list(a.read_arrays([[1]], [1]))\n"
+    script = "import sys, streamsvm.data.readers\nimport streamsvm.data.arrays as a; list(a.read_arrays([[1]], [1]))\n"
     script += "print({'pandas', 'dask', 'pyarrow'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"

@@ -15,15 +15,15 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError
 from streamsvm.methods.cutting_plane.segments import SegmentTotals, add_to_totals, combine_totals, start_totals
-from streamsvm.methods.decomposition.solver import RowSums, add_sums, combine_sums
+from streamsvm.methods.decomposition.row_sums import RowSums, add_sums, combine_sums
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rows import CsrRows, to_dense
-from streamsvm.requests import Fold, Scan, Take
+from streamsvm.requests import Scan, Take, Walk
 from tests.conftest import make_problem
 from tests.engines.conftest import PROBLEMS
 from tests.engines.scans import (
@@ -164,13 +164,14 @@ class Contract:
         scan = Scan(RowSums, add_sums, combine_sums, (Kernel("rbf", 0.1), columns, coef, np.empty(0), 0.0, True, 1))
         with threadpool_limits(1):  # as `train` has it, and workers
             expected, found = SerialEngine(source).scan(scan), open_engine(source, source.nbytes // 2).scan(scan)
-        for column in (1, 2, 3):  # sums, their errors, labels
-            assert found.gather(column).tobytes() == expected.gather(column).tobytes()
+        assert found.f.tobytes() == expected.f.tobytes()
+        assert found.errors.tobytes() == expected.errors.tobytes()
+        assert found.y.tobytes() == expected.y.tobytes()
         f = np.zeros(source.n_rows)
         everything = source.take(np.arange(source.n_rows))
         add_kernel_sums(Kernel("rbf", 0.1), everything.X, columns, coef, f)
-        np.testing.assert_allclose(found.gather(1), f, atol=1e-5)
-        np.testing.assert_array_equal(found.gather(3), everything.y)
+        np.testing.assert_allclose(found.f, f, atol=1e-5)
+        np.testing.assert_array_equal(found.y, everything.y)
 
     def test_arrays_arrive_writable(self, open_engine: Opener, source: RowSource) -> None:
         """Compiled kernels are compiled for writable arrays, and would be compiled again for others."""
@@ -213,7 +214,7 @@ class Contract:
         np.testing.assert_array_equal(X, problem.dense()[wanted])
         np.testing.assert_array_equal(np.where(rows.y == 1, 1, -1), problem.y[wanted])
 
-    def test_fold_goes_through_groups_of_chunks_in_the_given_orders(
+    def test_walk_goes_through_groups_of_chunks_in_the_given_orders(
         self, open_engine: Opener, source: RowSource
     ) -> None:
         """Side by side, each with a carry of its own; whole groups, in order; a pass may have nothing to do."""
@@ -222,26 +223,26 @@ class Contract:
         expected = [[name, *(describe_chunks(source, group) for group in order)] for name, order in enumerate(orders)]
         engine = open_engine(source, source.nbytes // 2)
         for _ in range(2):
-            assert answer(engine, Fold(note_rows, [[name] for name in range(4)], orders)) == expected
+            assert answer(engine, Walk(note_rows, [[name] for name in range(4)], orders)) == expected
 
-    def test_fold_counts_what_it_costs(self, open_engine: Opener, source: RowSource) -> None:
+    def test_walk_counts_what_it_costs(self, open_engine: Opener, source: RowSource) -> None:
         engine, orders = open_engine(source), [[[0, 1], [2]], [[0]]]
-        engine.fold(Fold(note_rows, [[], []], orders))
+        engine.walk(Walk(note_rows, [[], []], orders))
         rows = np.diff(source.chunk_starts)
         read = [source.nbytes * int(rows[k]) // source.n_rows for k in (0, 1, 2, 0)]
         assert engine.costs.read_bytes == (sum(read) if source.on_disk else 0)
         assert all(peak > 1 << 20 for peak in engine.costs.peaks.values())
         assert engine.costs.peaks
 
-    def test_a_failing_fold_reaches_the_caller_and_the_engine_works_on(
+    def test_a_failing_walk_reaches_the_caller_and_the_engine_works_on(
         self, open_engine: Opener, source: RowSource
     ) -> None:
         engine, orders = open_engine(source), [[[0], [1]], [[1], [2]]]
         for unlucky in (0, int(source.chunk_starts[2])):
             step = partial(note_unless_unlucky, unlucky)
             with pytest.raises(ArithmeticError, match="unlucky"):
-                engine.fold(Fold(step, [[], []], orders))
-            found = engine.fold(Fold(note_rows, [[], []], orders))
+                engine.walk(Walk(step, [[], []], orders))
+            found = engine.walk(Walk(note_rows, [[], []], orders))
             assert found == [[describe_chunks(source, group) for group in order] for order in orders]
 
     def test_an_exception_reaches_the_caller_and_the_engine_works_on(
@@ -256,12 +257,12 @@ class Contract:
             assert trace_of(engine, trace_scan()) == expected
 
     @pytest.mark.parametrize("codec", ["crc32c", "lz4"])
-    def test_a_damaged_chunk_is_named_by_a_fold(self, open_engine: Opener, codec: str, tmp_path: Path) -> None:
+    def test_a_damaged_chunk_is_named_by_a_walk(self, open_engine: Opener, codec: str, tmp_path: Path) -> None:
         dataset = make_problem(4).store(tmp_path / "rows", layout="dense", chunk_bytes=500, codec=codec)
         chunk = _chunk_file(dataset, 7)
         chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
         with pytest.raises(IntegrityError, match=r"c/7"):
-            open_engine(dataset).fold(Fold(note_rows, [[], []], [[[0, 1], [6, 7]], [[2]]]))
+            open_engine(dataset).walk(Walk(note_rows, [[], []], [[[0, 1], [6, 7]], [[2]]]))
 
     @pytest.mark.parametrize("codec", ["crc32c", "lz4"])
     def test_a_damaged_chunk_is_named_and_the_engine_works_on(

@@ -10,7 +10,7 @@ import pytest
 from streamsvm.data import groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines import dask as engine
-from streamsvm.methods.registry import make_algorithm
+from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan
 from streamsvm.training.train import Event, TrainOptions, train
@@ -65,11 +65,11 @@ def test_memory_is_planned_for_one_total_a_level(
     sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, options, events = sources["dense"], TrainOptions(threads=1, max_passes=1), list[Event]()
-    algorithm = make_algorithm(source, options)
+    need = set_up(source, options).memory(1)
     n_groups = cut_into(32, monkeypatch, source)
     train(source, options, listener=events.append)
-    waiting = events[0].plan.parts["solver"] - algorithm.driver_bytes(source)
-    assert waiting >= (n_groups - 1).bit_length() * algorithm.totals_bytes(source)
+    waiting = events[0].plan.parts["solver"] - need.driver_bytes
+    assert waiting >= (n_groups - 1).bit_length() * need.totals_bytes
 
 
 class Recorder:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from streamsvm.data import anndata
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.engines.memory import SLACK_BYTES, plan_memory
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import format_bytes, parse_bytes

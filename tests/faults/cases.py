@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import random_array
 
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from tests.conftest import make_problem
 
 

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from streamsvm.cli.command import main
 from streamsvm.data import writer
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from tests.data.forging import FORGERIES, edit_manifest
 
 SUBJECTS = ("dense", "sparse", "features", "run", "model")

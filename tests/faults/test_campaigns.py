@@ -6,9 +6,9 @@ import subprocess
 import sys
 from contextlib import suppress
 
+from tests.cluster.test_cluster import environment
 from tests.conftest import ROOT
 from tests.faults.native_state import SUPPORTED, stopped
-from tests.test_cluster import environment
 
 CAMPAIGNS = ROOT / "tests" / "faults"
 

@@ -44,7 +44,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
 def test_the_same_bits_on_any_engine(
     name: str, layout: str, datasets: dict[str, Dataset], client: Client, tmp_path: Path
 ) -> None:
-    """Each step, not the model only, with other settings than in tests/test_interior_points.py."""
+    """Each step, not the model only, with other settings than in test_interior_points.py."""
     source, options = datasets[layout], SETTINGS[name]
     assert len(plan_groups(source)) >= 5
     for threads in (1, 2, 4):

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.models.model import load
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.train import Event, Result, TrainOptions, train

@@ -13,7 +13,7 @@ import pytest
 
 from streamsvm.cli.info import verify
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
 from streamsvm.training import run_folder

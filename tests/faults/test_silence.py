@@ -17,8 +17,8 @@ import pytest
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.training.train import TrainOptions, train
+from tests.cluster.test_cluster import CLUSTER, environment, running
 from tests.conftest import ROOT, make_problem
-from tests.test_cluster import CLUSTER, environment, running
 
 ENDLESS = ("--C", "1000", "--tol", "1e-12", "--option", "acceleration=none", "--memory", "1GB")
 SAME = TrainOptions(C=1000, tol=1e-12, options={"acceleration": "none"})

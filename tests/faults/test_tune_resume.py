@@ -15,7 +15,7 @@ import pytest
 
 import streamsvm
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.sources import ingest
+from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
 from streamsvm.training import run_folder

@@ -15,9 +15,9 @@ from streamsvm.numeric.kernels import (
     add_chosen_columns,
     add_kernel_sums,
     add_linear_sums,
+    combine_rows,
     compute_kernel,
     compute_squares,
-    fold,
     to_float64,
 )
 from streamsvm.numeric.rows import F64, CsrRows, Matrix, take_rows
@@ -146,7 +146,7 @@ def test_the_linear_kernel_is_one_vector(layout: str, monkeypatch: pytest.Monkey
     X, Z = make_rows(1, 600), make_rows(2, 300)
     coef = np.random.default_rng(3).normal(size=300)
     rows, columns = as_layout(X, layout), as_layout(Z, layout)
-    np.testing.assert_allclose(fold(columns, coef), coef @ Z, atol=1e-12)
+    np.testing.assert_allclose(combine_rows(columns, coef), coef @ Z, atol=1e-12)
     monkeypatch.setattr(kernels, "_meet_all", lambda *_: pytest.fail("kernel values were formed"))
     sums, folded = np.ones(600), np.ones(600)
     add_kernel_sums(KINDS["linear"], rows, columns, coef, sums)

@@ -8,7 +8,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.joint import answer
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.interior_point.constraint_reduction import Flags, find_keys
 from streamsvm.methods.interior_point.solver import InteriorPoint, solve

@@ -1,1 +1,1 @@
-"""SGD within a budget of support vectors (Qaadan & Glasmachers 2018)."""
+"""Stochastic gradient descent within a budget of support vectors (Wang et al. 2012; Qaadan & Glasmachers 2018)."""

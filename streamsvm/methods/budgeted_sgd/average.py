@@ -1,4 +1,7 @@
-"""Several budgeted models, trained on shares of the rows, become one within the budget."""
+"""The average of several budgeted models, each trained on a share of the rows, within one budget.
+
+w = (1/R) sum_r w_r, where w_r is the model of replica r (Zinkevich, Weimer, Li & Smola 2010).
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,17 @@ from streamsvm.numeric.rows import F32
 
 @njit(cache=True, nogil=True)
 def _shrink(state: BudgetState, rules: BudgetRules, table: F32) -> None:
+    """Maintain the budget until it is kept."""
     no_rows = np.empty((0, state.alpha.size), np.float32)
     while state.counts[VECTORS] > rules.budget:
         keep_budget(state, rules, table, no_rows)
 
 
 def average_models(states: Sequence[BudgetState], rules: BudgetRules) -> BudgetState:
-    """Return (1/R) sum_r w_r, brought down to the budget by the maintenance of the rules.
+    """Return the average of the models, reduced to the budget of the rules by their maintenance.
 
-    Steps, counts and degradations are added up, so that training goes on with the rate of a single stream; b is
-    averaged. The order of the models decides among equals; equal input gives equal bits. Raises nothing.
+    w and b are averaged. Steps, counts and degradations are added up, so that training goes on with the rate of a
+    single stream. Equal input, in the same order, gives equal bits.
     """
     scale = max(float(state.totals[SCALE]) for state in states)
     sizes = [int(state.counts[VECTORS]) for state in states]

@@ -1,23 +1,25 @@
-"""Stochastic gradient descent for a kernel SVM of bounded size: Pegasos steps, made a pack of rows at a time.
+"""Stochastic gradient descent for a kernel SVM of bounded size (BSGD): Pegasos steps on packs of rows.
 
     min  lambda/2 |w|^2 + (1/n) sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b))          lambda = 1 / (n C)
 
-Step t = 1, 2, ..: w <- (1 - lambda eta_t) w, and + eta_t c_i y_i phi(x_i) if y_i f(x_i) < 1, with
+This is eq. (1) of Qaadan & Glasmachers 2018 with costs c_i. Step t = 1, 2, .. on row i replaces w by
+(1 - lambda eta_t) w, and adds eta_t c_i y_i phi(x_i) if y_i f(x_i) < 1 (their section 2.2), with the rate
 
     eta_t = 1 / (lambda t)                                  Pegasos, as published
     eta_t = (1 - ((t - 1) mod n) / n) / (lambda (n + t))    epochs of n rows: at most C, and falling to 0 in each
 
-After one epoch of Pegasos the last rows that violated their margin weigh C each, and the model is as good as they are.
-A rate that falls linearly ends nearer the optimum than an average of the iterates (Defazio et al. 2023, who derive it
-for last iterates); to an average the merged vectors, which fit the last iterate, are no help.
-All coefficients have a common scale, so that a step changes one. A free b is not shrunk; its steps are
-c_i y_i / sqrt(t), times the fall.
+The second rate is the default. After an epoch with the first one, each of the last rows that violated their margin has
+the weight C, and the model depends on these rows. A rate that falls linearly ends nearer to the optimum than an average
+of the iterates does (Defazio et al. 2023 derive it for last iterates), and merged vectors fit the last iterate only.
 
-A pack of r rows meets the support vectors in one product (Zhu et al. 2009, P-packSVM); then its steps are replayed one
-by one, and a vector that is added or merged meets the rows of the pack that are still to come. Every x.z is summed over
-the features in their order, by fused multiplications, whoever meets whom: packs of any size, and dense and sparse rows
-(indices ascending), give the same bits. A product of BLAS does not; of dense rows it takes 0.6 of the time, of 784
-features 0.4.
+All coefficients share a scale, so that shrinking w changes one number. A free b is not shrunk, and its steps are
+c_i y_i / sqrt(t) times the factor by which the rate has fallen.
+
+A pack of rows meets the support vectors in one product (Zhu et al. 2009, P-packSVM). Then its steps are made one by
+one, and a vector that is added or merged meets the remaining rows of the pack. Every product x.z is summed over the
+features in their order, by fused multiply-adds. So packs of any size, and dense and sparse rows (with ascending
+indices), give the same bits. A BLAS product would not, but would take 0.6 of the time on dense rows, and 0.4 on 784
+features.
 
 Sources: Shalev-Shwartz et al. 2007; Wang, Crammer & Vucetic 2012; Qaadan & Glasmachers 2018; Defazio, Cutkosky, Mehta &
 Mishchenko 2023, "Optimal linear decay learning rate schedules and further refinements".
@@ -36,6 +38,8 @@ from streamsvm.methods.budgeted_sgd.maintenance import keep_budget
 from streamsvm.methods.budgeted_sgd.merging import build_table
 from streamsvm.methods.budgeted_sgd.state import (
     BIAS,
+    GRADIENT_MERGE,
+    MERGE,
     SCALE,
     STEPS,
     VECTORS,
@@ -46,45 +50,66 @@ from streamsvm.methods.budgeted_sgd.state import (
     form_column,
     multiply_vectors,
 )
-from streamsvm.numeric.kernel_values import KERNELS, apply_kernel
+from streamsvm.numeric.kernel_codes import KERNELS
+from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, I64, Matrix, Unpacked, unpack
 
 Maintenance = Literal["merge", "gradient-merge", "projection", "removal"]
-MAINTENANCES = ("merge", "gradient-merge", "projection", "removal")
+MAINTENANCES = ("merge", "gradient-merge", "projection", "removal")  # in the order of their codes in state.py
 
-BLOCK = 512  # support vectors met by all rows of a pack before the next are: they stay in the cache
+VECTORS_OF_A_BLOCK = 512  # all rows of a pack meet these support vectors before the next, while they are in the cache
 
 
 def make_rules(
-    kernel: Kernel, budget: int, merge: int = 2, maintenance: Maintenance = "merge", *, regularisation: float,
-    free_bias: bool = False, period: int = 0, replicas: int = 1,
-) -> BudgetRules:  # fmt: skip
-    """Return the rules of training; regularisation is lambda = 1 / (n C).
+    kernel: Kernel,
+    budget: int,
+    merge: int = 2,
+    maintenance: Maintenance = "merge",
+    *,
+    regularisation: float,
+    free_bias: bool = False,
+    period: int = 0,
+    replicas: int = 1,
+) -> BudgetRules:
+    """Return the rules by which a model is trained; InputError if they do not go together.
 
-    merge: M, the vectors that become one, or, by removal and projection, one more than are removed at once; 2 <= M <=
-    budget + 1. period: n, the rows of an epoch, in each of which the rate falls to 0, or 0 for Pegasos as published;
-    replicas: among so many models they are dealt out. Raises InputError where the parts do not go together.
+    budget: B, the most support vectors. merge: M, 2 <= M <= B + 1, the number of vectors that become one; projection
+    and removal remove M - 1 vectors at once. regularisation: lambda = 1 / (n C).
+    period: n, the rows of an epoch, in which the rate falls to 0; or 0 for the rate of Pegasos.
+    replicas: the number of models among which the rows are divided.
     """
     if maintenance not in MAINTENANCES:
-        raise InputError(f"maintenance is one of {', '.join(MAINTENANCES)}, not {maintenance!r}")
+        raise InputError(f"maintenance is {maintenance!r}: choose from {', '.join(MAINTENANCES)}")
     if budget < 1 or not 2 <= merge <= budget + 1:
-        raise InputError(f"merge is 2 to budget + 1: budget {budget}, merge {merge} are not")
+        raise InputError(f"merge is {merge} and budget {budget}: merge must be between 2 and budget + 1")
     if kernel.name != "rbf" and maintenance in ("merge", "gradient-merge"):
-        raise InputError(f"only vectors of the rbf kernel can be merged: with {kernel.name}, projection or removal")
+        raise InputError(
+            f"only vectors of the rbf kernel can be merged, not those of the {kernel.name} kernel: "
+            "choose maintenance=projection or maintenance=removal"
+        )
     if not (regularisation > 0 and math.isfinite(regularisation)):
-        raise InputError(f"regularisation, 1 / (n C), must be positive, not {regularisation}")
+        raise InputError(f"regularisation, 1 / (n C), is {regularisation}: it must be positive and finite")
     return BudgetRules(
-        KERNELS.index(kernel.name), float(kernel.gamma), float(kernel.coef0), kernel.degree,
-        budget, merge, MAINTENANCES.index(maintenance), float(regularisation), free_bias, period, replicas,
-    )  # fmt: skip
+        kernel=KERNELS.index(kernel.name),
+        gamma=float(kernel.gamma),
+        coef0=float(kernel.coef0),
+        degree=kernel.degree,
+        budget=budget,
+        merge=merge,
+        maintenance=MAINTENANCES.index(maintenance),
+        regularisation=float(regularisation),
+        free_bias=free_bias,
+        period=period,
+        replicas=replicas,
+    )
 
 
 @njit(cache=True, nogil=True)
 def collect_pack(X: Unpacked, chosen: I64, position: I64) -> Pack:
-    """Take rows together: their items one after another, and by feature those features that occur in any.
+    """Return the chosen rows as a pack.
 
-    position (d,) is -1 throughout, and is left so.
+    position (d,): working memory, which is -1 at the beginning and again at the end.
     """
     dense, data, indices, indptr = X
     sparse = indptr.size > 0
@@ -116,10 +141,10 @@ def collect_pack(X: Unpacked, chosen: I64, position: I64) -> Pack:
 
 @njit(cache=True, nogil=True)
 def meet_pack(state: BudgetState, rules: BudgetRules, pack: Pack, K: F32) -> None:
-    """K[i, j] = k(x_i, z_j) for the rows of the pack and all support vectors."""
+    """Set K[i, j] to k(x_i, z_j) for the rows of the pack and all support vectors."""
     n = state.counts[VECTORS]
-    for at in range(0, n, BLOCK):
-        stop = min(at + BLOCK, n)
+    for at in range(0, n, VECTORS_OF_A_BLOCK):
+        stop = min(at + VECTORS_OF_A_BLOCK, n)
         for i in range(pack.squares.size):
             first, last = pack.starts[i], pack.starts[i + 1]
             multiply_vectors(state.vectors, pack.features[first:last], pack.values[first:last], at, K[i, at:stop])
@@ -130,7 +155,8 @@ def meet_pack(state: BudgetState, rules: BudgetRules, pack: Pack, K: F32) -> Non
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _sum_up(values: F32, alpha: F64) -> float:
+def _sum_products(values: F32, alpha: F64) -> float:
+    """Return sum_j alpha_j values_j."""
     total = 0.0
     for j in range(alpha.size):
         total += alpha[j] * values[j]
@@ -139,6 +165,7 @@ def _sum_up(values: F32, alpha: F64) -> float:
 
 @njit(cache=True, nogil=True)
 def _add_row(state: BudgetState, pack: Pack, i: int, coef: float) -> int:
+    """Make row i of the pack a support vector; return its slot."""
     slot = int(state.counts[VECTORS])
     state.vectors[:, slot] = 0.0
     for e in range(pack.starts[i], pack.starts[i + 1]):
@@ -150,7 +177,7 @@ def _add_row(state: BudgetState, pack: Pack, i: int, coef: float) -> int:
 
 @njit(cache=True, nogil=True)
 def _compute_rate(rules: BudgetRules, steps: int) -> tuple[float, float]:
-    """Return eta_t of the step after so many, and how far it has fallen: from 1 to 0 in an epoch."""
+    """Return eta_t for t = steps + 1, and the factor by which it has fallen: from 1 to 0 in an epoch, or always 1."""
     fall = 1.0
     if rules.period > 0:
         fall = max(0.0, 1.0 - rules.replicas * (steps % rules.period) / rules.period)
@@ -159,10 +186,10 @@ def _compute_rate(rules: BudgetRules, steps: int) -> tuple[float, float]:
 
 @njit(cache=True, nogil=True)
 def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, y: F64, cost: F64, K: F32) -> None:
-    """Make the steps of a pack, in order."""
+    """Make the steps of a pack, one a row, in order. K (rows, slots): kernel values of the rows and the vectors."""
     for i in range(y.size):
         n, steps, scale = state.counts[VECTORS], state.counts[STEPS], state.totals[SCALE]
-        score = scale * _sum_up(K[i, :n], state.alpha[:n]) + state.totals[BIAS]
+        score = scale * _sum_products(K[i, :n], state.alpha[:n]) + state.totals[BIAS]
         rate, fall = _compute_rate(rules, steps)
         scale = scale * (1.0 - rules.regularisation * rate) if scale > 0.0 else rate
         state.counts[STEPS], state.totals[SCALE] = steps + 1, scale
@@ -183,6 +210,7 @@ def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, y: F
 def _learn(
     state: BudgetState, rules: BudgetRules, table: F32, X: Unpacked, order: I64, y: F64, cost: F64, pack_rows: int
 ) -> None:
+    """Make one step for each row of `order`, a pack at a time."""
     position = np.full(state.vectors.shape[0], -1, np.int64)
     K = np.empty((pack_rows, state.alpha.size), np.float32)
     for at in range(0, order.size, pack_rows):
@@ -195,11 +223,11 @@ def _learn(
 def learn_rows(
     state: BudgetState, rules: BudgetRules, X: Matrix, y: F64, cost: F64, order: I64, pack_rows: int = 64
 ) -> None:
-    """Make one step for each of the rows X[order], in that order; the state is changed in place.
+    """Make one step for each of the rows X[order], in that order. The state changes in place.
 
-    X: (n, d), dense or sparse (indices ascending within a row), float32. y, cost: (n,) float64; y -1 or 1, cost
-    c_i >= 0 = class weight times sample weight. Neither pack_rows nor the division of the rows among calls changes a
-    bit of the result. Raises nothing.
+    X (n, d): float32, dense or sparse with ascending indices in each row. y (n,): -1 or +1; cost (n,): c_i >= 0, the
+    class weight times the sample weight. Neither pack_rows nor the division of the rows among calls changes a bit of
+    the result.
     """
-    table = build_table() if rules.maintenance < MAINTENANCES.index("projection") else np.empty((0, 0), np.float32)
+    table = build_table() if rules.maintenance in (MERGE, GRADIENT_MERGE) else np.empty((0, 0), np.float32)
     _learn(state, rules, table, unpack(X), order, y, cost, pack_rows)

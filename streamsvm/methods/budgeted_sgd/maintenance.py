@@ -1,16 +1,18 @@
-"""Bringing a budgeted model back to its budget, with the least change of w, or a cheap one.
+"""Budget maintenance: a budgeted model returns to its budget with a small change Delta of w.
 
-    removal      drop the smallest |alpha|
-    projection   the same, and change the others so that w changes least: K_BB delta = K_BR alpha_R, by Cholesky
-    merge        the smallest |alpha| and M - 1 partners, one after another
-    gradient     the same vectors, all at once
+    removal          remove the vectors of the smallest |alpha|
+    projection       remove them, and change the others so that w changes least: K_BB delta = K_BR alpha_R, by Cholesky
+    merge            merge the vector of the smallest |alpha| with M - 1 partners, one after another (Algorithm 1)
+    gradient-merge   merge the same vectors all at once, by gradient steps (Algorithm 2)
 
-Each time M - 1 vectors fewer are left. The first partner is that with the least degradation, as published. So are the
-others if coefficients are of one size; but a very small one merges with any at next to no cost, then, two large ones
-among them. So the others are those which merge with the *pair*, z, at least cost by a bound of the degradation,
-min(alpha, alpha_z)^2 (1 - k(x, z)^2), with |x - z| <= |x - x_a| + |x_a - z| (the paper argues by this, too).
-Sources: Wang, Crammer & Vucetic 2012, section 4.2; Qaadan & Glasmachers 2018, section 3. Kernel values between support
-vectors that enter a solution, or a degradation, are float64.
+Each maintenance leaves M - 1 vectors fewer. The first partner is the one with the least degradation, as published. The
+paper chooses the other partners in the same way. But a very small coefficient merges with any vector at next to no
+cost, and so would bring large ones together. Here the other partners are those that merge with the *pair*, z, at the
+least cost. The cost is bounded by min(alpha, alpha_z)^2 (1 - k(x, z)^2), with |x - z| <= |x - x_a| + |x_a - z|. (The
+paper argues by this inequality, too.)
+
+Kernel values between support vectors are float64 if they enter a solution or a degradation.
+Sources: Wang, Crammer & Vucetic 2012, section 4.2; Qaadan & Glasmachers 2018, section 3.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from streamsvm.methods.budgeted_sgd.merging import merge_by_ascent, merge_in_tur
 from streamsvm.methods.budgeted_sgd.state import (
     DEGRADATION,
     GRADIENT_ERROR,
+    GRADIENT_MERGE,
     MAINTAINED,
+    MERGE,
+    PROJECTION,
     SCALE,
     STEPS,
     VECTORS,
@@ -34,12 +39,12 @@ from streamsvm.numeric.exponentials import exponentiate
 from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.rows import F32, F64, I64
 
-RIDGE = 1e-9  # of the mean diagonal: equal support vectors make K_BB singular
+PROJECTION_RIDGE = 1e-9  # times the mean diagonal; equal support vectors make K_BB singular
 
 
 @njit(cache=True, nogil=True)
 def _drop(state: BudgetState, slot: int, K: F32) -> None:
-    """Free a slot: the last vector moves there, with its kernel values."""
+    """Remove the vector of a slot. The last vector moves there, with its kernel values."""
     last = state.counts[VECTORS] - 1
     if slot != last:
         state.vectors[:, slot] = state.vectors[:, last]
@@ -50,7 +55,7 @@ def _drop(state: BudgetState, slot: int, K: F32) -> None:
 
 @njit(cache=True, nogil=True)
 def _find_least(values: F32 | F64, count: int) -> I64:
-    """Return the places of the `count` least values, in their order (of equal ones the first); values are spoiled."""
+    """Return the positions of the `count` least values, least first, equal ones in order. It overwrites `values`."""
     found = np.empty(count, np.int64)
     for k in range(count):
         at = 0
@@ -63,7 +68,7 @@ def _find_least(values: F32 | F64, count: int) -> I64:
 
 @njit(cache=True, nogil=True)
 def _compute_separations(state: BudgetState, gamma: float, slot: int) -> F32:
-    """Gamma |z_slot - z_j|^2 of all support vectors, (n,), from one product."""
+    """Return gamma |z_slot - z_j|^2 for all support vectors, (n,), from one product."""
     n = state.counts[VECTORS]
     features = np.nonzero(state.vectors[:, slot])[0]
     values = np.empty(features.size, np.float32)
@@ -79,7 +84,7 @@ def _compute_separations(state: BudgetState, gamma: float, slot: int) -> F32:
 
 @njit(cache=True, nogil=True)
 def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
-    """Return the slot of the smallest |alpha|, that of its best partner, and those of the pair's M - 2, best first."""
+    """Return the slots to merge: that of the smallest |alpha|, its best partner, and the M - 2 best of the pair."""
     alpha = state.alpha[: state.counts[VECTORS]]
     group = np.empty(rules.merge, np.int64)
     group[0] = _find_least(np.abs(alpha), 1)[0]
@@ -92,9 +97,9 @@ def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
         pair, apart = group[:2], np.zeros((2, 2))
         apart[0, 1] = apart[1, 0] = max(separations[group[1]], np.float32(0.0))
         shares, merged, _ = merge_in_turn(alpha[pair], apart)
-        moved = np.float32(abs(shares[1]) * np.sqrt(apart[0, 1]))
+        distance_to_z = np.float32(abs(shares[1]) * np.sqrt(apart[0, 1]))  # of x_a, times the root of gamma
         for j in range(alpha.size):
-            separations[j] = np.float32(-2.0) * (np.sqrt(max(separations[j], np.float32(0.0))) + moved) ** 2
+            separations[j] = np.float32(-2.0) * (np.sqrt(max(separations[j], np.float32(0.0))) + distance_to_z) ** 2
         exponentiate(separations)
         for j in range(alpha.size):
             smaller = min(abs(alpha[j]), abs(merged))
@@ -106,6 +111,7 @@ def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
 
 @njit(cache=True, nogil=True)
 def _merge(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> tuple[int, float]:
+    """Merge M vectors; return the slot of the new one, and |Delta|^2 at a scale of 1."""
     group = _choose_group(state, rules, table)
     m, d = group.size, state.vectors.shape[0]
     points, separations = np.empty((m, d)), np.zeros((m, m))
@@ -115,7 +121,7 @@ def _merge(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> tuple[
         for j in range(i):
             separations[i, j] = rules.gamma * np.sum((points[i] - points[j]) ** 2)
             separations[j, i] = separations[i, j]
-    if rules.maintenance == 1:
+    if rules.maintenance == GRADIENT_MERGE:
         shares, merged, loss = merge_by_ascent(state.alpha[group], separations)
     else:
         shares, merged, loss = merge_in_turn(state.alpha[group], separations)
@@ -133,6 +139,7 @@ def _merge(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> tuple[
 
 @njit(cache=True, nogil=True)
 def _compute_gram(state: BudgetState, rules: BudgetRules, slots: I64) -> F64:
+    """Return the kernel matrix of the vectors in these slots."""
     points = np.empty((slots.size, state.vectors.shape[0]))
     for i in range(slots.size):
         points[i] = state.vectors[:, slots[i]]
@@ -144,8 +151,8 @@ def _compute_gram(state: BudgetState, rules: BudgetRules, slots: I64) -> F64:
 
 @njit(cache=True, nogil=True)
 def _solve(K: F64, b: F64) -> F64:
-    """K x = b by Cholesky, K symmetric and positive semidefinite."""
-    L = np.linalg.cholesky(K + RIDGE * np.trace(K) / b.size * np.eye(b.size))
+    """Solve K x = b by Cholesky; K is symmetric and positive semidefinite, and a ridge makes it definite."""
+    L = np.linalg.cholesky(K + PROJECTION_RIDGE * np.trace(K) / b.size * np.eye(b.size))
     x = b.copy()
     for i in range(b.size):
         x[i] = (x[i] - np.sum(L[i, :i] * x[:i])) / L[i, i]
@@ -157,34 +164,35 @@ def _solve(K: F64, b: F64) -> F64:
 
 @njit(cache=True, nogil=True)
 def _remove(state: BudgetState, rules: BudgetRules, K: F32) -> float:
-    """Drop the M - 1 smallest, and project them onto the others if so ruled; return the degradation."""
+    """Remove the M - 1 vectors of smallest |alpha|, by projection if the rules say so; return |Delta|^2 at scale 1."""
     n = state.counts[VECTORS]
-    gone = np.sort(_find_least(np.abs(state.alpha[:n]), rules.merge - 1))
-    alpha = state.alpha[gone]
-    gram = _compute_gram(state, rules, gone)
+    removed = np.sort(_find_least(np.abs(state.alpha[:n]), rules.merge - 1))
+    alpha = state.alpha[removed]
+    gram = _compute_gram(state, rules, removed)
     loss = np.sum(alpha * (gram @ alpha))
-    if rules.maintenance == 2 and gone.size < n:
-        kept = np.ones(n, np.bool_)
-        kept[gone] = False
-        left = np.nonzero(kept)[0]
-        everything = _compute_gram(state, rules, np.concatenate((left, gone)))
-        toward = np.ascontiguousarray(everything[: left.size, left.size :]) @ alpha
-        inner = np.ascontiguousarray(everything[: left.size, : left.size])
-        change = _solve(inner, toward)
-        loss += np.sum(change * (inner @ change)) - 2.0 * np.sum(change * toward)
-        state.alpha[left] += change
-    for slot in gone[::-1]:
+    if rules.maintenance == PROJECTION and removed.size < n:
+        is_kept = np.ones(n, np.bool_)
+        is_kept[removed] = False
+        kept = np.nonzero(is_kept)[0]
+        both = _compute_gram(state, rules, np.concatenate((kept, removed)))
+        right_side = np.ascontiguousarray(both[: kept.size, kept.size :]) @ alpha
+        K_kept = np.ascontiguousarray(both[: kept.size, : kept.size])
+        change = _solve(K_kept, right_side)
+        loss += np.sum(change * (K_kept @ change)) - 2.0 * np.sum(change * right_side)
+        state.alpha[kept] += change
+    for slot in removed[::-1]:
         _drop(state, slot, K)
     return float(max(0.0, loss))
 
 
 @njit(cache=True, nogil=True)
 def keep_budget(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> int:
-    """Take M - 1 support vectors out, once; return the slot whose vector is new, or -1.
+    """Maintain the budget once, which leaves M - 1 support vectors fewer; return the slot of the new vector, or -1.
 
-    table: of `build_table`, if vectors are merged. K (rows, slots): kernel values that follow vectors as they move.
+    table: what `build_table` returns, for merging. K (rows, slots): kernel values of rows and vectors, whose columns
+    move with their vectors.
     """
-    if rules.maintenance < 2:
+    if rules.maintenance in (MERGE, GRADIENT_MERGE):
         slot, loss = _merge(state, rules, table, K)
     else:
         slot, loss = -1, _remove(state, rules, K)

@@ -1,10 +1,10 @@
-"""Budgeted SGD, as `train` drives it."""
+"""Budgeted SGD, made ready for the rows of a source."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from numbers import Integral
-from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,27 +12,21 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
-from streamsvm.methods.budgeted_sgd.budget import MAINTENANCES
+from streamsvm.methods.budgeted_sgd.average import average_models
+from streamsvm.methods.budgeted_sgd.budget import MAINTENANCES, learn_rows, make_rules
+from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
 from streamsvm.methods.budgeted_sgd.solver import SAMPLE_ROWS, BudgetedSGD, State
-from streamsvm.methods.budgeted_sgd.state import LANES
-from streamsvm.methods.method import Report, TakeRows
+from streamsvm.methods.budgeted_sgd.state import LANES, make_state
+from streamsvm.methods.fit import Fit, Report, TakeRows
+from streamsvm.methods.option_fields import read_options
 from streamsvm.models.model import KernelModel
-from streamsvm.numeric.kernel_values import COLUMNS
-from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES
-from streamsvm.numeric.rows import I64
-from streamsvm.options import (
-    TrainOptions,
-    check_names,
-    check_numbers,
-    compute_class_costs,
-    make_kernel,
-    read_choice,
-    read_count,
-)
-from streamsvm.requests import Solver
+from streamsvm.numeric.kernel_values import BLOCK_COLUMNS
+from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES, Kernel, add_kernel_sums
+from streamsvm.numeric.rows import I64, Rows
+from streamsvm.options import TrainOptions, check_numbers, compute_class_costs, make_kernel
+from streamsvm.requests import MemoryNeed
 
-OPTIONS = ("budget", "merge", "maintenance", "epochs", "pack", "replicas", "bias")
-BUDGET, MERGE = 500, 2
+MERGE = 2
 BUFFER_BYTES = 32 << 20
 MOST_CHUNKS = 8  # of a buffer; two where one is larger than BUFFER_BYTES
 SAMPLE_CHUNKS = 4  # that the rows of the estimate are taken from
@@ -42,116 +36,92 @@ LARGEST_RECORD = (1 << 31) - (1 << 20)  # NumPy's, in which a checkpoint keeps a
 TABLE_BYTES = 16 << 20  # of merging, and small things
 
 
-@dataclass(frozen=True)
-class BudgetedModels:
-    """See Algorithm; budgeted_sgd.solver."""
-
-    settings: BudgetedSGD
-    name: ClassVar[str] = "budgeted-sgd"
-
-    def describe(self) -> dict[str, Any]:
-        """See Algorithm; a run may go on for more epochs."""
-        settings = asdict(self.settings)
-        settings["class_weights"] = list(self.settings.class_weights)
-        return {name: value for name, value in settings.items() if name not in ("threads", "epochs", "seed")}
-
-    def driver_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return STATE_COPIES * self.shared_bytes(source) + self.turn_bytes(source)
-
-    def turn_bytes(self, source: RowSource) -> int:
-        """See Algorithm: what estimates the objective, and tables."""
-        sample_bytes = 4 * SAMPLE_ROWS * source.nbytes // source.n_rows
-        kernel_bytes = self.settings.threads * (8 * COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
-        return sample_bytes + kernel_bytes + TABLE_BYTES
-
-    def totals_bytes(self, source: RowSource) -> int:  # noqa: ARG002
-        """See Algorithm: no pass adds anything up."""
-        return 0
-
-    def shared_bytes(self, source: RowSource) -> int:  # noqa: ARG002
-        """See Algorithm: the models."""
-        return self.settings.replicas * count_state_bytes(self.settings)
-
-    def fold_bytes(self, source: RowSource, threads: int) -> int:
-        """See Algorithm: a buffer is computed on while another is read and put together."""
-        settings = self.settings
-        rows = settings.buffer_chunks * int(np.diff(source.chunk_starts).max())
-        buffer_bytes = 3 * rows * source.nbytes // source.n_rows + 8 * ROW_VECTORS * rows
-        pack_bytes = settings.pack_rows * (4 * (settings.budget + LANES) + 16 * source.n_features)
-        n_entries = (settings.budget + 1) ** 2 if settings.maintenance == "projection" else 0
-        one = buffer_bytes + 3 * count_state_bytes(self.settings) + pack_bytes + 8 * 6 * n_entries + TABLE_BYTES
-        return min(threads, settings.replicas) * one
-
-    def start_state(self, source: RowSource) -> State:  # noqa: ARG002
-        """See Algorithm."""
-        return budgeted_sgd.start_state(self.settings)
-
-    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
-        """See Algorithm."""
-        return self.start_state(source)
-
-    def solve(self, source: RowSource, state: State) -> Solver:
-        """See Algorithm."""
-        return budgeted_sgd.solve(self.settings, _choose_sample(source, self.settings.seed), state)
-
-    def learn_chunk(self, source: RowSource, state: State) -> State:
-        """Learn all rows of a source that is a chunk of a stream."""
-        for index in range(source.n_chunks):
-            state = budgeted_sgd.learn_rows_of_stream(self.settings, state, source.read(index))
-        model = budgeted_sgd.read_current(self.settings, state)
-        sample = source.take(_choose_sample(source, self.settings.seed))
-        state.objective = budgeted_sgd.estimate_objective(self.settings, model, sample)
-        return state
-
-    def make_model(self, source: RowSource, state: State, take: TakeRows) -> KernelModel:  # noqa: ARG002
-        """See Algorithm."""
-        model = budgeted_sgd.read_current(self.settings, state)
-        vectors, coef, bias = budgeted_sgd.read_vectors(self.settings, model)
-        return KernelModel(
-            kernel=self.settings.kernel,
-            support_vectors=vectors,
-            dual_coef=coef,
-            intercept=bias,
-            classes=np.asarray(source.classes),
-            scaling=source.scaling,
-            feature_names=source.feature_names,
-        )
-
-    def report(self, state: State) -> Report:
-        """See Algorithm; an epoch that was begun counts."""
-        passes = state.epoch + (state.buffer > 0)
-        return Report(state.objective, None, passes, finished=state.epoch >= self.settings.epochs)
+def set_up(source: RowSource, options: TrainOptions, own: BudgetedOptions) -> Fit:
+    """Return the solver; InputError for settings that do not go together."""
+    return _make_fit(source, _choose_settings(source, options, own))
 
 
-def make_budgeted(source: RowSource, options: TrainOptions) -> BudgetedModels:
-    """Options: budget, merge, maintenance, epochs, pack, replicas, bias=none|free."""
-    check_names(options, OPTIONS)
-    if options.resident_rows is not None:
-        raise InputError("resident rows are not for budgeted-sgd, which holds none; leave them out")
-    given, ones = options.options, replace(options, C=1.0)
-    budget = read_count(given, "budget", 1) or BUDGET
+def _choose_settings(source: RowSource, options: TrainOptions, own: BudgetedOptions) -> BudgetedSGD:
     settings = BudgetedSGD(
         C=float(options.C),
-        class_weights=compute_class_costs(source, ones),
+        class_weights=compute_class_costs(source, replace(options, C=1.0)),
         kernel=make_kernel(source, options),
         n_rows=source.n_rows,
         n_features=source.n_features,
         n_chunks=source.n_chunks,
         is_sparse=source.is_sparse,
         buffer_chunks=_count_chunks(source),
-        budget=budget,
-        merge=read_count(given, "merge", 2) or min(MERGE, budget + 1),
-        maintenance=read_choice(given, "maintenance", MAINTENANCES),  # type: ignore[arg-type]
-        free_bias=read_choice(given, "bias", ("none", "free")) == "free",
-        epochs=read_count(given, "epochs", 1) or 1,
-        pack_rows=read_count(given, "pack", 1) or 64,
-        replicas=read_count(given, "replicas", 1) or 1,
+        budget=own.budget,
+        merge=own.merge or min(MERGE, own.budget + 1),
+        maintenance=own.maintenance,
+        free_bias=own.bias == "free",
+        epochs=own.epochs,
+        pack_rows=own.pack,
+        replicas=own.replicas,
         threads=options.threads or default_threads(),
         seed=options.seed,
     )
     _check(settings)
-    return BudgetedModels(settings)
+    return settings
+
+
+def _make_fit(source: RowSource, settings: BudgetedSGD) -> Fit:
+    """Return the solver with these settings. A run may go on for more epochs than it was begun with."""
+    told = {**asdict(settings), "class_weights": list(settings.class_weights)}
+    return Fit(
+        method="budgeted-sgd",
+        settings={name: value for name, value in told.items() if name not in ("threads", "epochs", "seed")},
+        memory=partial(_need_memory, settings, source),
+        start=partial(budgeted_sgd.start_state, settings),
+        solve=partial(budgeted_sgd.solve, settings, _choose_sample(source, settings.seed)),
+        make_model=partial(_make_model, settings, source),
+        report=partial(_report, settings),
+        kernels=("budgeted-sgd",),
+    )
+
+
+def _need_memory(settings: BudgetedSGD, source: RowSource, threads: int) -> MemoryNeed:
+    """Return the memory of the solver: no pass adds anything up, and what every task is sent are the models.
+
+    A step estimates the objective on a sample. A sequential pass computes on one buffer of rows while another is read
+    and put together.
+    """
+    state_bytes = count_state_bytes(settings)
+    models = settings.replicas * state_bytes
+    kernel_bytes = settings.threads * (8 * BLOCK_COLUMNS * TILE_ROWS + 4 * TILE_VALUES + 4 * source.n_features)
+    turn = 4 * SAMPLE_ROWS * source.nbytes // source.n_rows + kernel_bytes + TABLE_BYTES
+    rows = settings.buffer_chunks * int(np.diff(source.chunk_starts).max())
+    buffer_bytes = 3 * rows * source.nbytes // source.n_rows + 8 * ROW_VECTORS * rows
+    pack_bytes = settings.pack_rows * (4 * (settings.budget + LANES) + 16 * source.n_features)
+    n_entries = (settings.budget + 1) ** 2 if settings.maintenance == "projection" else 0
+    one = buffer_bytes + 3 * state_bytes + pack_bytes + 8 * 6 * n_entries + TABLE_BYTES
+    return MemoryNeed(
+        driver_bytes=STATE_COPIES * models + turn,
+        turn_bytes=turn,
+        totals_bytes=0,
+        shared_bytes=models,
+        walk_bytes=min(threads, settings.replicas) * one,
+    )
+
+
+def _make_model(settings: BudgetedSGD, source: RowSource, state: State, take: TakeRows) -> KernelModel:  # noqa: ARG001
+    model = budgeted_sgd.read_current(settings, state)
+    vectors, coef, bias = budgeted_sgd.read_vectors(settings, model)
+    return KernelModel(
+        kernel=settings.kernel,
+        support_vectors=vectors,
+        dual_coef=coef,
+        intercept=bias,
+        classes=np.asarray(source.classes),
+        scaling=source.scaling,
+        feature_names=source.feature_names,
+    )
+
+
+def _report(settings: BudgetedSGD, state: State) -> Report:
+    """Return the report of a state; an epoch that was begun counts."""
+    passes = state.epoch + (state.buffer > 0)
+    return Report(state.objective, None, passes, finished=state.epoch >= settings.epochs)
 
 
 def _check(settings: BudgetedSGD) -> None:
@@ -164,14 +134,32 @@ def _check(settings: BudgetedSGD) -> None:
         raise InputError(f"{settings.budget} support vectors of {settings.n_features} features: 2 GB at most")
 
 
-def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | None) -> BudgetedModels:
+@dataclass(frozen=True)
+class Stream:
+    """What learns a stream of rows, chunk by chunk, without an end that is known. fit: the same, for `make_model`."""
+
+    settings: BudgetedSGD
+    fit: Fit
+
+    def learn_chunk(self, source: RowSource, state: State) -> State:
+        """Learn all rows of a source that is a chunk of a stream."""
+        for index in range(source.n_chunks):
+            state = budgeted_sgd.learn_rows_of_stream(self.settings, state, source.read(index))
+        model = budgeted_sgd.read_current(self.settings, state)
+        sample = source.take(_choose_sample(source, self.settings.seed))
+        state.objective = budgeted_sgd.estimate_objective(self.settings, model, sample)
+        return state
+
+
+def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | None) -> Stream:
     """Return what learns a stream that begins with a chunk; expected_rows: n of lambda = 1 / (n C)."""
     check_numbers(options)
     n_rows = chunk.n_rows if expected_rows is None else expected_rows
     if not (isinstance(n_rows, Integral) and n_rows > 0):
         raise InputError(f"expected_rows is {expected_rows!r}; a whole number of at least 1 is expected")
-    settings = make_budgeted(chunk, options).settings
-    return BudgetedModels(replace(settings, n_rows=int(n_rows), replicas=1))
+    own = read_options(BudgetedOptions, options.options, options.solver)
+    settings = replace(_choose_settings(chunk, options, own), n_rows=int(n_rows), replicas=1)
+    return Stream(settings, _make_fit(chunk, settings))
 
 
 def count_state_bytes(settings: BudgetedSGD) -> int:
@@ -193,3 +181,16 @@ def _choose_sample(source: RowSource, seed: int) -> I64:
     chosen = rng.permutation(source.n_chunks)[:SAMPLE_CHUNKS]
     rows = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in chosen.tolist()])
     return np.sort(rng.choice(rows, min(SAMPLE_ROWS, len(rows)), replace=False))
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call what learns four rows within a budget of two, and what sums kernels.
+
+    Dense and sparse rows are of one type to `learn_rows`, so the dense ones do for it.
+    """
+    if isinstance(rows.X, np.ndarray):
+        rules, state = make_rules(Kernel("rbf"), 2, 2, regularisation=1.0), make_state(2, 2)
+        y, order = np.array([-1.0, 1.0]), np.array([0, 1, 0, 1])
+        learn_rows(state, rules, rows.X, y, np.ones(2), order, 2)
+        average_models([state, state], rules)
+    add_kernel_sums(Kernel("rbf"), rows.X, rows.X, np.ones(2), np.zeros(2))

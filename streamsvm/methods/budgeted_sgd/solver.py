@@ -2,19 +2,21 @@
 
     min  P(w) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b))          c_i = class weight * sample weight
 
-budgeted_sgd.budget makes the steps, one a row; here is the order in which rows come. In every epoch:
+This is P of eq. (1) of Qaadan & Glasmachers 2018 times n C, with lambda = 1 / (n C). budget.py makes the steps, one a
+row, and this file says in which order the rows come. In every epoch:
 
-    the chunks are put in an order drawn by the seed, and buffers made of several that follow each other
-    the rows of a buffer are learned in an order drawn by the seed, while the next buffer is read
+    the seed draws an order of the chunks, and several successive chunks make a buffer
+    the seed draws an order of the rows of a buffer, in which they are learned while the next buffer is read
 
-With R replicas the chunks of an epoch (or, where they are few, the rows of each buffer) are dealt out to R models of
-an R-th of the budget, which learn side by side; the model is their average. (Models of the whole budget that are merged
-down to it afterwards lose all they have learned: ijcnn1, R = 2, B = 500: from 98% to 85%.) The order depends on the
-data, the seed and R, never on who computes. A segment of an epoch, some buffers, is a step: the state between two of
-them is complete.
+With R replicas the chunks of an epoch (or, if there are few, the rows of each buffer) are divided among R models with
+one R-th of the budget each. The models learn side by side, and their average is the result. (Models with the whole
+budget each, merged down to it afterwards, lose what they have learned: the accuracy on ijcnn1 falls from 98% to 85% for
+R = 2 and B = 500.) The order depends on the data, the seed and R, but not on threads or workers. A step is a segment of
+an epoch, some buffers long, and the state after each step is complete.
 
-Nothing is proved: there is no lower bound. P is an estimate: |w| exactly, the losses of a sample of the rows, the same
-from step to step; of up to SAMPLE_ROWS rows all. (The exact P would cost half as much again as an epoch.)
+Nothing is proved, since there is no lower bound. P is an estimate: |w|^2 is exact, and the losses are those of a sample
+of SAMPLE_ROWS rows, the same in all steps, or of all rows if there are fewer. (The exact P would add half the cost of
+an epoch.)
 
 Sources: Wang, Crammer & Vucetic 2012; Qaadan & Glasmachers 2018; averaging: Zinkevich, Weimer, Li & Smola 2010.
 """
@@ -48,21 +50,23 @@ from streamsvm.methods.budgeted_sgd.state import (
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
-from streamsvm.requests import Fold, Progress, Solver, Step, Take
+from streamsvm.requests import Progress, Solver, Step, Take, Walk
 
-LARGEST = float(np.finfo(np.float32).max)
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 SAMPLE_ROWS = 1024
 SEGMENT_BUFFERS = 4
-PART_ROWS = 4096  # learned at once, before it is asked whether to stop
-CHUNKS_A_REPLICA = 8  # with fewer, shares of the chunks would differ in size
+LEARNED_ROWS = 4096  # rows learned between two checks whether to stop
+LEAST_CHUNKS_PER_REPLICA = 8  # with fewer chunks, the replicas' shares of the rows would differ too much
 
 
 @dataclass(frozen=True)
 class BudgetedSGD:
-    """Settings. class_weights: (2,) c_i of the classes coded 0 and 1, before sample weights. C: of a row.
+    """Settings of a training.
 
-    n_rows: n of lambda = 1 / (n C). n_chunks, buffer_chunks: of the data, and of a buffer. See `make_rules` for budget,
-    merge, maintenance and free_bias. threads: of the driver, for estimates.
+    C: the cost of a row. class_weights: c_i of the classes coded 0 and 1, before sample weights.
+    n_rows: n of lambda = 1 / (n C). n_chunks: chunks of the data; buffer_chunks: chunks of a buffer.
+    budget, merge, maintenance, free_bias: see `make_rules`. pack_rows: rows of a pack. threads: of the driver, which
+    estimates P.
     """
 
     C: float
@@ -85,27 +89,37 @@ class BudgetedSGD:
 
     @property
     def replica_budget(self) -> int:
-        """Support vectors of a replica."""
+        """The budget of each replica."""
         return max(1, self.budget // self.replicas)
 
     @property
     def rules(self) -> BudgetRules:
-        """What budgeted_sgd.budget is told of a replica."""
+        """The rules by which each replica is trained."""
         regularisation = 1.0 / (self.n_rows * self.C)
         return make_rules(
-            self.kernel, self.replica_budget, self.merge, self.maintenance,
-            regularisation=regularisation, free_bias=self.free_bias, period=self.n_rows, replicas=self.replicas,
-        )  # fmt: skip
+            self.kernel,
+            self.replica_budget,
+            self.merge,
+            self.maintenance,
+            regularisation=regularisation,
+            free_bias=self.free_bias,
+            period=self.n_rows,
+            replicas=self.replicas,
+        )
 
     @property
     def shares_chunks(self) -> bool:
-        """Whether each replica has chunks of its own, and not a share of the rows of all chunks."""
-        return self.n_chunks >= CHUNKS_A_REPLICA * self.replicas
+        """Whether each replica learns chunks of its own, instead of a share of the rows of every chunk."""
+        return self.n_chunks >= LEAST_CHUNKS_PER_REPLICA * self.replicas
 
 
 @dataclass
 class State:
-    """All that changes. models: (R,) records, a field for each array of BudgetState; epoch, buffer: what comes next."""
+    """All that changes during a training. A checkpoint holds the fields by their names.
+
+    models: (R,), records with a field for each array of BudgetState. epoch, buffer: the numbers of the next ones.
+    objective: the estimate of P.
+    """
 
     models: npt.NDArray[np.void]
     epoch: int = 0
@@ -113,14 +127,15 @@ class State:
     objective: float = float("inf")
 
     def check(self) -> None:
-        """ValueError for counts that no model has: compiled code goes by them."""
-        counts, room = self.models["counts"], self.models["alpha"].shape[1]
-        if counts.min() < 0 or counts[:, 0].max() >= room or min(self.epoch, self.buffer) < 0:
-            raise ValueError(f"models have {counts[:, 0].tolist()} support vectors, in epoch {self.epoch}; {room} fit")
+        """ValueError for counts that no model can have, since compiled code relies on them."""
+        counts, slots = self.models["counts"], self.models["alpha"].shape[1]
+        if counts.min() < 0 or counts[:, VECTORS].max() >= slots or min(self.epoch, self.buffer) < 0:
+            found = f"models have {counts[:, VECTORS].tolist()} support vectors in epoch {self.epoch}"
+            raise ValueError(f"{found}; each has {slots} slots")
 
 
 class Carry(NamedTuple):
-    """Of a sequential pass: the model, whose it is, and the number in the epoch of the buffer that comes next."""
+    """What a sequential pass carries on: a replica's model, its number, and that of its next buffer in the epoch."""
 
     model: BudgetState
     replica: int
@@ -133,22 +148,22 @@ def start_state(settings: BudgetedSGD) -> State:
 
 
 def solve(settings: BudgetedSGD, sample: I64, state: State) -> Solver:
-    """Go on from a state to the end of the last epoch; sample: numbers of the rows that P is estimated by."""
+    """Go on from a state to the end of the last epoch. sample: the numbers of the rows by which P is estimated."""
     rows: Rows = yield Take(sample)
     while state.epoch < settings.epochs:
         orders = draw_orders(settings, state.epoch)
         segment = [order[state.buffer : state.buffer + SEGMENT_BUFFERS] for order in orders]
         models = unpack_models(state.models)
         carries = [Carry(model, replica, state.buffer) for replica, model in enumerate(models)]
-        carries = yield Fold(partial(learn_buffer, settings, state.epoch), carries, segment)
-        ends = state.buffer + SEGMENT_BUFFERS >= max(map(len, orders))
-        state, figures = _update(settings, state, [carry.model for carry in carries], rows, ends)
+        carries = yield Walk(partial(learn_buffer, settings, state.epoch), carries, segment)
+        epoch_ends = state.buffer + SEGMENT_BUFFERS >= max(map(len, orders))
+        state, figures = _update(settings, state, [carry.model for carry in carries], rows, epoch_ends)
         status = "pass_limit" if state.epoch == settings.epochs else None
         yield Step(state, Progress(state.objective, None, state.epoch), status, figures)
 
 
 def draw_orders(settings: BudgetedSGD, epoch: int) -> list[list[list[int]]]:
-    """Return the buffers, as lists of chunks, that each replica learns in an epoch."""
+    """Return for each replica the buffers, as lists of chunks, that it learns in an epoch."""
     order = np.random.default_rng((settings.seed, epoch)).permutation(settings.n_chunks).tolist()
     size, n = settings.buffer_chunks, settings.replicas
     shares = [order[k::n] for k in range(n)] if settings.shares_chunks else [order] * n
@@ -156,7 +171,7 @@ def draw_orders(settings: BudgetedSGD, epoch: int) -> list[list[list[int]]]:
 
 
 def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) -> Iterator[Carry]:
-    """Learn a buffer's rows, or a replica's share of them, in an order drawn by the seed."""
+    """Learn the rows of a buffer, or the replica's share of them, in an order drawn by the seed."""
     model = BudgetState._make(np.array(part) for part in carry.model)
     owner = carry.replica if settings.shares_chunks else 0
     order = np.random.default_rng((settings.seed, epoch, owner, carry.buffer)).permutation(rows.n_rows)
@@ -166,38 +181,38 @@ def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) ->
     after, rules = Carry(model, carry.replica, carry.buffer + 1), settings.rules
     require_range(settings.kernel, rows.X)
     yield after
-    for at in range(0, len(order), PART_ROWS):
-        learn_rows(model, rules, rows.X, y, cost, order[at : at + PART_ROWS], settings.pack_rows)
+    for at in range(0, len(order), LEARNED_ROWS):
+        learn_rows(model, rules, rows.X, y, cost, order[at : at + LEARNED_ROWS], settings.pack_rows)
         yield after
 
 
 def require_range(kernel: Kernel, X: Matrix) -> None:
-    """InputError for rows whose kernel values with each other are beyond float32, in which they are learned."""
+    """InputError for rows whose kernel values with each other are beyond float32, the type of kernel values here."""
     with np.errstate(over="ignore"):
         square = float(np.max(compute_squares(X), initial=0.0))
         product = abs(kernel.gamma) * square + abs(kernel.coef0)
         largest = {"linear": square, "rbf": 4.0 * max(square, product), "poly": np.float64(product) ** kernel.degree}
-    if not largest.get(kernel.name, product) < LARGEST:
+    if not largest.get(kernel.name, product) < LARGEST_FLOAT32:
         raise InputError(
-            f"rows of length {square**0.5:.1e}: values of the {kernel.name} kernel are beyond the range of float32; "
+            f"for rows of length {square**0.5:.1e}, {kernel.name} kernel values are beyond the range of float32: "
             "scale the features to about 1 (ingest --scale), or choose a smaller gamma"
         )
 
 
 def learn_rows_of_stream(settings: BudgetedSGD, state: State, rows: Rows) -> State:
-    """Return the state of a single model that has learned these rows, too; its objective is that of before."""
+    """Return the state of a single model after it has learned these rows, with the objective of the state before."""
     (model,) = unpack_models(state.models)
     *_, carry = learn_buffer(settings, 0, Carry(model, 0, state.buffer), rows)
     return replace(state, models=pack_models([carry.model]), buffer=carry.buffer)
 
 
 def _update(
-    settings: BudgetedSGD, state: State, models: list[BudgetState], sample: Rows, ends: bool
+    settings: BudgetedSGD, state: State, models: list[BudgetState], sample: Rows, epoch_ends: bool
 ) -> tuple[State, dict[str, float]]:
-    """Return the state after a segment, and what is to be told of it."""
+    """Return the state after a segment, and the figures of the history."""
     after = State(pack_models(models), state.epoch, state.buffer + SEGMENT_BUFFERS)
-    if ends:
-        for model in models:  # the rate of all goes by the rows of all
+    if epoch_ends:
+        for model in models:  # the rate of each model depends on the rows of all models
             model.counts[STEPS] = (state.epoch + 1) * settings.n_rows
         after = State(pack_models(models), state.epoch + 1)
     current = read_current(settings, after)
@@ -206,7 +221,7 @@ def _update(
 
 
 def read_current(settings: BudgetedSGD, state: State) -> BudgetState:
-    """Return the model that the replicas make together; its steps are the rows learned by any."""
+    """Return the average of the replicas. Its steps are the rows that any replica has learned."""
     models = unpack_models(state.models)
     if len(models) == 1:
         return models[0]
@@ -216,7 +231,7 @@ def read_current(settings: BudgetedSGD, state: State) -> BudgetState:
 
 
 def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) -> float:
-    """1/2 |w|^2 + n C (mean of c_i max(0, 1 - y_i f(x_i)) over the sample)."""
+    """Return 1/2 |w|^2 + n C mean_i c_i max(0, 1 - y_i f(x_i)), where i runs over the sample."""
     vectors, coef, bias = read_vectors(settings, model)
     scores, f = np.zeros(len(coef)), np.full(sample.n_rows, bias)
     add_kernel_sums(settings.kernel, vectors, vectors, coef, scores, settings.threads)
@@ -227,7 +242,7 @@ def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) 
 
 
 def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64, float]:
-    """Return support vectors, dense or sparse as the rows are, coefficients (m,), and b."""
+    """Return the support vectors (m, d), sparse if the rows are, their coefficients (m,), and b."""
     vectors, coef, bias = read_model(model)
     if not settings.is_sparse:
         return vectors, coef, bias
@@ -236,10 +251,11 @@ def read_vectors(settings: BudgetedSGD, model: BudgetState) -> tuple[Matrix, F64
 
 
 def describe_model(model: BudgetState) -> dict[str, float]:
-    """Return rows learned, support vectors, rows that violated their margin, maintenances, and what these cost.
+    """Return the figures of the history.
 
-    degradation: mean |Delta|^2 of a maintenance; gradient_error: mean of |E_t| = |Delta_t| / eta_t over the steps, the
-    average gradient error of Theorem 1 (Wang et al. 2012).
+    rows: rows learned. violations: rows that violated their margin. maintenances: how often the budget was maintained.
+    degradation: the mean |Delta|^2 of a maintenance. gradient_error: the mean of |E_t| = |Delta_t| / eta_t over the
+    steps, which is the average gradient error of Theorem 1 of Wang et al. 2012.
     """
     counts, totals = model.counts, model.totals
     return {
@@ -253,9 +269,9 @@ def describe_model(model: BudgetState) -> dict[str, float]:
 
 
 def pack_models(models: list[BudgetState]) -> npt.NDArray[np.void]:
-    """Return models as records, one each."""
-    parts: list[Any] = [(name, part.dtype, part.shape) for name, part in models[0]._asdict().items()]
-    records = np.zeros(len(models), np.dtype(parts))
+    """Return the models as records, with a field for each array."""
+    fields: list[Any] = [(name, part.dtype, part.shape) for name, part in models[0]._asdict().items()]
+    records = np.zeros(len(models), np.dtype(fields))
     for k, model in enumerate(models):
         for name, part in model._asdict().items():
             records[name][k] = part
@@ -263,5 +279,5 @@ def pack_models(models: list[BudgetState]) -> npt.NDArray[np.void]:
 
 
 def unpack_models(records: npt.NDArray[np.void]) -> list[BudgetState]:
-    """Return the models, in memory of their own."""
+    """Return the models of the records, as copies."""
     return [BudgetState._make(np.array(record[name]) for name in BudgetState._fields) for record in records]

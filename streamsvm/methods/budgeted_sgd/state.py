@@ -1,4 +1,11 @@
-"""What a budgeted model consists of, as plain arrays, and how its support vectors meet rows."""
+"""A budgeted model as plain arrays, and the kernel values of its support vectors with rows.
+
+    f(x) = scale sum_j alpha_j k(z_j, x) + b
+
+Symbols: z_j, the support vectors; alpha_j, their coefficients in units of the scale; B, the budget; M, the vectors that
+are merged at once; |Delta|^2, the weight degradation of a maintenance, and E_t = Delta_t / eta_t, its gradient error
+(Wang, Crammer & Vucetic 2012, Theorem 1).
+"""
 
 from __future__ import annotations
 
@@ -10,20 +17,20 @@ from numba import njit
 from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.rows import F32, F64, I64
 
-VECTORS, STEPS, VIOLATIONS, MAINTAINED = range(4)  # of counts
-BIAS, DEGRADATION, GRADIENT_ERROR, SCALE = range(4)  # of totals
-LANES = 16  # slots are so many float32, or a multiple
+VECTORS, STEPS, VIOLATIONS, MAINTAINED = range(4)  # positions in BudgetState.counts
+BIAS, DEGRADATION, GRADIENT_ERROR, SCALE = range(4)  # positions in BudgetState.totals
+MERGE, GRADIENT_MERGE, PROJECTION, REMOVAL = range(4)  # codes of BudgetRules.maintenance
+LANES = 16  # the number of slots is a multiple of so many float32 values, a vector register
 
 
 class BudgetState(NamedTuple):
-    """One model: f(x) = scale sum_j alpha_j k(z_j, x) + b over the first counts[VECTORS] slots.
+    """A model, whose support vectors are in the first counts[VECTORS] slots. A checkpoint keeps the fields by name.
 
-    vectors (d, slots) float32, by feature: a row meets them with contiguous memory, and only by the features it has.
-    squares (slots,): |z_j|^2. alpha (slots,): coefficients in units of the scale.
-    counts (4,): support vectors, steps t, rows that violated their margin, maintenances.
-    totals (4,): b; the sum of the weight degradations |Delta|^2, each with the scale of its time; the sum of
-    |E_t| = lambda (t0 + t) |Delta_t|, which is t times the average gradient error of Theorem 1; the scale, by which
-    every step shrinks w, 0 before the first.
+    vectors: (d, slots), by feature, so that a row meets them in contiguous memory, with its own features only.
+    squares: (slots,), |z_j|^2. alpha: (slots,), coefficients in units of the scale.
+    counts: (4,), the support vectors, the steps t, the rows that violated their margin, the maintenances.
+    totals: (4,), b; the sum of |Delta|^2, each with the scale at its time; the sum of |E_t| = lambda (t0 + t) |Delta|,
+    which is t times the average gradient error; the scale, which every step shrinks, and which is 0 before the first.
     """
 
     vectors: F32
@@ -34,7 +41,7 @@ class BudgetState(NamedTuple):
 
 
 class BudgetRules(NamedTuple):
-    """How a model is trained; see `make_rules`. kernel, maintenance: codes. regularisation: lambda = 1 / (n C)."""
+    """How a model is trained; see `make_rules`. kernel: a position in KERNELS; maintenance: one of the codes above."""
 
     kernel: int
     gamma: float
@@ -50,7 +57,11 @@ class BudgetRules(NamedTuple):
 
 
 class Pack(NamedTuple):
-    """Rows to be learned together: row i's items are starts[i]:starts[i + 1], tile[p, i] its feature used[p]."""
+    """Some rows that are learned together, by row and by feature.
+
+    values, features: the items of all rows, those of row i at starts[i]:starts[i + 1]. squares: |x_i|^2.
+    used: the features that occur in any row; tile: (used, rows), tile[p, i] is feature used[p] of row i.
+    """
 
     values: F32
     features: I64
@@ -61,16 +72,19 @@ class Pack(NamedTuple):
 
 
 def make_state(n_features: int, budget: int) -> BudgetState:
-    """Return a model without support vectors, and room for budget + 1."""
+    """Return a model without support vectors, with slots for budget + 1 of them."""
     slots = -(-(budget + 1) // LANES) * LANES
     return BudgetState(
-        np.zeros((n_features, slots), np.float32), np.zeros(slots, np.float32), np.zeros(slots),
-        np.zeros(4, np.int64), np.zeros(4),
-    )  # fmt: skip
+        vectors=np.zeros((n_features, slots), np.float32),
+        squares=np.zeros(slots, np.float32),
+        alpha=np.zeros(slots),
+        counts=np.zeros(4, np.int64),
+        totals=np.zeros(4),
+    )
 
 
 def read_model(state: BudgetState) -> tuple[F32, F64, float]:
-    """Return support vectors (m, d), their coefficients (m,) with the scale, and b."""
+    """Return the support vectors (m, d), their coefficients scale alpha_j (m,), and b."""
     n = int(state.counts[VECTORS])
     vectors: F32 = np.ascontiguousarray(state.vectors[:, :n].T)
     return vectors, state.alpha[:n] * state.totals[SCALE], float(state.totals[BIAS])
@@ -78,7 +92,7 @@ def read_model(state: BudgetState) -> tuple[F32, F64, float]:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def multiply_vectors(vectors: F32, features: I64, values: F32, start: int, sums: F32) -> None:
-    """sums_j = x.z_{start + j} for a row x given by its items, features ascending; four features a sweep."""
+    """Set sums_j to x.z_{start + j} for a row x, given by its items in ascending order; a sweep takes four features."""
     n, e, stop = features.size, 0, start + sums.size
     sums[:] = np.float32(0.0)
     while e + 3 < n:
@@ -97,7 +111,7 @@ def multiply_vectors(vectors: F32, features: I64, values: F32, start: int, sums:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _multiply_pack(pack: Pack, first: int, vectors: F32, slot: int, sums: F32) -> None:
-    """sums_i = x_{first + i}.z of the slot's vector z, in the order of the features as well."""
+    """Set sums_i to x_{first + i}.z for the vector z of the slot, summed in the same order of the features."""
     sums[:] = np.float32(0.0)
     for p in range(pack.used.size):
         value, x = vectors[pack.used[p], slot], pack.tile[p, first:]
@@ -108,7 +122,7 @@ def _multiply_pack(pack: Pack, first: int, vectors: F32, slot: int, sums: F32) -
 
 @njit(cache=True, nogil=True)
 def form_column(state: BudgetState, rules: BudgetRules, pack: Pack, first: int, slot: int, K: F32) -> None:
-    """K[i, slot] = k(x_i, z) of the slot's vector z, for the rows i >= first of the pack."""
+    """Set K[i, slot] to k(x_i, z) for the vector z of the slot and the rows i >= first of the pack."""
     rest = pack.squares.size - first
     if rest <= 0:
         return

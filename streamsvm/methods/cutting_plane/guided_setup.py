@@ -1,10 +1,10 @@
-"""Linear SVM by cutting planes that resident rows guide, as `train` drives it."""
+"""Linear SVM by cutting planes that resident rows guide, made ready for the rows of a source."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from types import ModuleType
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
@@ -15,12 +15,13 @@ from streamsvm.methods.cutting_plane.beside import State
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
+from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
+from streamsvm.methods.fit import Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
-from streamsvm.methods.method import Report, TakeRows
 from streamsvm.models.model import LinearModel
-from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, read_positive
-from streamsvm.requests import Solver
+from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
+from streamsvm.requests import MemoryNeed, Solver
 
 WIDE = 2000  # from so many features on cuts of a sample take longer than its rows: multipliers guide
 SHARE = 10  # one row in so many is resident; all, where multipliers guide; if they fit
@@ -32,96 +33,94 @@ OTHER_BYTES = 320 << 20  # interpreter, libraries, streaming
 
 
 @dataclass(frozen=True)
-class GuidedPlanes:
-    """See Algorithm. `beside` runs `guided` or `guided_dual` next to the line search of `solver`."""
+class Guide:
+    """`guided` or `guided_dual`, by its settings, beside the line search of `cutting_plane.solver`."""
 
     settings: Guided | GuidedDual
-    name: ClassVar[str] = "cutting-plane"
 
     @property
-    def _guide(self) -> Any:
+    def module(self) -> ModuleType:
+        """Where the guide's functions are."""
         return guided_dual if isinstance(self.settings, GuidedDual) else guided
 
     @property
     def line_search(self) -> CuttingPlane:
-        """The solver beside."""
+        """Settings of the solver beside the guide."""
         own = self.settings
         return CuttingPlane(own.class_costs, own.tol, bias_feature=own.bias_feature, max_cuts=BESIDE_CUTS)
 
-    def describe(self) -> dict[str, Any]:
-        """See Algorithm."""
-        settings = asdict(self.settings)
-        settings["class_costs"] = list(self.settings.class_costs)
-        return {"acceleration": "guided"} | {name: value for name, value in settings.items() if name != "seed"}
-
-    def driver_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        rows_bytes = self.settings.resident_rows * _row_bytes(source)
-        own_bytes = self.settings.driver_bytes(source.n_rows, source.n_features)
-        return rows_bytes + own_bytes + self.line_search.driver_bytes(source.n_features)
-
-    def turn_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return self.settings.turn_bytes(source.n_features) + self.line_search.turn_bytes(source.n_features)
-
-    def totals_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        own = self.settings.totals_bytes(source.n_rows // len(plan_groups(source)), source.n_features)
-        return own + self.line_search.totals_bytes(source.n_features) + 2 * exact_bytes(source.n_features + 1)
-
-    def shared_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        width = source.n_features + 1
-        return self.settings.shared_bytes(source.n_features) + 32 * width + exact_bytes(width)
-
-    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
-        """See Algorithm: there are none."""
-        return 0
-
-    def start_state(self, source: RowSource) -> State:
-        """See Algorithm."""
-        first = self._guide.start_state(self.settings, source.n_rows, source.n_features)
+    def start(self, source: RowSource) -> State:
+        """Return the state before the first pass."""
+        first = self.module.start_state(self.settings, source.n_rows, source.n_features)
         return State([first, cutting_plane.start_state(source.n_features)], first.best_w)
 
-    def warm_state(self, source: RowSource, before: State, factor: float) -> State:
-        """See Algorithm."""
-        first = self._guide.warm_state(self.settings, before.states[0], factor)
+    def warm_start(self, source: RowSource, before: State, factor: float) -> State:
+        """Return the state to start from, given the last one with costs so many times smaller."""
+        first = self.module.warm_state(self.settings, before.states[0], factor)
         other = cutting_plane.start_state(source.n_features)
         if not before.alone:
             other = cutting_plane.warm_state(self.line_search, before.states[1], factor)
         return State(
-            [first, other], first.best_w, first.objective, first.lower_bound, first.objective_rounding,
-            first.bound_rounding,
-        )  # fmt: skip
+            states=[first, other],
+            best_w=first.best_w,
+            objective=first.objective,
+            lower_bound=first.lower_bound,
+            objective_rounding=first.objective_rounding,
+            bound_rounding=first.bound_rounding,
+        )
 
-    def solve(self, source: RowSource, state: State) -> Solver:
-        """See Algorithm."""
-        guide = partial(self._guide.solve, self.settings)
-        line_search = partial(cutting_plane.solve, self.line_search, source.n_features)
+    def solve(self, n_features: int, state: State) -> Solver:
+        """Go on from a state."""
+        guide = partial(self.module.solve, self.settings)
+        line_search = partial(cutting_plane.solve, self.line_search, n_features)
         return beside.solve((guide, line_search), self.settings.tol, state)
 
     def make_model(self, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """See Algorithm."""
+        """Return the best model so far."""
         return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * self.settings.bias_feature)
 
-    def report(self, state: State) -> Report:
-        """See Algorithm."""
-        return Report(**vars(state.progress))
+    def need_memory(self, source: RowSource, threads: int = 1) -> MemoryNeed:  # noqa: ARG002
+        """Return the memory of the guide, of its resident rows, and of the line search beside it."""
+        n, d, own, other = source.n_rows, source.n_features, self.settings, self.line_search
+        rows_bytes = own.resident_rows * _row_bytes(source)
+        group_rows, exact = n // len(plan_groups(source)), exact_bytes(d + 1)
+        return MemoryNeed(
+            driver_bytes=rows_bytes + own.driver_bytes(n, d) + other.driver_bytes(d),
+            turn_bytes=own.turn_bytes(d) + other.turn_bytes(d),
+            totals_bytes=own.totals_bytes(group_rows, d) + other.totals_bytes(d) + 2 * exact,
+            shared_bytes=own.shared_bytes(d) + 32 * (d + 1) + exact,
+        )
 
 
-def make_guided(source: RowSource, options: TrainOptions) -> GuidedPlanes:
-    """Return the solver, with as many resident rows as are asked for, or as suit the memory: maybe none."""
+def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
+    """Return the solver with as many resident rows as are asked for, or suit the memory; None if that has no room."""
     kind = GuidedDual if source.n_features >= WIDE else Guided
     settings = kind(
         class_costs=compute_class_costs(source, options),
         resident_rows=0,
         tol=float(options.tol),
-        bias_feature=read_positive(options.options, "intercept_scaling") or 1.0,
+        bias_feature=own.intercept_scaling,
         seed=options.seed,
     )
-    alone = GuidedPlanes(settings)
-    other_bytes = alone.driver_bytes(source) + 3 * THREADS * alone.totals_bytes(source)
-    return GuidedPlanes(replace(settings, resident_rows=_count_rows(source, options, other_bytes)))
+    need = Guide(settings).need_memory(source)
+    other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes
+    resident_rows = _count_rows(source, options, other_bytes)
+    return _make_fit(source, Guide(replace(settings, resident_rows=resident_rows))) if resident_rows else None
+
+
+def _make_fit(source: RowSource, guide: Guide) -> Fit:
+    told = {"acceleration": "guided", **asdict(guide.settings), "class_costs": list(guide.settings.class_costs)}
+    return Fit(
+        method="cutting-plane",
+        settings={name: value for name, value in told.items() if name != "seed"},
+        memory=partial(guide.need_memory, source),
+        start=partial(guide.start, source),
+        warm_start=partial(guide.warm_start, source),
+        solve=partial(guide.solve, source.n_features),
+        make_model=partial(guide.make_model, source),
+        report=report_progress,
+        kernels=("cutting-plane",),
+    )
 
 
 def _count_rows(source: RowSource, options: TrainOptions, other_bytes: int) -> int:

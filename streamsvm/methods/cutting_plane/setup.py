@@ -1,106 +1,43 @@
-"""Linear SVM by cutting planes, as `train` drives it."""
+"""Linear SVM by cutting planes, made ready for the rows of a source."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
+from streamsvm.methods.cutting_plane import guided_setup
 from streamsvm.methods.cutting_plane import solver as cutting_plane
+from streamsvm.methods.cutting_plane.coordinate_ascent import ascend
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
-from streamsvm.methods.cutting_plane.guided_setup import GuidedPlanes, make_guided
-from streamsvm.methods.cutting_plane.solver import CUTS_A_PASS, CuttingPlane
+from streamsvm.methods.cutting_plane.master_qp import solve_master
+from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
+from streamsvm.methods.cutting_plane.solver import CuttingPlane, State
+from streamsvm.methods.fit import Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
-from streamsvm.methods.method import Report, TakeRows
 from streamsvm.models.model import LinearModel
-from streamsvm.options import (
-    TrainOptions,
-    check_names,
-    compute_class_costs,
-    read_choice,
-    read_count,
-    read_positive,
-)
-from streamsvm.requests import Solver
-
-ACCELERATIONS = ("guided", "line-search", "none")
+from streamsvm.numeric.exact_losses import add_exact, start_exact
+from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
+from streamsvm.numeric.rows import Rows, compute_scores_of_parts
+from streamsvm.options import TrainOptions, compute_class_costs
+from streamsvm.requests import MemoryNeed
 
 
-@dataclass(frozen=True)
-class CuttingPlanes:
-    """See Algorithm; cutting_plane.solver."""
-
-    settings: CuttingPlane
-    name: ClassVar[str] = "cutting-plane"
-
-    def describe(self) -> dict[str, Any]:
-        """See Algorithm."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self.settings).items()}
-
-    def driver_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return self.settings.driver_bytes(source.n_features)
-
-    def turn_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return self.settings.turn_bytes(source.n_features)
-
-    def totals_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return self.settings.totals_bytes(source.n_features) + 2 * exact_bytes(source.n_features + 1)
-
-    def shared_bytes(self, source: RowSource) -> int:
-        """See Algorithm; once more where the passes of several are one."""
-        return 32 * (source.n_features + 1) + exact_bytes(source.n_features + 1)
-
-    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
-        """See Algorithm: there are none."""
-        return 0
-
-    def start_state(self, source: RowSource) -> cutting_plane.State:
-        """See Algorithm."""
-        return cutting_plane.start_state(source.n_features)
-
-    def warm_state(
-        self, source: RowSource, before: cutting_plane.State, factor: float,  # noqa: ARG002
-    ) -> cutting_plane.State:  # fmt: skip
-        """See Algorithm."""
-        return cutting_plane.warm_state(self.settings, before, factor)
-
-    def solve(self, source: RowSource, state: cutting_plane.State) -> Solver:
-        """See Algorithm."""
-        return cutting_plane.solve(self.settings, source.n_features, state)
-
-    def make_model(self, source: RowSource, state: cutting_plane.State, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """See Algorithm."""
-        return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * self.settings.bias_feature)
-
-    def report(self, state: cutting_plane.State) -> Report:
-        """See Algorithm."""
-        return Report(**vars(state.progress))
-
-
-def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlanes | GuidedPlanes:
-    """Options: acceleration=guided|line-search|none, epsilon, intercept_scaling, max_cuts.
-
-    Unless something is said: guided; line-search where the memory is too little for rows, or with epsilon or max_cuts.
-    """
-    check_names(options, ("acceleration", "epsilon", "intercept_scaling", "max_cuts"))
-    if options.kernel != "linear":
-        raise InputError(
-            f"kernel {options.kernel}: cutting planes are for the linear one; map the rows with `streamsvm "
-            "features`, or use the solver smo"
-        )
-    given = options.options
-    acceleration = read_choice(given, "acceleration", ACCELERATIONS)
-    if "acceleration" not in given and {"epsilon", "max_cuts"} & set(given):
-        acceleration = "line-search"
+def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit:
+    """Return the solver: guided by resident rows, if the memory holds enough of them and nothing else is asked for."""
+    asked_for_stop = own.epsilon is not None or own.max_cuts is not None
+    acceleration = own.acceleration or ("line-search" if asked_for_stop else "guided")
     if acceleration == "guided":
-        check_names(options, ("acceleration", "intercept_scaling"))
-        algorithm = make_guided(source, options)
-        if algorithm.settings.resident_rows:
-            return algorithm
+        if asked_for_stop:
+            raise InputError("epsilon and max_cuts are not for acceleration=guided; use line-search, or leave them out")
+        fit = guided_setup.set_up(source, options, own)
+        if fit is not None:
+            return fit
         acceleration = "line-search"
     if options.resident_rows is not None:
         raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use guided")
@@ -108,8 +45,44 @@ def make_cutting_planes(source: RowSource, options: TrainOptions) -> CuttingPlan
         accelerated=acceleration == "line-search",
         class_costs=compute_class_costs(source, options),
         tol=float(options.tol),
-        epsilon=read_positive(given, "epsilon"),
-        bias_feature=read_positive(given, "intercept_scaling") or 1.0,
-        max_cuts=read_count(given, "max_cuts", CUTS_A_PASS),
+        epsilon=own.epsilon,
+        bias_feature=own.intercept_scaling,
+        max_cuts=own.max_cuts,
     )
-    return CuttingPlanes(settings)
+    return Fit(
+        method="cutting-plane",
+        settings={name: list(v) if isinstance(v, tuple) else v for name, v in asdict(settings).items()},
+        memory=partial(_need_memory, settings, source.n_features),
+        start=partial(cutting_plane.start_state, source.n_features),
+        warm_start=partial(cutting_plane.warm_state, settings),
+        solve=partial(cutting_plane.solve, settings, source.n_features),
+        make_model=partial(_make_model, settings, source),
+        report=report_progress,
+        kernels=("cutting-plane",),
+    )
+
+
+def _need_memory(settings: CuttingPlane, n_features: int, threads: int) -> MemoryNeed:  # noqa: ARG001
+    """Return the memory of the solver; vectors are shared once more where the passes of several fits are one."""
+    exact = exact_bytes(n_features + 1)
+    return MemoryNeed(
+        driver_bytes=settings.driver_bytes(n_features),
+        turn_bytes=settings.turn_bytes(n_features),
+        totals_bytes=settings.totals_bytes(n_features) + 2 * exact,
+        shared_bytes=32 * (n_features + 1) + exact,
+    )
+
+
+def _make_model(settings: CuttingPlane, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
+    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call what finds cuts, and what solves the master problem."""
+    totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
+    add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
+    compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
+    add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
+    ascend(rows, np.ones(2), 1.0, np.zeros(2), np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
+    solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)
+    add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))

@@ -1,1 +1,1 @@
-"""SMO (Platt 1998) and IRWLS (Perez-Cruz 2000) on active sets."""
+"""Kernel SVM by decomposition: SMO (Platt 1998) and IRWLS (Pérez-Cruz et al. 2000) on an active set of rows."""

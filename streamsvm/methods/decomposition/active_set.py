@@ -1,21 +1,23 @@
-"""The active set: rows held in memory, whose multipliers are improved by one working set after another.
+"""The active set: rows in memory, whose multipliers one working set after another improves.
 
     repeat: choose a working set W by a rule from the rows' errors
-            improve a_W by an inner solver, K_WW by matrix product, the other multipliers fixed
+            improve a_W by an inner solver, with K_WW from a matrix product and the other multipliers fixed
             f_i += sum over changed rows of (change of a_j y_j) k(x_i, x_j)      for the rows of the active set
     until no pair of rows violates the KKT conditions by more than tol
 
-(Osuna's and Joachims' decomposition; Pérez-Cruz et al. 2000, section 2.) The linear kernel is folded into
-w = sum a_j y_j x_j: f = X w, no kernel values but K_WW. Columns of other kernels are kept in a cache of bounded size.
+Symbols: a_i, the multipliers (`alpha`); f_i = sum_j a_j y_j k(x_i, x_j) over all rows of the data; m, the rows of the
+active set. This is the decomposition of Osuna and of Joachims, as in section 2 of Pérez-Cruz et al. 2000. A linear
+kernel is folded into w = sum_j a_j y_j x_j, so that f = X w needs no kernel values but K_WW. For the other kernels a
+cache of bounded size keeps kernel columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from streamsvm import interrupts
 from streamsvm.errors import InputError
@@ -29,26 +31,29 @@ from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
 from streamsvm.numeric.rows import F64, I64, Matrix, Values, take_rows
 
-MOST_ROUNDS = 1000  # of working sets, in a step
-LEAST_ROUNDS = 50  # and ROUNDS_A_ROW a row: few rows are better solved as one working set than by more rounds
-ROUNDS_A_ROW = {"smo": 4, "irwls": 1, "qp": 1}  # the latter's rounds are longer
-IDLE_ROUNDS = 20  # in which D has not risen by LEAST_RISE of its rise so far: rounding is the limit
-LEAST_RISE = 1e-12
-HARD_ROUNDS = 5  # whose working sets could not be solved, in a step: a pass, or more digits, may help
-PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000  # looked at by Platt's sweeps, in a step
-UNSOLVED = 2.0  # times the violation that was asked for
-LONG_BYTES = 2048  # of a row: its product with another takes as long as a kernel value from the cache
-INNER_SHARE = 0.1  # a working set is solved to this share of the violation it was chosen at
+# A round chooses and improves one working set. A step has MOST_ROUNDS rounds at most, and no more than LEAST_ROUNDS and
+# some rounds a row, since more rounds help little if one working set could hold all rows. Rounds of "smo" are shorter.
+MOST_ROUNDS, LEAST_ROUNDS = 1000, 50
+ROUNDS_PER_ROW = {"smo": 4, "irwls": 1, "qp": 1}
+MOST_IDLE_ROUNDS = 20  # after so many rounds in which D did not rise, rounding is the limit
+LEAST_ROUND_RISE = 1e-12  # D rises in a round by at least this share of its rise in the step so far
+MOST_UNSOLVED_ROUNDS = 5  # after so many working sets that were not solved, a pass or more digits may help
+UNSOLVED_VIOLATION = 2.0  # a working set is not solved if its violation exceeds the one asked for by this factor
+# Platt's sweeps end after they have looked at so many kernel values, by pairs of rows and at least.
+PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000
+LONG_ROW_BYTES = 2048  # the product of two rows so long takes as much time as a kernel value from the cache
+INNER_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
 InnerSolver = Callable[[WorkingSet, float], F64]
 INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_reweighting, "qp": solve_by_qp}
 
 
 @dataclass
 class ActiveSet:
-    """Rows in memory. X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows: (m,) numbers in the dataset.
+    """m rows in memory. X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows (m,), their numbers in the dataset.
 
-    Where f is to be proved: errors (m,), how far it was off when it was formed; moved: the sum of all changes of
-    multipliers since then, each without its sign; terms (m,): the sum of these times a Gaussian kernel's values.
+    Three fields serve to bound the errors of f. errors: (m,), a bound for the time when f was formed. moved: the sum of
+    |change of a_j| over all changes since then. terms: (m,), for a Gaussian kernel, the sum of |change of a_j| k(x_i,
+    x_j) over these changes.
     """
 
     X: Matrix
@@ -64,7 +69,11 @@ class ActiveSet:
 
 @dataclass
 class ColumnCache:
-    """Kernel columns of rows of the active set, (slots, m), of their type; the oldest is given up first."""
+    """Kernel columns of some rows of the active set. The oldest column makes room for the next.
+
+    columns: (slots, m); slot: (m,), the slot of each row's column, or -1; owner: (slots,), the row in each slot, or -1;
+    next: the slot that is assigned next.
+    """
 
     columns: Values
     slot: I64
@@ -72,28 +81,30 @@ class ColumnCache:
     next: int = 0
 
     @classmethod
-    def of_size(cls, n_rows: int, limit_bytes: int, dtype: Any = np.float32) -> ColumnCache:
-        """Make room for as many columns of n_rows as fit."""
+    def of_size(cls, n_rows: int, limit_bytes: int, dtype: npt.DTypeLike = np.float32) -> ColumnCache:
+        """Return an empty cache with as many slots as fit into limit_bytes, and no more than rows."""
         n_slots = min(n_rows, limit_bytes // max(1, np.dtype(dtype).itemsize * n_rows))
         return cls(np.empty((n_slots, n_rows), dtype), np.full(n_rows, -1), np.full(n_slots, -1))
 
     def assign(self, rows: I64) -> I64:
-        """Give slots to rows that have none, no more rows than there are slots; return the slots."""
+        """Assign slots to rows that have none, at most as many rows as there are slots; return the slots."""
         slots = (self.next + np.arange(len(rows))) % len(self.owner)
         self.next = int(slots[-1] + 1)
-        gone = self.owner[slots]
-        self.slot[gone[gone >= 0]] = -1
+        evicted = self.owner[slots]
+        self.slot[evicted[evicted >= 0]] = -1
         self.owner[slots], self.slot[rows] = rows, slots
         return slots
 
 
 @dataclass
 class Rounds:
-    """How an active set is improved, and what it needs on the way.
+    """How an active set is improved: settings of its rounds, the random numbers, and the last working set.
 
-    damping >= 1: the kernel's values are taken so many times, as if every active row moved for that many rows that are
-    not active and will move like it. D still rises (Ma et al. 2015, "Adding vs. averaging", sigma').
-    gap: where all rows are active, the relative duality gap that is good enough.
+    inner: a name of INNER_SOLVERS; rule: one of selection.RULES; size: the rows of a working set.
+    damping: a factor of at least 1 by which kernel values are multiplied, as if each active row stood for that many
+    rows that are not active and will move like it. D still rises (sigma' of Ma et al. 2015, "Adding vs. averaging").
+    gap: the relative duality gap that is small enough if all rows are active, else None.
+    previous: the last working set, in the order in which its rows joined it.
     """
 
     kernel: Kernel
@@ -104,71 +115,74 @@ class Rounds:
     rng: np.random.Generator
     damping: float = 1.0
     gap: float | None = None
-    before: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    previous: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, limit: int) -> bool:
     """Carry out rounds, `limit` at most, until the violation is at most tol; alpha and f change in place.
 
-    Return whether it came to that, or to the gap that is good enough.
+    Return whether the violation, or else the gap (see `Rounds`), became small enough.
     """
     if rounds.rule == "platt":
         return _improve_by_platt(active, rounds, cache, tol)
-    rise, best, idle, hard = 0.0, 0.0, 0, 0
-    for _ in range(min(limit, LEAST_ROUNDS + ROUNDS_A_ROW[rounds.inner] * len(active.rows))):
+    rise, best_rise, idle, unsolved = 0.0, 0.0, 0, 0
+    for _ in range(min(limit, LEAST_ROUNDS + ROUNDS_PER_ROW[rounds.inner] * len(active.rows))):
         interrupts.check()
         conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
         if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):
             return True
-        if idle == IDLE_ROUNDS or hard == HARD_ROUNDS:
+        if idle == MOST_IDLE_ROUNDS or unsolved == MOST_UNSOLVED_ROUNDS:
             break
-        chosen = choose_working_set(
-            rounds.rule, conditions, active.alpha, active.costs, rounds.before, rounds.size, tol / 2, rounds.rng
-        )
-        rounds.before = chosen
+        chosen = choose_working_set(rounds.rule, conditions, rounds.previous, rounds.size, tol / 2, rounds.rng)
+        rounds.previous = chosen
         gain, is_solved = _improve_working_set(active, rounds, cache, chosen, tol)
-        rise, hard = rise + gain, hard + (not is_solved)
-        best, idle = max(best, rise), 0 if rise > best * (1 + LEAST_RISE) else idle + 1
+        rise, unsolved = rise + gain, unsolved + (not is_solved)
+        best_rise, idle = max(best_rise, rise), 0 if rise > best_rise * (1 + LEAST_ROUND_RISE) else idle + 1
     return False
 
 
 def _improve_working_set(
     active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64, tol: float
 ) -> tuple[float, bool]:
-    """Improve some rows' multipliers; return the rise of D, and whether the working set was solved.
+    """Improve the multipliers of the chosen rows; return the rise of D, and whether the working set was solved.
 
-    Where D would fall, since kernel values are too coarse for such multipliers, everything stays as it was.
+    If kernel values are too coarse for such multipliers, D may fall. Then the multipliers stay as they were.
     """
     problem = WorkingSet(
-        _scale(_form_kernel(active, rounds, cache, chosen), rounds.damping), active.y[chosen],
-        active.alpha[chosen], active.f[chosen], active.costs[chosen],
-    )  # fmt: skip
+        K=_scale(_form_kernel(active, rounds, cache, chosen), rounds.damping),
+        y=active.y[chosen],
+        alpha=active.alpha[chosen],
+        f=active.f[chosen],
+        costs=active.costs[chosen],
+    )
     with np.errstate(over="ignore", invalid="ignore"):
-        size = np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)
-    if not np.isfinite(size):
-        raise InputError("kernel values beyond the range of floating-point numbers: scale the features to about 1")
-    asked = max(tol / 2, INNER_SHARE * problem.violation())
-    moved = INNER_SOLVERS[rounds.inner](problem, asked)
-    changed = np.flatnonzero(moved != problem.alpha)
-    coef = (moved - problem.alpha)[changed] * problem.y[changed]
-    before = active.f.copy()
-    active.alpha[chosen] = moved
+        total = np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)
+    if not np.isfinite(total):
+        raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
+    asked = max(tol / 2, INNER_TOL_SHARE * problem.violation())
+    alpha = INNER_SOLVERS[rounds.inner](problem, asked)
+    changed = np.flatnonzero(alpha != problem.alpha)
+    coef = (alpha - problem.alpha)[changed] * problem.y[changed]
+    f_before = active.f.copy()
+    active.alpha[chosen] = alpha
     _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
-    gain = float(np.sum(moved - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
+    gain = float(np.sum(alpha - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
     if not gain >= 0.0:
-        active.alpha[chosen], active.f[:] = problem.alpha, before
+        active.alpha[chosen], active.f[:] = problem.alpha, f_before
         return 0.0, False
-    after = WorkingSet(problem.K, problem.y, moved, active.f[chosen], problem.costs)
-    return gain, after.violation() <= UNSOLVED * asked
+    after = replace(problem, alpha=alpha, f=active.f[chosen])
+    return gain, after.violation() <= UNSOLVED_VIOLATION * asked
 
 
 def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
+    """Whether the relative duality gap of the active set at this bias is at most `gap`."""
     return gap is not None and certify(active.y, active.costs, active.alpha, active.f, bias).relative_gap <= gap
 
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
-    """K_WW of the chosen rows, from the cache where a column is there and rows are long enough to make that faster."""
-    slots = cache.slot[chosen] if active.X.nbytes >= LONG_BYTES * len(active.rows) else np.full(len(chosen), -1)
+    """Return K_WW of the chosen rows. Columns come from the cache if rows are so long that this is faster."""
+    rows_are_long = active.X.nbytes >= LONG_ROW_BYTES * len(active.rows)
+    slots = cache.slot[chosen] if rows_are_long else np.full(len(chosen), -1)
     new = np.flatnonzero(slots < 0)
     K_new = compute_kernel(rounds.kernel, take_rows(active.X, chosen[new]), rounds.threads)
     if len(new) == len(chosen):
@@ -180,15 +194,23 @@ def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: 
 
 
 def _scale(K: Values, factor: float) -> Values:
+    """Multiply K by the factor in place, in its own precision, and return it."""
     return np.multiply(K, K.dtype.type(factor), out=K)
 
 
 def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
-    """Platt's two loops over the whole active set, which holds all rows: no other multiplier has a share in f."""
+    """Improve the whole active set by Platt's two loops. It holds all rows: no other multiplier is part of f."""
     seed, cache_bytes = int(rounds.rng.integers(1 << 31)), cache.columns.nbytes
-    most = PLATT_VALUES_PER_PAIR * len(active.y) ** 2 + LEAST_PLATT_VALUES
     found = solve_by_platt(
-        active.X, active.y, active.costs, rounds.kernel, active.alpha, tol, cache_bytes, seed, max_values=most
+        active.X,
+        active.y,
+        active.costs,
+        rounds.kernel,
+        active.alpha,
+        tol,
+        cache_bytes=cache_bytes,
+        seed=seed,
+        max_values=PLATT_VALUES_PER_PAIR * len(active.y) ** 2 + LEAST_PLATT_VALUES,
     )
     changed = np.flatnonzero(found.alpha != active.alpha)
     coef = (found.alpha - active.alpha)[changed] * active.y[changed]
@@ -200,21 +222,21 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
 
 
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:
-    """f_i += sum_c coef_c k(x_i, x_c), from the cache where a column is there."""
-    active.moved += float(np.sum(np.abs(coef)))
+    """Add sum_c coef_c k(x_i, x_c) over the changed rows c to f_i, with columns from the cache if they are there."""
+    sizes = np.abs(coef)
+    active.moved += float(np.sum(sizes))
     slots = cache.slot[changed]
-    known = slots >= 0
-    add_chosen_columns(cache.columns, slots[known], coef[known], active.f, rounds.threads)
-    new, new_coef = changed[~known], coef[~known]
-    kept = len(new) if rounds.kernel.name != "linear" else 0
-    kept = min(kept, len(cache.owner))
-    for part in (slice(kept, None), slice(kept)):  # those that find no room, then those that are kept
+    is_cached = slots >= 0
+    add_chosen_columns(cache.columns, slots[is_cached], coef[is_cached], active.f, rounds.threads)
+    new, new_coef = changed[~is_cached], coef[~is_cached]
+    n_kept = 0 if rounds.kernel.name == "linear" else min(len(new), len(cache.owner))
+    for part, is_kept in ((slice(n_kept, None), False), (slice(n_kept), True)):
         if len(new[part]):
-            into = (cache.columns, cache.assign(new[part])) if part.start is None else None
+            into = (cache.columns, cache.assign(new[part])) if is_kept else None
             X = take_rows(active.X, new[part])
             add_kernel_sums(rounds.kernel, active.X, X, new_coef[part], active.f, rounds.threads, into)
     if rounds.kernel.name == "rbf" and len(active.terms):
-        known = cache.slot[changed] >= 0
-        kept_slots, sizes = cache.slot[changed[known]], np.abs(coef)
-        add_chosen_columns(cache.columns, kept_slots, sizes[known], active.terms, rounds.threads)
-        active.terms += float(np.sum(sizes[~known]))
+        is_cached = cache.slot[changed] >= 0
+        slots = cache.slot[changed[is_cached]]
+        add_chosen_columns(cache.columns, slots, sizes[is_cached], active.terms, rounds.threads)
+        active.terms += float(np.sum(sizes[~is_cached]))

@@ -1,11 +1,11 @@
-"""All rows are active: they are solved in memory to the gap asked for, and f is made exact on the way.
+"""All rows are active: they are solved in memory until the gap asked for is proved.
 
-    repeat: improve the active set, until its gap seems small enough
-            form f anew in float64, and so P and D, with bounds of what is rounded
-    until they prove it
+    repeat: improve the active set until its gap seems small enough
+            form f anew in float64, and from it P and D with bounds of their rounding
+    until P and D prove the gap
 
-f is exact where it has a share in P or D: in rows with a multiplier, and those that float32 does not put beyond the
-margin for certain. The kernel columns in the cache serve until the end.
+f is formed in float64 where it enters P or D: in rows with a multiplier, and in rows that may not be beyond the margin
+if the error of their float32 sum is allowed for. Kernel columns stay in the cache until the end.
 """
 
 from __future__ import annotations
@@ -25,35 +25,36 @@ from streamsvm.numeric.kernels import (
     Kernel,
     add_kernel_sums,
     add_linear_sums,
+    bound_combination,
     bound_linear_sums,
+    combine_rows,
     compute_kernel,
     compute_squares,
     count_items,
-    fold,
-    measure_fold,
     to_float64,
     type_of,
 )
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, CsrRows, take_rows, to_dense
 
-REFINEMENTS = 10
-ATTEMPTS = 3  # to hold all rows on the margin for certain
-FAR = 0.1  # beyond the margin, in units of the margin, besides what rounding explains
-PART_ROWS = 4096  # so many are held in float64 at once
-UNIT_32 = 2.0**-24
+MOST_REFINEMENTS = 10
+MOST_STRETCHES = 3  # of the multipliers, until all rows on the margin are there for certain
+FAR_BEYOND = 0.1  # rows that are beyond the margin by this, besides twice their error, do not enter P
+FLOAT64_ROWS = 4096  # rows that are held in float64 at once
+UNIT_32 = 2.0**-24  # half the spacing of float32 numbers, as UNIT is that of float64
 MOST_PRODUCTS = 4e8  # of numbers, in a QR factorisation or in kernel values of twice the precision
-NOISE_SHARE = 0.1  # of the violation: where kernel values round off more than that, more digits are needed
+NOISE_SHARE = 0.1  # if rounding exceeds this share of the violation, kernel values need more digits
 
 
 def solve_all(
     active: ActiveSet, rounds: Rounds, cache: ColumnCache, share: float, gap: float, largest: float = np.inf
 ) -> tuple[F64, bool]:
-    """Improve alpha until the relative gap is proved, by a share of the violation at least; f becomes exact.
+    """Improve alpha until the relative gap is proved to be at most `gap`; f is formed anew in float64.
 
-    largest: the greatest k_ii. Return how far f can be off, (n,), and whether kernel values of more digits would help.
+    share: each improvement goes on until this share of the violation is left; largest: the greatest k_ii.
+    Return a bound of the errors of f, (n,), and whether kernel values of more digits would help.
     """
-    for _ in range(REFINEMENTS):
+    for _ in range(MOST_REFINEMENTS):
         before = active.alpha.copy()
         violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
         solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
@@ -73,19 +74,19 @@ def solve_all(
 
 
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
-    """Whether a step of the interior-point method on these rows takes well under a second."""
+    """Whether the kernel has a factor with which a step of the interior-point method takes well under a second."""
     n, d = active.X.shape
     rank = min(n, d) if is_linear(kernel) else n
     return kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
 
 
 def is_linear(kernel: Kernel) -> bool:
-    """Whether K is gamma X X' and a constant, which has no share in s'Ks where sum s = 0."""
+    """Whether K is gamma X X' plus a constant. The constant does not enter s'Ks, since sum s = 0."""
     return kernel.name == "linear" or (kernel.name == "poly" and kernel.degree == 1)
 
 
 def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap: float) -> F64:
-    """Replace alpha by what `dual_interior_point` finds; f becomes exact. Return how far f can be off, (n,)."""
+    """Replace alpha by the multipliers of `dual_interior_point` and form f; return a bound of the errors of f, (n,)."""
     rows = to_float64(active.X)
     X = np.asarray(to_dense(rows) if isinstance(rows, CsrRows) else rows, np.float64)
     if is_linear(kernel):
@@ -96,35 +97,39 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
     if kernel.name in EXACT_KERNELS:
         return _form_sums_exactly(active, kernel, X)
     errors = np.zeros(len(X))
-    _form_sums(active, kernel, np.arange(len(X)), threads, errors)
+    _form_sums(active, kernel, np.arange(len(X)), errors, threads)
     return errors
 
 
 def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:
-    """Form f in twice the precision, of longer multipliers if these lose less; return how far f can be off, (n,)."""
+    """Form f in twice the precision; return a bound of its errors, (n,).
+
+    The multipliers are stretched (see numeric.certificates) as long as that lowers the proved P.
+    """
     y, costs, largest = active.y, active.costs, kernel.bound_values(float(np.max(np.sum(X * X, axis=1))))
-    best, errors, alpha = np.inf, np.empty(0), active.alpha.copy()
-    for _ in range(ATTEMPTS):
+    least_objective, errors, alpha = np.inf, np.empty(0), active.alpha.copy()
+    for _ in range(MOST_STRETCHES):
         support = np.flatnonzero(alpha)
-        f, own = sum_exactly(kernel, X, X[support], (alpha * y)[support])
-        proof = prove(y, costs, alpha, f, own, largest, 0.0)
-        if not proof.objective + proof.objective_error < best:
+        f, f_errors = sum_exactly(kernel, X, X[support], (alpha * y)[support])
+        proof = prove(y, costs, alpha, f, f_errors, largest, 0.0)
+        proved_objective = proof.objective + proof.objective_error
+        if not proved_objective < least_objective:
             break
-        best, errors, active.alpha[:], active.f[:] = proof.objective + proof.objective_error, own, alpha, f
-        alpha = np.minimum(choose_stretch(y, costs, alpha, f, own, proof) * alpha, costs)
+        least_objective, errors, active.alpha[:], active.f[:] = proved_objective, f_errors, alpha, f
+        alpha = np.minimum(choose_stretch(y, costs, alpha, f, f_errors, proof) * alpha, costs)
         restore_balance(y, alpha, costs, np.empty(0))
     return errors
 
 
 def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
-    """f_i = sum_j a_j y_j k(x_i, x_j) in float64, of all rows but those that are certainly beyond the margin.
+    """Form f_i = sum_j a_j y_j k(x_i, x_j) in float64, except for rows that are certainly beyond the margin.
 
-    Return how far f can be off, (n,).
+    Return a bound of the errors of f, (n,).
     """
     margins = active.y * (active.f + find_best_bias(active.y, active.costs, active.f))
     errors = _bound_working_sums(active, kernel)
-    near = np.flatnonzero((active.alpha > 0) | ~(margins > 1 + FAR + 2 * errors))
-    _form_sums(active, kernel, near, threads, errors)
+    near = np.flatnonzero((active.alpha > 0) | ~(margins > 1 + FAR_BEYOND + 2 * errors))
+    _form_sums(active, kernel, near, errors, threads)
     if len(near) == len(errors):
         active.moved = 0.0
     active.errors[near], active.terms[near] = errors[near], 0.0
@@ -132,16 +137,19 @@ def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
 
 
 def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
-    """Return how far f can be off that was brought up to date with kernel values of the working sets, (n,)."""
+    """Return a bound, (n,), of the errors of an f that the rounds have updated, each with its own kernel values.
+
+    A kernel value of two rows with `items` stored values each is off by at most `unit` times `shares`.
+    """
     squares: F64 = compute_squares(active.X, np.float64).astype(np.float64, copy=False)
     longest = float(np.max(squares, initial=0.0))
     items, unit = count_items(active.X), UNIT_32 if type_of(active.X) == np.float32 else UNIT
     shares: F64
-    if kernel.name == "linear":  # w is of float64
+    if kernel.name == "linear":  # f comes from w, which is float64
         shares = UNIT / unit * np.sqrt(squares * longest) * (2 * items + len(squares))
     elif kernel.name == "rbf":
-        of_lengths = 0 if unit == UNIT_32 else items  # lengths are summed in float64
-        shares = (items + of_lengths + 8) * kernel.gamma * (squares + longest) + 12
+        length_items = 0 if unit == UNIT_32 else items  # the lengths of float32 rows are summed in float64
+        shares = (items + length_items + 8) * kernel.gamma * (squares + longest) + 12
         return active.errors + 1.01 * unit * shares * active.terms + UNIT * MOST_ROUNDS * np.abs(active.f)
     else:
         sizes = kernel.gamma * np.sqrt(squares * longest) + abs(kernel.coef0)
@@ -152,17 +160,18 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
     return errors
 
 
-def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, threads: int, errors: F64) -> None:
+def _form_sums(active: ActiveSet, kernel: Kernel, rows: I64, errors: F64, threads: int) -> None:
+    """Form f of these rows in float64, in place, and write the bounds of their errors into `errors`, (n,)."""
     support = np.flatnonzero(active.alpha)
     columns, coef = to_float64(take_rows(active.X, support)), (active.alpha * active.y)[support]
-    w = fold(columns, coef) if kernel.name == "linear" else np.empty(0)
-    for at in range(0, len(rows), PART_ROWS):
+    w = combine_rows(columns, coef) if kernel.name == "linear" else np.empty(0)
+    for at in range(0, len(rows), FLOAT64_ROWS):
         interrupts.check()
-        part = rows[at : at + PART_ROWS]
-        X, f, own = take_rows(active.X, part), np.zeros(len(part)), np.zeros(len(part))
+        part = rows[at : at + FLOAT64_ROWS]
+        X, f, f_errors = take_rows(active.X, part), np.zeros(len(part)), np.zeros(len(part))
         if len(w):
             add_linear_sums(X, w, f, threads)
-            own = bound_linear_sums(X, measure_fold(columns, coef))
+            f_errors = bound_linear_sums(X, bound_combination(columns, coef))
         else:
-            add_kernel_sums(kernel, X, columns, coef, f, threads, errors=own)
-        active.f[part], errors[part] = f, own
+            add_kernel_sums(kernel, X, columns, coef, f, threads, errors=f_errors)
+        active.f[part], errors[part] = f, f_errors

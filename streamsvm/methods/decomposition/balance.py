@@ -1,4 +1,4 @@
-"""Multipliers are put back on the plane sum_i y_i a_i = 0, from which rounding takes them."""
+"""Multipliers are returned to the plane sum_i y_i a_i = 0 after rounding has moved them off it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import numpy as np
 
 from streamsvm.numeric.rows import F64
 
-ATTEMPTS = 3
+MOST_CORRECTIONS = 3
 
 
 def restore_balance(y: F64, alpha: F64, costs: F64, others: F64) -> None:
-    """Change single multipliers in place, within 0 and their costs, until the sum of y a and of `others` is rounding.
+    """Change single multipliers in place, between 0 and C_i, until sum y_i a_i + sum others is no more than rounding.
 
-    The sum is exact (math.fsum). What it is goes to the multiplier with most room, a free one if there is one: there it
-    does least, as rows of small multipliers may have kernel values that are larger by any factor.
+    `others` holds the terms y_j a_j of rows that are not in `alpha`. The sum is exact (math.fsum). The multiplier with
+    the most room takes all of the correction, and a free one (0 < a_i < C_i) comes before the others: the correction is
+    its smallest share there, and rows of small multipliers may have kernel values that are larger by any factor.
     """
     rest = others.tolist()
-    best = math.inf
-    for _ in range(ATTEMPTS):
+    least_excess = math.inf
+    for _ in range(MOST_CORRECTIONS):
         total = math.fsum([*(y * alpha).tolist(), *rest])
-        if not 0.0 < abs(total) < best:
+        if not 0.0 < abs(total) < least_excess:
             return
-        best = abs(total)
+        least_excess = abs(total)
         rises = y * total < 0
         room = np.where(rises, costs - alpha, alpha)
-        free = np.where((alpha > 0) & (alpha < costs), np.minimum(alpha, costs - alpha), 0.0)
-        row = int(np.argmax(free if np.max(free, initial=0.0) > best else room))
-        alpha[row] = min(max(alpha[row] + (best if rises[row] else -best), 0.0), costs[row])
+        free_room = np.where((alpha > 0) & (alpha < costs), np.minimum(alpha, costs - alpha), 0.0)
+        row = int(np.argmax(free_room if np.max(free_room, initial=0.0) > least_excess else room))
+        alpha[row] = min(max(alpha[row] + (least_excess if rises[row] else -least_excess), 0.0), costs[row])

@@ -1,14 +1,12 @@
-"""Platt's SMO: two multipliers at a time, chosen by his two loops, solved in closed form; rows held in memory.
+"""Platt's SMO: his two loops choose two multipliers at a time, which are solved in closed form. Rows are in memory.
 
-    minimise 1/2 sum_ij a_i a_j y_i y_j k(x_i, x_j) - sum_i a_i    with 0 <= a_i <= C_i, sum_i y_i a_i as it was given
+    minimise 1/2 sum_ij a_i a_j y_i y_j k(x_i, x_j) - sum_i a_i    with 0 <= a_i <= C_i, sum_i y_i a_i as given
     E_i = f(x_i) - y_i,   f(x) = sum_j a_j y_j k(x_j, x) + b                                (Platt's b is -b)
 
 Source: J. C. Platt, Using Analytic QP and Sparseness to Speed Training of Support Vector Machines, NIPS 11, 1998, with
-the pseudo-code of MSR-TR-98-14. Sweeps over all rows (those that are not shrunk) alternate with sweeps over the free
-ones, 0 < a_i < C_i. Where this differs: his test for steps too small to take, |a2' - a2| < eps (a2' + a2 + eps),
-depends on the scale of the multipliers (with large costs it refuses nearly all); here a pair is refused where
-|E1 - E2| <= tol, when two rows meet the conditions within tol for some b. If every partner of a row is refused, that b
-is taken: his pseudo-code leaves a b behind that no multiplier determines.
+the pseudo-code of MSR-TR-98-14. Sweeps over all rows, except the shrunk ones, alternate with sweeps over the free rows
+(0 < a_i < C_i). If every partner of a row is refused (see platt_steps.py), b becomes the value at which that row meets
+its condition: the pseudo-code leaves a b that no multiplier determines.
 """
 
 from __future__ import annotations
@@ -23,32 +21,27 @@ from streamsvm.methods.decomposition.platt_state import (
     Problem,
     State,
     add_to_w,
-    claim_slot,
-    compute_kernel_value,
     describe_problem,
-    fill_kernel_values,
     find_error,
     make_state,
     put,
-    set_multiplier,
     sort,
-    update_errors,
 )
+from streamsvm.methods.decomposition.platt_steps import take_step
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64, I64, Matrix
 
-FLAT = 1e-12  # curvature below this share of k11 + k22 is rounding
-ROUNDING = 1e-15  # multipliers this close to a bound, as a share of the pair's sum, are on it
-PART_ROWS = 256  # swept in one call: a step updates the errors of all free rows
+ROWS_OF_A_CALL = 256  # rows swept in one compiled call; each step updates the errors of all free rows
 MOST_VALUES = 1 << 62
-ROUNDED = 1e-9  # share of tol by which rounding may exceed it
+TOL_ROUNDING = 1e-9  # rounding may exceed tol by this share of tol
 
 
 @dataclass(frozen=True, slots=True)
 class PlattResult:
-    """Multipliers alpha (n,) and b, of f(x) = sum alpha_j y_j k(x_j, x) + b, and what they took.
+    """Multipliers alpha (n,) and b of f(x) = sum_j alpha_j y_j k(x_j, x) + b, with counts of the work.
 
-    converged: the last sweep over all rows took no step and found each within tol of its condition, at this b.
+    n_kernel_evaluations: kernel values without those on the diagonal. converged: the last sweep over all rows took no
+    step, and each row meets its condition within tol at this b.
     """
 
     alpha: F64
@@ -60,81 +53,8 @@ class PlattResult:
 
 
 @njit(cache=True, nogil=True)
-def _find_best(a2: float, slope: float, curvature: float, low: float, high: float) -> float:
-    """Minimiser over [low, high] of curvature/2 (a - a2)^2 - slope (a - a2): the better end where it is not convex."""
-    if curvature > 0.0:
-        return min(max(a2 + slope / curvature, low), high)
-    at_low = (low - a2) * (0.5 * curvature * (low - a2) - slope)
-    at_high = (high - a2) * (0.5 * curvature * (high - a2) - slope)
-    if min(at_low, at_high) >= 0.0:
-        return a2
-    return low if at_low < at_high else high
-
-
-@njit(cache=True, nogil=True)
-def _snap(a: float, cost: float, slack: float) -> float:
-    if a <= slack:
-        return 0.0
-    return cost if a >= cost - slack else a
-
-
-@njit(cache=True, nogil=True)
-def _take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bool:
-    """Optimise the pair, equations (7) to (9); False if it cannot be improved."""
-    a1, a2, y1, y2 = state.alpha[i1], state.alpha[i2], problem.y[i1], problem.y[i2]
-    cost1, cost2, s = problem.costs[i1], problem.costs[i2], y1 * y2
-    if s > 0.0:
-        low, high = max(0.0, a2 + a1 - cost1), min(cost2, a2 + a1)
-    else:
-        low, high = max(0.0, a2 - a1), min(cost2, a2 - a1 + cost1)
-    if i1 == i2 or low >= high:
-        return False
-    E1 = find_error(problem, state, i1)
-    if abs(E1 - E2) <= problem.tol:
-        return False
-    k11 = compute_kernel_value(problem, i1, i1, problem.squares[i1])
-    k22 = compute_kernel_value(problem, i2, i2, problem.squares[i2])
-    state.single[0] = i2
-    fill_kernel_values(problem, state, i1, state.single, state.buffer[0])
-    k12 = state.buffer[0, 0]
-    curvature = k11 + k22 - 2.0 * k12
-    if abs(curvature) <= FLAT * (abs(k11) + abs(k22)):
-        curvature = 0.0
-    slack = ROUNDING * (a1 + a2)
-    new2 = _snap(_find_best(a2, y2 * (E1 - E2), curvature, low, high), cost2, slack)
-    new1 = _snap(a1 + s * (a2 - new2), cost1, slack)
-    if new1 == a1 or new2 == a2:
-        return False
-    _apply_step(problem, state, i1, i2, new1, new2, E1, E2, k11, k12, k22)
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _apply_step(
-    problem: Problem, state: State, i1: int, i2: int, new1: float, new2: float, E1: float, E2: float,
-    k11: float, k12: float, k22: float,
-) -> None:  # fmt: skip
-    """Change the pair; b makes the error of a row that is free now zero, or is half-way if neither is."""
-    c1 = problem.y[i1] * (new1 - state.alpha[i1])
-    c2 = problem.y[i2] * (new2 - state.alpha[i2])
-    b1, b2 = -E1 - c1 * k11 - c2 * k12, -E2 - c1 * k12 - c2 * k22
-    set_multiplier(problem, state, i1, new1, E1)
-    set_multiplier(problem, state, i2, new2, E2)
-    moved = 0.5 * (b1 + b2)
-    if state.free.where[i1] >= 0:
-        moved = b1
-    elif state.free.where[i2] >= 0:
-        moved = b2
-    state.b[0] += moved
-    state.n_steps[0] += 1
-    claim_slot(state, i1)
-    claim_slot(state, i2)
-    update_errors(problem, state, i1, i2, c1, c2, moved)
-
-
-@njit(cache=True, nogil=True)
 def _choose_second(state: State, E2: float) -> int:
-    """Return the free row of largest |E1 - E2|."""
+    """Return the free row with the largest |E1 - E2|, Platt's second-choice heuristic."""
     best, farthest = -1, -1.0
     for i in state.free.rows[: state.free.size[0]]:
         if abs(state.errors[i] - E2) > farthest:
@@ -144,13 +64,17 @@ def _choose_second(state: State, E2: float) -> int:
 
 @njit(cache=True, nogil=True)
 def _draw(state: State, below: int) -> int:
-    state.chance[0] = state.chance[0] * 48271 % 2147483647
-    return int(state.chance[0] % below)
+    """Return the next random number, modulo `below`, of Lehmer's generator."""
+    state.random[0] = state.random[0] * 48271 % 2147483647
+    return int(state.random[0] % below)
 
 
 @njit(cache=True, nogil=True)
 def _find_partner(problem: Problem, state: State, i2: int, E2: float) -> bool:
-    """Take a step with the second choice, else with a free row, else with any, from random starts; False: none."""
+    """Take a step with the second choice, else with a free row, else with any row, from random starts.
+
+    Return False if every partner is refused.
+    """
     n, n_free = state.alpha.size, state.free.size[0]
     start_free, start = _draw(state, max(n_free, 1)), _draw(state, n)
     for k in range(-1, n_free + n):
@@ -160,14 +84,17 @@ def _find_partner(problem: Problem, state: State, i2: int, E2: float) -> bool:
             i1 = state.free.rows[(start_free + k) % n_free]
         else:
             i1 = (start + k - n_free) % n
-        if _take_step(problem, state, i1, i2, E2):
+        if take_step(problem, state, i1, i2, E2):
             return True
     return False
 
 
 @njit(cache=True, nogil=True)
 def _examine(problem: Problem, state: State, i2: int) -> bool:
-    """Step from row i2 if it breaks its condition; if no partner helps, b is what is wrong."""
+    """Take a step from row i2 if it violates its condition; return whether one was taken.
+
+    If no partner helps, b is wrong, and the row determines it.
+    """
     E2 = find_error(problem, state, i2)
     r, violation = E2 * problem.y[i2], -np.inf
     if state.alpha[i2] < problem.costs[i2]:
@@ -187,7 +114,7 @@ def _examine(problem: Problem, state: State, i2: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _sweep(problem: Problem, state: State, rows: I64) -> int:
-    """Examine rows in their order; return how many steps were taken."""
+    """Examine rows in their order; return the number of steps."""
     n_changed = 0
     for i in rows:
         n_changed += _examine(problem, state, i)
@@ -195,66 +122,69 @@ def _sweep(problem: Problem, state: State, rows: I64) -> int:
 
 
 def _sweep_in_parts(problem: Problem, state: State, rows: I64) -> int:
-    """Sweep over some rows at a time, so that Ctrl-C is heeded in between; the order and the bits are the same."""
+    """Sweep over some rows at a time, so that Ctrl-C is heeded in between; the order of the rows stays."""
     n_changed = 0
-    for at in range(0, len(rows), PART_ROWS):
+    for at in range(0, len(rows), ROWS_OF_A_CALL):
         interrupts.check()
-        n_changed += _sweep(problem, state, rows[at : at + PART_ROWS])
+        n_changed += _sweep(problem, state, rows[at : at + ROWS_OF_A_CALL])
     return n_changed
 
 
 @njit(cache=True, nogil=True)
-def _look_at_all(problem: Problem, state: State) -> None:
+def _fill_unbiased_errors(problem: Problem, state: State) -> None:
+    """Compute E_i - b of all rows."""
     for i in range(state.alpha.size):
         state.unbiased[i] = find_error(problem, state, i) - state.b[0]
 
 
 def _center(problem: Problem, state: State) -> float:
-    """Set b half-way between the bounds that the rows' conditions set to it; return by how much the worst row fails.
+    """Set b half-way between the bounds of the rows' conditions; return the largest violation at this b, or 0.
 
-    There is one bound only if a class is alone.
+    There is only one bound if all rows are of one class.
     """
-    positive, below, above = problem.y > 0, state.alpha < problem.costs, state.alpha > 0
-    least = state.unbiased[np.where(positive, below, above)].min(initial=np.inf)
-    most = state.unbiased[np.where(positive, above, below)].max(initial=-np.inf)
-    ends = [end for end in (least, most) if np.isfinite(end)]
-    state.b[0] = -np.mean(ends) if ends else 0.0
+    positive, below_cost, above_zero = problem.y > 0, state.alpha < problem.costs, state.alpha > 0
+    least = state.unbiased[np.where(positive, below_cost, above_zero)].min(initial=np.inf)
+    most = state.unbiased[np.where(positive, above_zero, below_cost)].max(initial=-np.inf)
+    bounds = [bound for bound in (least, most) if np.isfinite(bound)]
+    state.b[0] = -np.mean(bounds) if bounds else 0.0
     return float(max(0.0, 0.5 * (most - least)))
 
 
 def _iterate(problem: Problem, state: State, max_sweeps: int, max_values: int) -> tuple[int, bool]:
-    """Sweep until a sweep over all rows changes nothing; return sweeps made, and whether it came to that.
+    """Sweep until a sweep over all rows changes nothing; return the number of sweeps, and whether that happened.
 
-    Rows further inside their conditions than the worst row was outside are left out until nothing else changes.
+    Shrinking: rows that are further inside their conditions than the worst row is outside are left out until nothing
+    else changes.
     """
-    everything = np.arange(len(problem.y))
-    active, whole, n_looks = everything, True, 0
+    all_rows = np.arange(len(problem.y))
+    unshrunk, over_all, n_values_looked_at = all_rows, True, 0
     for n_sweeps in range(1, max_sweeps + 1):
-        if state.n_evaluations[0] + n_looks > max_values:
+        if state.n_evaluations[0] + n_values_looked_at > max_values:
             return n_sweeps - 1, False
         sort(state.support)
         sort(state.free)
         free = state.free.rows[: state.free.size[0]].copy()
-        n_looks += (len(active) if whole else len(free)) * (1 + state.support.size[0])
-        changed = _sweep_in_parts(problem, state, active if whole else free) > 0
-        if changed and whole:
-            violation = state.violation[active]
-            active = active[violation >= -violation.max()]
-        elif not changed and whole:
-            if len(active) == len(everything):
+        swept = unshrunk if over_all else free
+        n_values_looked_at += len(swept) * (1 + state.support.size[0])
+        changed = _sweep_in_parts(problem, state, swept) > 0
+        if changed and over_all:
+            violation = state.violation[unshrunk]
+            unshrunk = unshrunk[violation >= -violation.max()]
+        elif not changed and over_all:
+            if len(unshrunk) == len(all_rows):
                 return n_sweeps, True
-            active = everything
-        whole = not changed
+            unshrunk = all_rows
+        over_all = not changed
     return max_sweeps, False
 
 
 def _start(problem: Problem, state: State) -> None:
-    """Support vectors first, then all errors and b, then the free rows, whose errors are kept."""
+    """Fill the state: first the support vectors, then all errors and b, and last the free rows with their errors."""
     for i in np.flatnonzero(state.alpha):
         put(state.support, i, True)
         if problem.folds:
             add_to_w(problem, state.w, i, state.alpha[i] * problem.y[i])
-    _look_at_all(problem, state)
+    _fill_unbiased_errors(problem, state)
     _center(problem, state)
     state.errors[:] = state.unbiased + state.b[0]
     for i in np.flatnonzero((state.alpha > 0) & (state.alpha < problem.costs)):
@@ -262,16 +192,27 @@ def _start(problem: Problem, state: State) -> None:
 
 
 def solve_by_platt(
-    X: Matrix, y: F64, costs: F64, kernel: Kernel, alpha: F64 | None = None, tol: float = 1e-3, cache_bytes: int = 0,
-    seed: int = 0, fold: bool = True, max_sweeps: int = 100_000, max_values: int = MOST_VALUES,
-) -> PlattResult:  # fmt: skip
+    X: Matrix,
+    y: F64,
+    costs: F64,
+    kernel: Kernel,
+    alpha: F64 | None = None,
+    tol: float = 1e-3,
+    cache_bytes: int = 0,
+    seed: int = 0,
+    fold: bool = True,
+    max_sweeps: int = 100_000,
+    max_values: int = MOST_VALUES,
+) -> PlattResult:
     """Minimise 1/2 (y a)' K (y a) - sum a over 0 <= a_i <= C_i, y'a as given, until every row is within tol.
 
-    X (n, d) dense float32 or CSR; y (n,) of -1 and +1; costs (n,) C_i >= 0; alpha (n,) feasible, or None: zeros.
-    tol bounds y_i (f(x_i) + b) - 1: at least -tol for a_i < C_i, at most tol for a_i > 0. cache_bytes: for rows of
-    the kernel matrix in float64, least recently used first out; none if not one fits. fold: linear kernels by
-    w = sum a_i y_i x_i, without kernel rows. Kernel evaluations are counted without those on the diagonal. The same
-    seed gives the same bits. No sweep is begun after max_values kernel values. Source: Platt 1998, section 2.
+    X (n, d): dense float32 rows or CSR rows; y (n,): -1 or +1; costs (n,): C_i >= 0; alpha (n,): feasible multipliers
+    to start from, or None for zeros.
+    tol: y_i f(x_i) - 1 is at least -tol for rows with a_i < C_i, and at most tol for rows with a_i > 0.
+    cache_bytes: memory for rows of the kernel matrix in float64; the row used longest ago makes room for the next.
+    fold: whether a linear kernel is computed through w = sum_i a_i y_i x_i, without kernel rows.
+    max_sweeps, max_values: the most sweeps, and the kernel values after which no sweep begins.
+    The same seed gives the same bits. Source: Platt 1998, section 2.
     """
     n = X.shape[0]
     problem = describe_problem(X, y, costs, kernel, tol, fold)
@@ -279,6 +220,12 @@ def solve_by_platt(
     state = make_state(np.zeros(n) if alpha is None else alpha, X.shape[1], n_slots, seed)
     _start(problem, state)
     n_sweeps, settled = _iterate(problem, state, max_sweeps, max_values)
-    converged = settled and _center(problem, state) <= tol * (1 + ROUNDED)
-    counts = int(state.n_steps[0]), int(state.n_evaluations[0])
-    return PlattResult(state.alpha, float(state.b[0]), *counts, n_sweeps, converged)
+    converged = settled and _center(problem, state) <= tol * (1 + TOL_ROUNDING)
+    return PlattResult(
+        alpha=state.alpha,
+        b=float(state.b[0]),
+        n_steps=int(state.n_steps[0]),
+        n_kernel_evaluations=int(state.n_evaluations[0]),
+        n_sweeps=n_sweeps,
+        converged=converged,
+    )

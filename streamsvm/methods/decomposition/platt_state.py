@@ -1,9 +1,9 @@
-"""What Platt's SMO holds in memory: the problem, multipliers and errors, and kernel values on demand, kept or not.
+"""The memory of Platt's SMO: the problem, multipliers, errors, and a cache of kernel values computed on demand.
 
     E_i = f(x_i) - y_i,   f(x) = sum_j a_j y_j k(x_j, x) + b
 
 Dense and sparse rows go through the same compiled functions: the arrays that a problem does not need are empty.
-Numba's cache of platt.py takes no notice of changes here: who makes some removes platt.*.nbi from __pycache__.
+Numba's caches of platt.py and platt_steps.py do not notice changes here: delete platt*.nbi from __pycache__ after one.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from streamsvm.numeric.kernel_values import KERNELS
+from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, CsrRows, Matrix
 
-LINEAR, RBF, POLY = 0, 1, 2  # places in KERNELS; the last is sigmoid
+LINEAR, RBF, POLY = 0, 1, 2  # positions in KERNELS; the fourth kernel is the sigmoid
 
 
 class Problem(NamedTuple):
-    """What does not change. Dense rows are X (n, d), sparse ones the other three; those not used are empty."""
+    """What does not change. Dense rows are in X (n, d); sparse rows are in data, indices and indptr, with X empty.
+
+    kind: the kernel's position in KERNELS. folds: whether scores come from w. squares: (n,), |x_i|^2.
+    """
 
     X: F32
     data: F32
@@ -35,11 +38,11 @@ class Problem(NamedTuple):
     coef0: float
     tol: float
     folds: bool
-    squares: F64  # |x_i|^2
+    squares: F64
 
 
 class Members(NamedTuple):
-    """A set of rows: the first size[0] of rows, in the order of their coming; where[i] is -1 for rows outside."""
+    """A set of rows: rows[:size[0]]; where[i] is the position of row i in it, or -1 if row i is not a member."""
 
     rows: I64
     where: I64
@@ -47,32 +50,32 @@ class Members(NamedTuple):
 
 
 class State(NamedTuple):
-    """What changes. Numbers are arrays of one."""
+    """What changes during the solution. Single numbers are arrays of length 1, which compiled code can change."""
 
     alpha: F64
     b: F64
-    w: F64  # sum a_i y_i x_i, where a linear kernel is folded
-    errors: F64  # E of free rows: Platt's error cache
-    unbiased: F64  # E - b of each row when it was last looked at
-    violation: F64  # by how much it broke its condition then; negative: how far inside it was
+    w: F64  # sum a_i y_i x_i if the problem folds
+    errors: F64  # E_i of free rows: Platt's error cache
+    unbiased: F64  # E_i - b of each row when it was last examined
+    violation: F64  # of its condition at that time; negative inside it
     free: Members
     support: Members
-    cached: F64  # (slots, n) kernel rows; NaN is not computed yet
-    slot: I64  # of row i, or -1
-    holder: I64  # row in each slot, or -1
-    used: I64  # when each slot was last used, by the clock
+    cached: F64  # (slots, n) kernel rows; values that were not computed yet are NaN
+    slot: I64  # (n,), the slot of each row, or -1
+    holder: I64  # (slots,), the row in each slot, or -1
+    used: I64  # (slots,), the clock when each slot was last used
     clock: I64
-    dense_row: F64  # a sparse row, spread out
+    dense_row: F64  # (d,), a sparse row written out
     buffer: F64  # (2, n) kernel values
     single: I64  # room for one row's number
-    chance: I64  # Lehmer's random numbers, so that the same seed gives the same answer everywhere
+    random: I64  # the state of Lehmer's generator, which gives the same numbers everywhere
     n_steps: I64
     n_evaluations: I64
 
 
 @njit(cache=True, nogil=True)
 def put(members: Members, i: int, belongs: bool) -> None:
-    """Add row i to the set, or take it out: the last one fills its place."""
+    """Make row i a member of the set or not. When a row leaves, the last row takes its position."""
     at, size = members.where[i], members.size[0]
     if belongs and at < 0:
         members.rows[size], members.where[i] = i, size
@@ -85,7 +88,7 @@ def put(members: Members, i: int, belongs: bool) -> None:
 
 
 def sort(members: Members) -> None:
-    """Order the set by row, as the rows lie in memory: sums over it are then a quarter quicker."""
+    """Order the set by row number, as the rows lie in memory: sums over it then take a quarter less time."""
     rows = members.rows[: members.size[0]]
     rows.sort()
     members.where[rows] = np.arange(len(rows))
@@ -93,7 +96,7 @@ def sort(members: Members) -> None:
 
 @njit(cache=True, nogil=True)
 def claim_slot(state: State, i: int) -> None:
-    """Keep row i's kernel values from now on, in place of those of the row used longest ago."""
+    """Keep row i's kernel values from now on, in the slot of the row that was used longest ago."""
     if state.holder.size == 0:
         return
     slot = state.slot[i]
@@ -112,6 +115,7 @@ def claim_slot(state: State, i: int) -> None:
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _multiply_dense(X: F32, i: int, j: int) -> float:
+    """Return x_i.x_j."""
     total = 0.0
     for c in range(X.shape[1]):
         total += np.float64(X[i, c]) * np.float64(X[j, c])
@@ -120,6 +124,7 @@ def _multiply_dense(X: F32, i: int, j: int) -> float:
 
 @njit(cache=True, nogil=True)
 def _multiply_sparse(problem: Problem, j: int, v: F64) -> float:
+    """Return x_j.v of a sparse row x_j."""
     total = 0.0
     for e in range(problem.indptr[j], problem.indptr[j + 1]):
         total += problem.data[e] * v[problem.indices[e]]
@@ -128,7 +133,7 @@ def _multiply_sparse(problem: Problem, j: int, v: F64) -> float:
 
 @njit(cache=True, nogil=True)
 def compute_kernel_value(problem: Problem, i: int, j: int, product: float) -> float:
-    """k(x_i, x_j), given x_i.x_j."""
+    """Return k(x_i, x_j), given `product` = x_i.x_j."""
     if problem.kind == LINEAR:
         return product
     if problem.kind == RBF:
@@ -140,9 +145,9 @@ def compute_kernel_value(problem: Problem, i: int, j: int, product: float) -> fl
 
 @njit(cache=True, nogil=True)
 def fill_kernel_values(problem: Problem, state: State, i: int, rows: I64, values: F64) -> None:
-    """values[e] = k(x_i, x_rows[e]), out of the cache where it is known.
+    """Set values[e] to k(x_i, x_rows[e]), from the cache if the value is there.
 
-    Sparse products go by one row spread out, which is quicker than merging two.
+    One sparse row is written out for the products, which is faster than merging the indices of two rows.
     """
     slot = state.slot[i]
     sparse = problem.indptr.size > 0
@@ -166,6 +171,7 @@ def fill_kernel_values(problem: Problem, state: State, i: int, rows: I64, values
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _score_folded(problem: Problem, w: F64, i: int) -> float:
+    """Return x_i.w."""
     if problem.indptr.size > 0:
         return float(_multiply_sparse(problem, i, w))
     total = 0.0
@@ -176,7 +182,7 @@ def _score_folded(problem: Problem, w: F64, i: int) -> float:
 
 @njit(cache=True, nogil=True)
 def find_error(problem: Problem, state: State, i: int) -> float:
-    """E_i: from the error cache for free rows, otherwise from w or from all support vectors."""
+    """Return E_i, from the error cache for free rows, and otherwise from w or from all support vectors."""
     if state.free.where[i] >= 0:
         return float(state.errors[i])
     if problem.folds:
@@ -191,7 +197,7 @@ def find_error(problem: Problem, state: State, i: int) -> float:
 
 @njit(cache=True, nogil=True)
 def set_multiplier(problem: Problem, state: State, i: int, a: float, E: float) -> None:
-    """E: its error before the step."""
+    """Set a_i, and the row's membership of both sets. E: the row's error before the step."""
     state.alpha[i], state.errors[i] = a, E
     put(state.support, i, a > 0.0)
     put(state.free, i, 0.0 < a < problem.costs[i])
@@ -209,8 +215,8 @@ def add_to_w(problem: Problem, w: F64, i: int, coef: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def update_errors(problem: Problem, state: State, i1: int, i2: int, c1: float, c2: float, moved: float) -> None:
-    """Bring the errors of free rows up to date: a_i y_i changed by c1 and c2, b by `moved`."""
+def update_errors(problem: Problem, state: State, i1: int, i2: int, c1: float, c2: float, b_change: float) -> None:
+    """Update the errors of free rows after a_i y_i of rows i1 and i2 changed by c1 and c2, and b by b_change."""
     rows = state.free.rows[: state.free.size[0]]
     if problem.folds:
         add_to_w(problem, state.w, i1, c1)
@@ -221,39 +227,65 @@ def update_errors(problem: Problem, state: State, i1: int, i2: int, c1: float, c
     for k in range(2):
         fill_kernel_values(problem, state, i1 if k == 0 else i2, rows, state.buffer[k])
     for e in range(rows.size):
-        state.errors[rows[e]] += c1 * state.buffer[0, e] + c2 * state.buffer[1, e] + moved
+        state.errors[rows[e]] += c1 * state.buffer[0, e] + c2 * state.buffer[1, e] + b_change
 
 
 def describe_problem(X: Matrix, y: F64, costs: F64, kernel: Kernel, tol: float, fold: bool) -> Problem:
-    """Arrays for compiled code; fold: a linear kernel by w."""
-    none = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.int64)
+    """Return the problem as arrays for compiled code. fold: whether a linear kernel is computed through w."""
     if isinstance(X, CsrRows):
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         squares = np.bincount(row, X.data.astype(np.float64) ** 2, X.shape[0]).astype(np.float64)
-        rows = np.zeros((0, 0), np.float32), X.data, X.indices, X.indptr
+        dense, sparse = np.zeros((0, 0), np.float32), (X.data, X.indices, X.indptr)
     else:
         squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        rows = np.ascontiguousarray(X), *none
+        dense = np.ascontiguousarray(X)
+        sparse = np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.int64)
+    data, indices, indptr = sparse
     return Problem(
-        *rows, y.astype(np.float64), costs.astype(np.float64), KERNELS.index(kernel.name), float(kernel.gamma),
-        int(kernel.degree), float(kernel.coef0), float(tol), fold and kernel.name == "linear", squares,
-    )  # fmt: skip
+        X=dense,
+        data=data,
+        indices=indices,
+        indptr=indptr,
+        y=y.astype(np.float64),
+        costs=costs.astype(np.float64),
+        kind=KERNELS.index(kernel.name),
+        gamma=float(kernel.gamma),
+        degree=int(kernel.degree),
+        coef0=float(kernel.coef0),
+        tol=float(tol),
+        folds=fold and kernel.name == "linear",
+        squares=squares,
+    )
 
 
 def make_state(alpha: F64, n_features: int, n_slots: int, seed: int) -> State:
-    """State of multipliers of which no row is known yet to be a support vector; kernel rows for n_slots rows."""
+    """Return a state with empty sets of rows, for these multipliers, with slots for n_slots kernel rows."""
     n = len(alpha)
 
-    def none() -> Members:
-        return Members(np.zeros(n, np.int64), np.full(n, -1), np.zeros(1, np.int64))
+    def no_members() -> Members:
+        return Members(rows=np.zeros(n, np.int64), where=np.full(n, -1), size=np.zeros(1, np.int64))
 
     def zero() -> I64:
         return np.zeros(1, np.int64)
 
-    chance = np.random.default_rng(seed).integers(1, 2**31 - 2, 1)
     return State(
-        alpha.astype(np.float64), np.zeros(1), np.zeros(n_features),
-        np.zeros(n), np.zeros(n), np.zeros(n), none(), none(),
-        np.empty((n_slots, n)), np.full(n, -1), np.full(n_slots, -1), np.zeros(n_slots, np.int64), zero(),
-        np.zeros(n_features), np.empty((2, n)), zero(), chance, zero(), zero(),
-    )  # fmt: skip
+        alpha=alpha.astype(np.float64),
+        b=np.zeros(1),
+        w=np.zeros(n_features),
+        errors=np.zeros(n),
+        unbiased=np.zeros(n),
+        violation=np.zeros(n),
+        free=no_members(),
+        support=no_members(),
+        cached=np.empty((n_slots, n)),
+        slot=np.full(n, -1),
+        holder=np.full(n_slots, -1),
+        used=np.zeros(n_slots, np.int64),
+        clock=zero(),
+        dense_row=np.zeros(n_features),
+        buffer=np.empty((2, n)),
+        single=zero(),
+        random=np.random.default_rng(seed).integers(1, 2**31 - 2, 1),
+        n_steps=zero(),
+        n_evaluations=zero(),
+    )

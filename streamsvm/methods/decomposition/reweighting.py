@@ -1,29 +1,31 @@
 """IRWLS on a working set: iterated re-weighted least squares (Pérez-Cruz et al. 2000, Table 1), made to converge.
 
-With s_i = y_i a_i, c = f - K s0 (the share of the rows outside), G = sum s0, residuals r_i = 1 - y_i (c + K s + b)_i
-(the paper's y_i e_i), the primal of the working set's problem is
+Symbols: s_i = y_i a_i (a_i is the paper's beta_i); s0, the s of the start; c = f - K s0, the contribution of the rows
+outside the working set (the paper's G_in is y_i c_i); G = sum s0 (the paper's G_bin); r_i = 1 - y_i (c + K s + b)_i,
+the residuals (the paper's y_i e_i). The primal of the working set's problem is
 
-    P(s, b) = 1/2 s'Ks + G b + sum_i C_i L(r_i)                 L the hinge loss max(0, r)
+    P(s, b) = 1/2 s'Ks + G b + sum_i C_i L(r_i)                 L(r) = max(0, r), the hinge loss
 
-Table 1 replaces L by a parabola: weights 1/D_i, D_i = r_i / C_i, on the rows of S1, none on S2 (r < 0), and slope C_i
-on S3 (multiplier at C_i). The minimum of that model solves, with s_2 = 0 and s_3 = y C,
+Table 1 divides the rows into three sets and replaces L by a parabola on S1, with the weights 1/D_i, D_i = r_i / C_i
+(eq. (8)). Rows of S2 (r_i < 0) have no loss, and rows of S3 (multiplier at C_i) have the slope C_i. With s_2 = 0 and
+s_3 = y C, the minimum of that model solves eq. (3),
 
     [ K_11 + D   1 ] [s_1]   [ y_1 - c_1 - K_13 s_3 ]
     [ 1'         0 ] [ b ] = [ G - sum s_3          ]          by elimination, with one Cholesky factor
 
-The plain fixed point cycles and its weights are unbounded as r -> 0. So, as in the variant that Pérez-Cruz, Bousoño-
-Calzón & Artés-Rodríguez (2005) prove convergent:
+The plain fixed point may cycle, and its weights are unbounded as r -> 0. Three safeguards, as in the variant that
+Pérez-Cruz, Bousoño-Calzón & Artés-Rodríguez (2005) prove convergent, make it converge:
 
-* The weights are guarded, D_i >= guard / C_i. This is L with its corner rounded off: r^2 / (2 guard) on 0 < r < guard.
-  At its minimum the multipliers C_i r_i / guard are feasible, and m - M <= guard. The guard starts at half the
-  violation and shrinks to tol / 2.
-* A step is accepted as far as P falls: exact search on the line (P is piecewise quadratic on it). The model has P's
-  slope, so P always falls.
-* The fixed point is slow, r <- r a / C, near the corner. After a few steps at each guard the sets are read off r alone
-  (S3: r >= guard) and all the weights are at their limit, which is Newton's step on the rounded P.
+* The weights are guarded: D_i >= guard / C_i. This rounds off the corner of L, which becomes r^2 / (2 guard) on
+  0 < r < guard. At the minimum of the rounded P the multipliers C_i r_i / guard are feasible, and m - M <= guard. The
+  guard starts at half the violation and shrinks to tol / 2.
+* A step is as long as P falls, by an exact search on its line, on which P is piecewise quadratic. The model has the
+  slope of P, so P always falls.
+* Near the corner the fixed point is slow: r <- r a / C. After a few steps at each guard, the sets therefore follow from
+  r alone (S3: r >= guard) and all weights are at their limit, which makes the step Newton's step on the rounded P.
 
-Where K is not positive definite enough for the factor (sigmoid kernel), or the steps run out, pair steps finish
-(`solve_by_few_pairs`), which converge always; otherwise they find nothing to do.
+If K has no Cholesky factor (sigmoid kernel), or if the steps run out, pair steps (`solve_by_few_pairs`) finish the
+work: they always converge. Otherwise they find nothing to do.
 """
 
 from __future__ import annotations
@@ -41,15 +43,15 @@ from streamsvm.numeric.rows import F64
 Mask = npt.NDArray[np.bool_]
 
 MAX_STEPS = 200
-PUBLISHED_STEPS = 3  # with the weights of Table 1 at each guard, before their limit
-GUARD_SHRINKS = 0.05
-LONGEST_SHARE = 10.0  # of a step: where P is flat but for rounding, its minimum may seem to be anywhere
-JITTERS = (0.0, 1e-10, 1e-7)  # of the largest K_ii; a step with jitter is damped, not displaced
+PUBLISHED_STEPS = 3  # steps at each guard with the weights of Table 1, before the steps with their limit
+GUARD_FACTOR = 0.05  # by which the guard is multiplied when P at this guard is minimised
+LONGEST_STEP = 10.0  # in units of the step to the model's minimum: a P flat but for rounding has its minimum anywhere
+JITTERS = (0.0, 1e-10, 1e-7)  # added to the diagonal, times the largest K_ii; a jitter shortens the step only
 
 
 @dataclass
 class _Point:
-    """s (q,), K s (q,), b, and the residuals r (q,)."""
+    """A point of the primal: s (q,), the products K s (q,), the bias b, and the residuals r (q,)."""
 
     s: F64
     products: F64
@@ -59,7 +61,7 @@ class _Point:
 
 @dataclass
 class _Sets:
-    """The rows of S1 and S3; all the others are S2."""
+    """Which rows belong to S1 (solved by the system) and to S3 (at their cost); all other rows belong to S2."""
 
     solved: Mask
     at_cost: Mask
@@ -67,7 +69,7 @@ class _Sets:
 
 @dataclass(frozen=True)
 class _Primal:
-    """K in float64, y, C, c and G of the module's formulas."""
+    """The constants of P in the module's formulas: K in float64, y, C, c (`outside`) and G (`total`)."""
 
     K: F64
     y: F64
@@ -79,20 +81,20 @@ class _Primal:
 def solve_by_reweighting(problem: WorkingSet, tol: float) -> F64:
     """Return alpha (q,) of the working set with m(alpha) - M(alpha) <= tol, by IRWLS.
 
-    tol: absolute, in units of the errors. The answer is feasible, y'alpha is that of the start to rounding, F is
-    never above the start's; equal input gives equal bits. Memory: two more (q, q) float64. Raises nothing.
-    Source: Pérez-Cruz et al. 2000, Table 1, with the safeguards of the module's text.
+    tol: absolute, in units of the errors. The multipliers are feasible, y'alpha equals its value at the start to
+    rounding, and F is never above its value at the start. Equal input gives equal bits. Two more (q, q) float64 arrays
+    are held. The method is Table 1 of Pérez-Cruz et al. 2000 with the safeguards above.
     """
     if problem.violation() <= tol:
         return problem.alpha.copy()
     best = problem.best_towards(problem.repair(_reweight(problem, tol)))
-    if not problem.objective(best) < 0.0:  # rounding has the better of it
+    if not problem.objective(best) < 0.0:  # rounding has hidden the gain
         best = problem.alpha
     return solve_by_few_pairs(problem.moved_to(best), tol)
 
 
 def _reweight(problem: WorkingSet, tol: float) -> F64:
-    """Return multipliers near the solution, feasible to rounding unless steps ran out or a factor did not exist."""
+    """Return multipliers near the solution, feasible to rounding unless steps run out or a factor does not exist."""
     primal, point = _start(problem)
     guard = max(tol / 2, problem.violation() / 2)
     sets, at_guard, limit = _begin_sets(primal, point), 0, False
@@ -107,7 +109,7 @@ def _reweight(problem: WorkingSet, tol: float) -> F64:
         if share == 0.0 or (limit and share == 1.0 and _equal(sets, _read_sets(primal, point, guard))):
             if guard <= tol / 2:
                 break
-            guard = max(tol / 2, GUARD_SHRINKS * guard)
+            guard = max(tol / 2, GUARD_FACTOR * guard)
             sets, at_guard, limit = _begin_sets(primal, point), 0, False
         elif not limit:
             before, sets = sets, _reorder(primal, sets, target.s, point.residuals)
@@ -121,7 +123,7 @@ def _equal(one: _Sets, other: _Sets) -> bool:
 
 
 def _start(problem: WorkingSet) -> tuple[_Primal, _Point]:
-    """Begin at a0, with the bias in the middle of m and M."""
+    """Return P's constants and the point a0, with the bias half-way between m and M."""
     K, s, errors = problem.K.astype(np.float64), problem.y * problem.alpha, problem.y - problem.f
     least, greatest = problem.bounds()
     bias = float(np.max(errors[s < greatest]) + np.min(errors[s > least])) / 2
@@ -131,20 +133,20 @@ def _start(problem: WorkingSet) -> tuple[_Primal, _Point]:
 
 
 def _begin_sets(primal: _Primal, point: _Point) -> _Sets:
-    """Put rows at their cost into S3, other rows with a loss into S1 (all rows, from a0 = 0, as published)."""
+    """Put rows at their cost into S3 and other rows with a loss into S1: all rows if a0 = 0, as in Table 1, step 0."""
     loss = (point.residuals > 0) & (primal.costs > 0)
     at_cost = loss & (primal.y * point.s >= primal.costs)
     return _Sets(loss & ~at_cost, at_cost)
 
 
 def _read_sets(primal: _Primal, point: _Point, guard: float) -> _Sets:
-    """Return the limit of the sets: S1 on the rounded corner, S3 beyond."""
+    """Return the sets that follow from the residuals alone: S1 on the rounded corner of L, S3 beyond it."""
     loss = (point.residuals > 0) & (primal.costs > 0)
     return _Sets(loss & (point.residuals < guard), loss & (point.residuals >= guard))
 
 
 def _reorder(primal: _Primal, sets: _Sets, solution: F64, residuals: F64) -> _Sets:
-    """Step 4 of Table 1: a, b, c and d in turn; `solution` is that of the system, before the search on the line."""
+    """Return the sets after Table 1, step 4, a to d. `solution` solves the system; `residuals` follow the search."""
     loss = (residuals > 0) & (primal.costs > 0)
     over = sets.solved & (primal.y * solution >= primal.costs)
     outside = ~sets.solved & ~sets.at_cost
@@ -152,12 +154,13 @@ def _reorder(primal: _Primal, sets: _Sets, solution: F64, residuals: F64) -> _Se
 
 
 def _solve_system(primal: _Primal, point: _Point, sets: _Sets, guard: float, limit: bool) -> _Point | None:
-    """Return the model's minimum (its residuals are left empty), or None where K_11 + D has no Cholesky factor."""
+    """Return the minimum of the model, eq. (3), without its residuals, or None if K_11 + D has no Cholesky factor."""
     s = np.where(sets.at_cost, primal.y * primal.costs, 0.0)
     lacking = primal.total - float(np.sum(s))
     rows = np.flatnonzero(sets.solved)
-    if not rows.size:  # no parabola: the bias moves towards the balance, as far as residuals reach
-        return _Point(s, primal.K @ s, point.bias - np.sign(lacking) * np.max(np.abs(point.residuals)), s[:0])
+    if not rows.size:  # no row has a parabola: the bias moves towards the balance, by the largest residual
+        bias = point.bias - np.sign(lacking) * np.max(np.abs(point.residuals))
+        return _Point(s, primal.K @ s, bias, residuals=s[:0])
     D = (guard if limit else np.maximum(point.residuals[rows], guard)) / primal.costs[rows]
     right = (primal.y - primal.outside - primal.K @ s)[rows]
     for jitter in np.multiply(JITTERS, np.max(np.abs(np.diagonal(primal.K)))):
@@ -169,33 +172,37 @@ def _solve_system(primal: _Primal, point: _Point, sets: _Sets, guard: float, lim
     else:
         return None
     columns = np.column_stack((right + jitter * point.s[rows], np.ones(rows.size)))
-    free, of_bias = dpotrs(factor, columns, lower=1)[0].T
-    bias = float((np.sum(free) - lacking) / np.sum(of_bias))
-    s[rows] = free - bias * of_bias
-    return _Point(s, primal.K @ s, bias, s[:0])
+    without_bias, per_bias = dpotrs(factor, columns, lower=1)[0].T
+    bias = float((np.sum(without_bias) - lacking) / np.sum(per_bias))
+    s[rows] = without_bias - bias * per_bias
+    return _Point(s, primal.K @ s, bias, residuals=s[:0])
 
 
 def _move(primal: _Primal, point: _Point, target: _Point, guard: float) -> float:
-    """Move the point towards the target as far as P falls, beyond it too; return the share, exactly 1 if it is near."""
-    change, gain = target.products - point.products, target.bias - point.bias
-    falls = primal.y * (change + gain)
+    """Move the point to the minimum of P on the ray to the target; return the step in units of the way to the target.
+
+    A step within 1e-6 of 1 is exactly 1.
+    """
+    products_step, bias_step = target.products - point.products, target.bias - point.bias
+    falls = primal.y * (products_step + bias_step)
     step = target.s - point.s
-    slope, curvature = float(step @ point.products) + gain * primal.total, float(step @ change)
-    share = min(LONGEST_SHARE, _search(slope, curvature, point.residuals, falls, primal.costs, guard))
+    slope, curvature = float(step @ point.products) + bias_step * primal.total, float(step @ products_step)
+    share = min(LONGEST_STEP, _search(slope, curvature, point.residuals, falls, primal.costs, guard))
     if abs(share - 1.0) < 1e-6:
         share, point.s = 1.0, target.s
     else:
         point.s = point.s + share * step
-    point.products = point.products + share * change
-    point.bias += share * gain
+    point.products = point.products + share * products_step
+    point.bias += share * bias_step
     point.residuals = primal.y * (primal.y - primal.outside - point.products - point.bias)
     return share
 
 
 def _search(slope: float, curvature: float, residuals: F64, falls: F64, costs: F64, guard: float) -> float:
-    """Minimise slope t + curvature t^2 / 2 + sum C L(r - t falls) over t >= 0, L rounded off by the guard.
+    """Return the t >= 0 that minimises slope t + curvature t^2 / 2 + sum C L(r - t falls), L rounded by the guard.
 
-    The derivative is piecewise linear and, where K is positive semidefinite, rises: bisection over its corners.
+    The derivative is piecewise linear, and it rises where K is positive semidefinite. So bisection over its corners
+    finds the piece in which it is zero.
     """
     used = (falls != 0) & (costs > 0)
     r, falls, costs = residuals[used], falls[used], costs[used]

@@ -1,7 +1,10 @@
-"""Which rows a working set is made of: the rules of Joachims, Pérez-Cruz, Vapnik and Fan, Chen & Lin.
+"""Selection of the rows of a working set, by the rules of Joachims, Pérez-Cruz, Vapnik and Fan, Chen & Lin.
 
-Errors e_i = y_i - f_i - b, b between the extremes of the two sides (Pérez-Cruz et al. 2000, eqs. (9)-(11); Platt's E is
--e). A row violates its condition if it can move up (y a may grow) and e > tol, or can move down and e < -tol.
+    e_i = y_i - f_i - b        f_i = sum_j a_j y_j k(x_i, x_j)
+
+b lies half-way between the extremes of the two sides. (e_i is the error of Pérez-Cruz et al. 2000, eqs. (9)-(11), and
+-E_i of Platt 1998.) A row violates its condition if it can move up (y_i a_i can grow) and e_i > tol, or if it can move
+down and e_i < -tol. A row is free if 0 < a_i < C_i.
 """
 
 from __future__ import annotations
@@ -15,75 +18,82 @@ import numpy.typing as npt
 from streamsvm.numeric.rows import F64, I64
 
 RULES = ("second-order", "largest", "smallest", "random", "chunking", "platt")
-KEPT_SHARE = 2  # one in so many rows of a working set may be of the one before
+PREVIOUS_SET_DIVISOR = 2  # at most half of a working set comes from the working set before it
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How rows stand: e (n,), which can move up, which down, the extremes of e on both sides, and the bias.
+    """The optimality conditions of n rows: e_i (n,), which rows can move, and the extremes of e_i + b.
 
-    violation = most - least, LIBSVM's m(a) - M(a); negative or zero at the optimum.
+    up, down, free: (n,), whether a row can move up, can move down, or is free; is_used: (n,), whether C_i > 0.
+    most: the greatest y_i - f_i of the rows that can move up; least: the least of the rows that can move down.
     """
 
     errors: F64
-    up: npt.NDArray[np.bool_]
-    down: npt.NDArray[np.bool_]
+    up: Mask
+    down: Mask
+    free: Mask
+    is_used: Mask
     most: float
     least: float
     bias: float
 
     @property
     def violation(self) -> float:
-        """m(a) - M(a); 0 if nothing can move."""
+        """LIBSVM's m(a) - M(a), but 0 at the optimum and if no pair of rows can move."""
         return max(0.0, self.most - self.least) if np.isfinite(self.most - self.least) else 0.0
+
+    def find_violators(self, tol: float) -> tuple[Mask, Mask]:
+        """Return which rows violate their condition by more than tol: those that can move up, and down."""
+        return self.up & (self.errors > tol), self.down & (self.errors < -tol)
 
 
 def find_conditions(y: F64, costs: F64, alpha: F64, f: F64) -> Conditions:
-    """Return how rows with those multipliers and sums f (no bias) stand."""
+    """Return the conditions of rows with these multipliers and sums f (without a bias)."""
     errors = y - f
-    moves = costs > 0
-    up = np.where(y > 0, alpha < costs, alpha > 0) & moves
-    down = np.where(y > 0, alpha > 0, alpha < costs) & moves
+    is_used, above_zero, below_cost = costs > 0, alpha > 0, alpha < costs
+    up = np.where(y > 0, below_cost, above_zero) & is_used
+    down = np.where(y > 0, above_zero, below_cost) & is_used
     most = float(np.max(errors, where=up, initial=-np.inf))
     least = float(np.min(errors, where=down, initial=np.inf))
     bias = (most + least) / 2 if np.isfinite(most + least) else (least if np.isfinite(least) else most)
     bias = bias if np.isfinite(bias) else 0.0
-    return Conditions(errors - bias, up, down, most, least, bias)
+    return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, most, least, bias)
 
 
 def choose_working_set(
-    rule: str, conditions: Conditions, alpha: F64, costs: F64, before: I64, size: int, tol: float,
-    rng: np.random.Generator,
-) -> I64:  # fmt: skip
-    """Choose rows by a rule of RULES but "platt", which needs no working set; each row once.
+    rule: str, conditions: Conditions, previous: I64, size: int, tol: float, rng: np.random.Generator
+) -> I64:
+    """Choose different rows by one of the RULES, except "platt", which needs no working set.
 
-    No more than `size`, except by "chunking" (Vapnik): all free multipliers, and the `size` worst violators; those at
-    their bounds can do without. before: the working set of the last round, the rows that joined it first in front.
+    The rules choose at most `size` rows, except "chunking" (Vapnik), which chooses all free rows and the `size` worst
+    violators. previous: the working set of the last round, in the order in which its rows joined it.
     """
     match rule:
         case "second-order":
-            return _keep_and_join(conditions, alpha, costs, before, size)
+            return _keep_and_join(conditions, previous, size)
         case "largest":
             return _pick_sides(conditions, size)
         case "chunking":
-            free = np.flatnonzero((alpha > 0) & (alpha < costs))
-            return _fill(free, _pick_sides(conditions, size), len(alpha))
-    return choose_candidates(rule, conditions, alpha, costs, size, tol, rng)
+            return _fill(np.flatnonzero(conditions.free), _pick_sides(conditions, size), len(conditions.errors))
+    return choose_candidates(rule, conditions, size, tol, rng)
 
 
-def _keep_and_join(conditions: Conditions, alpha: F64, costs: F64, before: I64, size: int) -> I64:
-    """Half of the set before stays: free multipliers first, of those at a bound the ones that joined last."""
-    free = (alpha[before] > 0) & (alpha[before] < costs[before])
-    newest_first = np.concatenate((before[free][::-1], before[~free][::-1]))
-    kept = newest_first[: size // KEPT_SHARE][::-1]
+def _keep_and_join(conditions: Conditions, previous: I64, size: int) -> I64:
+    """Return up to half of the previous set, free rows and late comers first, and the worst violators."""
+    free = conditions.free[previous]
+    newest_first = np.concatenate((previous[free][::-1], previous[~free][::-1]))
+    kept = newest_first[: size // PREVIOUS_SET_DIVISOR][::-1]
     return _fill(kept, _pick_sides(conditions, size), size)
 
 
 def _pick_sides(conditions: Conditions, size: int) -> I64:
-    """Return the worst violators, one that can move up and one that can move down in turn."""
+    """Return the worst violators: alternately a row that can move up and one that can move down."""
     up, down = np.flatnonzero(conditions.up), np.flatnonzero(conditions.down)
     above, below = conditions.errors[up], -conditions.errors[down]
-    sides = (up[_largest(above, size)], down[_largest(below, size)])
+    sides = (up[_find_largest(above, size)], down[_find_largest(below, size)])
     turns = np.full((max(map(len, sides)), 2), -1, np.int64)
     for side, rows in enumerate(sides):
         turns[: len(rows), side] = rows
@@ -91,8 +101,8 @@ def _pick_sides(conditions: Conditions, size: int) -> I64:
     return _fill(picked[picked >= 0], picked[:0], size)
 
 
-def _largest(values: F64, k: int) -> I64:
-    """Return the positions of the k largest, largest first; ties by position."""
+def _find_largest(values: F64, k: int) -> I64:
+    """Return the positions of the k largest values, largest first; equal values are ordered by position."""
     if 0 < k < len(values):
         limit = np.partition(values, len(values) - k)[len(values) - k]
         candidates = np.flatnonzero(values >= limit)
@@ -102,59 +112,55 @@ def _largest(values: F64, k: int) -> I64:
 
 
 def _fill(first: I64, then: I64, size: int) -> I64:
-    """Return `first`, then those of `then` that are not among them, each once, no more than size."""
+    """Return the rows of `first` and then those of `then`, each row once, and at most `size` rows."""
     both = np.concatenate((first, then))
     _, places = np.unique(both, return_index=True)
     return both[np.sort(places)][:size]
 
 
-def choose_candidates(
-    rule: str, conditions: Conditions, alpha: F64, costs: F64, size: int, tol: float, rng: np.random.Generator
-) -> I64:
-    """Pérez-Cruz, section 3: violators and free rows are candidates, one of each class and condition first.
+def choose_candidates(rule: str, conditions: Conditions, size: int, tol: float, rng: np.random.Generator) -> I64:
+    """Choose rows by the strategy of Pérez-Cruz et al. 2000, section 3.
 
-    The rest of the set by the rule: "random" among them, or the "smallest" |e|. If they are too few, rows that
-    fulfil their condition with the least |e| complete the set.
+    Violators and free rows are the candidates. One row of each class and each violated condition comes first; the rule
+    says whether the others are drawn ("random") or have the "smallest" |e|. If there are fewer candidates than `size`,
+    the rows with the least |e| among those that fulfil their conditions complete the set.
     """
-    e = conditions.errors
-    free = (alpha > 0) & (alpha < costs)
-    too_high, too_low = conditions.up & (e > tol), conditions.down & (e < -tol)
+    e, free = conditions.errors, conditions.free
+    too_high, too_low = conditions.find_violators(tol)
     sides = [[side & part for part in (free, ~free) if np.any(side & part)] for side in (too_high, too_low)]
-    kinds = [kind for pair in zip_longest(*sides) for kind in pair if kind is not None]  # two rows are a pair
-    firsts = np.array([_one_of(kind, rule, e, rng) for kind in kinds], np.int64)
+    # the kinds alternate between the sides, so that the first two rows can move as a pair
+    kinds = [kind for pair in zip_longest(*sides) for kind in pair if kind is not None]
+    firsts = np.array([_choose_one(kind, rule, e, rng) for kind in kinds], np.int64)
     candidates = np.flatnonzero(too_high | too_low | free)
     if len(candidates) > size:
         by_size = candidates[np.argsort(np.abs(e[candidates]), kind="stable")]
         in_order = rng.permutation(candidates) if rule == "random" else by_size
         return _fill(firsts, in_order, size)
-    others = np.flatnonzero(~(too_high | too_low | free) & (costs > 0))
-    nearest = others[_largest(-np.abs(e[others]), size)]
+    others = np.flatnonzero(~(too_high | too_low | free) & conditions.is_used)
+    nearest = others[_find_largest(-np.abs(e[others]), size)]
     return _fill(candidates, nearest, size)
 
 
-def draw_active_rows(
-    conditions: Conditions, alpha: F64, costs: F64, size: int, tol: float, rng: np.random.Generator
-) -> I64:
-    """Draw an active set: free rows, half of it or what violators leave, and as many violators of either side.
+def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.random.Generator) -> I64:
+    """Draw an active set, as ascending row numbers: free rows, and as many violators of one side as of the other.
 
-    Multipliers of one side can only move as far as those of the other do: sum y_i a_i stays. If there are fewer rows
-    than `size`, those that fulfil their condition with the least |e| complete the set. Ascending row numbers.
+    Free rows make up half of the set, or what the violators leave. The sides are equal, if they can be, because
+    multipliers of one side can only move as far as those of the other: sum_i y_i a_i stays. If the set is not full,
+    the rows with the least |e| among all others complete it.
     """
-    e, free = conditions.errors, (alpha > 0) & (alpha < costs)
-    up, down = (
-        rng.permutation(np.flatnonzero(side & (violation > tol) & ~free))
-        for side, violation in ((conditions.up, e), (conditions.down, -e))
-    )
+    e, free = conditions.errors, conditions.free
+    up, down = (rng.permutation(np.flatnonzero(side & ~free)) for side in conditions.find_violators(tol))
     some_free = rng.permutation(np.flatnonzero(free))[: max(size // 2, size - len(up) - len(down))]
     room = size - len(some_free)
     n_up = min(len(up), max(room // 2, room - len(down)))
     drawn = np.concatenate((some_free, up[:n_up], down[: room - n_up]))
-    others = np.ones(len(e), np.bool_)
-    others[drawn] = False
-    nearest = np.flatnonzero(others)
-    return np.sort(np.concatenate((drawn, nearest[_largest(-np.abs(e[nearest]), size - len(drawn))])))
+    is_other = np.ones(len(e), np.bool_)
+    is_other[drawn] = False
+    others = np.flatnonzero(is_other)
+    return np.sort(np.concatenate((drawn, others[_find_largest(-np.abs(e[others]), size - len(drawn))])))
 
 
-def _one_of(kind: npt.NDArray[np.bool_], rule: str, e: F64, rng: np.random.Generator) -> int:
+def _choose_one(kind: Mask, rule: str, e: F64, rng: np.random.Generator) -> int:
+    """Return a row of this kind, drawn or with the smallest |e|, as the rule says."""
     rows = np.flatnonzero(kind)
     return int(rng.choice(rows) if rule == "random" else rows[np.argmin(np.abs(e[rows]))])

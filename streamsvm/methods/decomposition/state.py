@@ -1,7 +1,7 @@
-"""The state of a kernel SVM's decomposition, and what it proves after a step.
+"""The state of a kernel SVM's decomposition, and the proof of its objectives after each step.
 
-A step is taken back where it proves no more than the state before: neither a higher bound of D nor a lower P. So
-multipliers that only rounding tells apart do not replace each other, and the best that is proved is what is kept.
+A step is undone if it neither raises the proved value of D nor lowers the proved value of P. So multipliers that differ
+by rounding alone do not replace each other, and the best proved multipliers are kept.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import ROUNDINGS, Progress
 
-RISE, GAP_RISE = 1e-14, 1e-6  # of D, as shares of itself and of the gap: less is none
-ROUNDED_RISE = 0.1  # times the rounding bound: a rise of less is none, where rounding may be all that is left
-GAP_FALL = 0.01
-LARGEST = 1e150  # its square can be computed
+# D has risen in a step if it grew by these shares of D and of the gap or, if the gap may be rounding alone, by this
+# share of the rounding bound. The gap has fallen if it shrank by this share of itself.
+LEAST_DUAL_RISE, LEAST_DUAL_RISE_OF_GAP, LEAST_DUAL_RISE_OF_ROUNDING = 1e-14, 1e-6, 0.1
+LEAST_GAP_FALL = 0.01
+LARGEST_SUM = 1e150  # the square of this number is still a float64
 OUT_OF_RANGE = (
     "numbers beyond the range of float64 ({what}): scale the features to about 1 (ingest --scale), or lower C and the "
     "weights"
@@ -29,12 +30,17 @@ OUT_OF_RANGE = (
 
 @dataclass
 class State:
-    """All that changes. alpha, f (no bias), costs, y (-1 or +1): (n,) float64; y and costs are known after a pass.
+    """All that changes during a training, of n rows. A checkpoint holds the fields by their names.
 
-    errors: (n,), how far f can be off. The model is `stretch` times the multipliers, and the bias. lower_bound: NaN
-    where the kernel has none; dual: D of the multipliers as it was computed; magnitude: of the terms of P.
-    tried_bound: rounding of points that were given up for the one before since the last progress, or 0.
-    longest: the largest |x|^2. is_precise: active sets are held in float64.
+    alpha, f, costs, y: (n,) float64. f has no bias in it; y is -1 or +1; y and costs are known after the first pass.
+    errors: (n,), a bound of the error of each f_i.
+    stretch, bias: the model is `stretch` times the multipliers, and `bias` (see numeric.certificates).
+    objective, magnitude: P of the model, and the sum of the magnitudes of its terms.
+    lower_bound: the greatest proved lower bound of the optimum, or NaN for an indefinite kernel, which has none.
+    dual: the greatest D of any multipliers as it was computed. rounding_bound: how far rounding can have moved P and D.
+    tried_bound: the largest rounding bound of the steps undone since the last progress, or 0.
+    least_gap: the least P - D so far. longest: the largest |x_i|^2. passes: steps so far, each of one read of all rows.
+    stuck: steps in a row that neither raised D nor lowered the gap. is_precise: active sets are held in float64.
     """
 
     alpha: F64
@@ -58,13 +64,13 @@ class State:
 
     @property
     def progress(self) -> Progress:
-        """P, its lower bound if there is one, and what rounding can have done."""
+        """P, its lower bound if there is one, and the most by which rounding can have moved both."""
         bound = None if math.isnan(self.lower_bound) else self.lower_bound
         return Progress(self.objective, bound, self.passes, max(self.rounding_bound, self.tried_bound))
 
 
 def start_state(n_rows: int) -> State:
-    """Return the state before any row is read: all multipliers 0."""
+    """Return the state before any row is read: all multipliers are 0."""
     alpha, f, costs, y, errors = np.zeros((5, n_rows))
     return State(alpha, f, costs, y, errors)
 
@@ -72,32 +78,53 @@ def start_state(n_rows: int) -> State:
 def update_state(
     state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors: F64, noisy: bool, ascends: bool = True
 ) -> State:
-    """Return the state with new multipliers and sums, and what they prove; with the old ones if that is no more.
+    """Return the state at the new multipliers, or at the old ones if the new ones prove no more.
 
-    errors: how far f can be off, (n,); noisy: whether kernel values of more digits would help; ascends: whether steps
-    go on from the new multipliers, so that a P that is larger for a while does no harm.
+    alpha, f, errors: (n,), the new multipliers, their sums, and a bound of the errors of the sums.
+    noisy: whether kernel values of more digits would help.
+    ascends: whether the next step goes on from the new multipliers, so that a larger P may be accepted for a higher D.
     """
     proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), 0.0
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if kernel.is_definite else math.nan
-    falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
-    if falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
-        alpha, f, errors, noisy, tried = state.alpha, state.f, state.errors, True, proof
-        proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), tried.rounding_bound
+    dual_falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
+    if dual_falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
+        alpha, f, errors, noisy, undone = state.alpha, state.f, state.errors, True, proof
+        proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), undone.rounding_bound
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
-    rise = max(RISE * abs(state.dual), GAP_RISE * gap, ROUNDED_RISE * proof.rounding_bound if is_rounded else 0.0)
-    moves = proof.dual > state.dual + rise or state.least_gap - gap > GAP_FALL * abs(gap)
+    moves = _has_progressed(state, proof, gap, is_rounded)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
-        raise CertificateError(f"{told}: a fault of streamsvm; please report it")
+        raise CertificateError(f"{told}: this is a fault of streamsvm; please report it")
     return replace(
-        state, alpha=alpha, f=f, errors=errors, bias=proof.bias, stretch=proof.stretch, objective=proof.objective,
-        lower_bound=bound, rounding_bound=proof.rounding_bound, dual=max(state.dual, proof.dual),
-        tried_bound=0.0 if moves or proof.is_within(tol) else tried_bound, magnitude=proof.magnitude,
-        least_gap=min(gap, state.least_gap), passes=state.passes + 1, stuck=0 if moves else state.stuck + 1,
+        state,
+        alpha=alpha,
+        f=f,
+        errors=errors,
+        bias=proof.bias,
+        stretch=proof.stretch,
+        magnitude=proof.magnitude,
+        objective=proof.objective,
+        lower_bound=bound,
+        rounding_bound=proof.rounding_bound,
+        tried_bound=0.0 if moves or proof.is_within(tol) else tried_bound,
+        dual=max(state.dual, proof.dual),
+        least_gap=min(gap, state.least_gap),
+        passes=state.passes + 1,
+        stuck=0 if moves else state.stuck + 1,
         is_precise=state.is_precise or noisy or not moves,
-    )  # fmt: skip
+    )
+
+
+def _has_progressed(state: State, proof: Proof, gap: float, is_rounded: bool) -> bool:
+    """Whether D has risen or the gap has fallen. is_rounded: whether the gap may be rounding alone."""
+    rise = max(
+        LEAST_DUAL_RISE * abs(state.dual),
+        LEAST_DUAL_RISE_OF_GAP * gap,
+        LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0,
+    )
+    return proof.dual > state.dual + rise or state.least_gap - gap > LEAST_GAP_FALL * abs(gap)
 
 
 def _prove(state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors: F64) -> Proof:
@@ -109,8 +136,8 @@ def _prove(state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors:
 
 
 def require_range(values: F64, what: str) -> None:
-    """InputError where the sum of their magnitudes is beyond what float64 can hold with room to spare."""
+    """InputError if the sum of the magnitudes of `values` is too large for float64 to hold its square."""
     with np.errstate(over="ignore", invalid="ignore"):
         size = float(np.sum(np.abs(values)))
-    if not size < LARGEST:
+    if not size < LARGEST_SUM:
         raise InputError(OUT_OF_RANGE.format(what=what))

@@ -1,11 +1,12 @@
-"""The problem of one working set: some multipliers of the SVC dual move, all the others stay.
+"""The problem of one working set: its multipliers move, and the multipliers of all other rows stay.
 
     min over a    F(a) = 1/2 (a-a0)'Q(a-a0) + g'(a-a0)       Q_ij = y_i y_j K_ij,  g_i = y_i f_i - 1
     subject to    0 <= a_i <= C_i,    y'a = y'a0
 
-The share of the multipliers outside is in f (Pérez-Cruz et al. 2000, section 2.1: G_in and G_bin; Platt 1998,
-eqs. (3)-(5), restricted to the working set). With the errors e_i = -y_i g_i = y_i - f_i (no bias in them),
-rows that can still move up have (y, a < C) = +1 or (y, a > 0) = -1, those that can move down the reverse;
+This is the QP of Platt 1998, eqs. (3)-(5), restricted to the working set. The sums f_i include the multipliers outside
+it, which enter Pérez-Cruz et al. 2000 (section 2.1) as G_in and G_bin. The errors are e_i = -y_i g_i = y_i - f_i,
+without a bias. A row can move up if y_i a_i can grow (y_i = +1 and a_i < C_i, or y_i = -1 and a_i > 0), and it can
+move down if y_i a_i can fall. The optimality conditions are violated by
 
     violation = max over up of e_i - min over down of e_j          (LIBSVM's m(a) - M(a); <= 0 at the optimum)
 """
@@ -24,11 +25,11 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class WorkingSet:
-    """A working set of q rows at the multipliers a0.
+    """A working set of q rows at the multipliers a0. All arrays but K are float64.
 
-    K: (q, q), kernel values, symmetric, float32 or float64, need not be positive semidefinite. y: (q,), -1 or +1.
-    alpha: (q,), a0, within 0 and costs. f: (q,), sum over ALL rows j of a0_j y_j k(x_i, x_j), no bias.
-    costs: (q,), C_i >= 0. All but K are float64.
+    K: (q, q), symmetric kernel values in float32 or float64; K need not be positive semidefinite.
+    y: (q,), -1 or +1. alpha: (q,), a0, with 0 <= a0_i <= C_i. costs: (q,), C_i >= 0.
+    f: (q,), the sum over ALL rows j, inside and outside of the set, of a0_j y_j k(x_i, x_j), without a bias.
     """
 
     K: F32 | F64
@@ -46,12 +47,12 @@ class WorkingSet:
         return replace(self, alpha=alpha, f=self.f + self.K @ (self.y * (alpha - self.alpha)))
 
     def objective(self, alpha: F64) -> float:
-        """Return F(alpha); F(a0) = 0, and the SVC dual's objective D falls or rises by -F."""
+        """Return F(alpha). F(a0) is 0, and the dual objective D of the whole problem changes by -F(alpha)."""
         step = self.y * (alpha - self.alpha)
         return float(step @ (self.K @ step) / 2 - step @ (self.y - self.f))
 
     def violation(self) -> float:
-        """Return m(a0) - M(a0); -inf where nothing can move."""
+        """Return m(a0) - M(a0), or -inf if no row can move up or none can move down."""
         errors, moved = self.y - self.f, self.y * self.alpha
         least, greatest = self.bounds()
         up = np.max(errors, where=moved < greatest, initial=-np.inf)
@@ -59,15 +60,16 @@ class WorkingSet:
         return float(up - down)
 
     def repair(self, target: F64) -> F64:
-        """Return feasible multipliers near target: inside the box, with y'a = y'a0 to rounding.
+        """Return feasible multipliers near `target`: 0 <= a_i <= C_i, and y'a = y'a0 to rounding.
 
-        Rows outside the box go to the bound. What the sum then lacks is shared by the rows inside in proportion to
-        their room, so that rows on a bound stay there; if these have too little room, by all rows.
+        Multipliers outside the box go to the nearer bound. The multipliers between their bounds then make up the
+        difference in the sum, each in proportion to its room, so that the others stay on their bounds. If the room is
+        too small, all multipliers take part.
         """
         least, greatest = self.bounds()
         moved = np.clip(self.y * target, least, greatest)
         wanted = float(np.sum(self.y * self.alpha))
-        for _ in range(2):  # again, for what the first sum has rounded
+        for _ in range(2):  # the second time corrects the rounding of the first
             lacking = wanted - float(np.sum(moved))
             room = (greatest if lacking > 0 else least) - moved
             inside = np.where((moved > least) & (moved < greatest), room, 0.0)
@@ -78,12 +80,12 @@ class WorkingSet:
         return np.abs(moved)
 
     def best_towards(self, target: F64) -> F64:
-        """Return the multipliers of least F on the segment from a0 to target, which is feasible."""
+        """Return the multipliers of least F on the segment from a0 to the feasible `target`."""
         step = self.y * (target - self.alpha)
         slope, curvature = float(step @ (self.y - self.f)), float(step @ (self.K @ step))
-        share = 1.0 if 2 * slope > curvature else 0.0  # F falls all the way, or it rises
+        share = 1.0 if 2 * slope > curvature else 0.0  # without curvature, one of the ends is the best
         if curvature > 0:
             share = max(0.0, slope / curvature)
-        if share > 1 - 1e-9:  # the optimum itself, but for rounding: rows on a bound stay on it
+        if share > 1 - 1e-9:  # the target is the optimum but for rounding: multipliers on a bound stay on it
             return target
         return np.clip(self.alpha + share * (target - self.alpha), 0.0, self.costs)

@@ -1,105 +1,82 @@
-"""Ordinal regression and ROC area by cutting planes, as `train` drives it."""
+"""Ordinal regression and ROC area by cutting planes, made ready for the rows of a source."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
-from streamsvm.methods.method import Report, TakeRows
+from streamsvm.methods.fit import Fit, TakeRows, report_progress
 from streamsvm.methods.ranking import solver as ranking
+from streamsvm.methods.ranking.options import RankingOptions
 from streamsvm.methods.ranking.solver import Ranking, State
 from streamsvm.models.model import RankModel
-from streamsvm.numeric.pair_counts import Pairs
-from streamsvm.options import TrainOptions, check_names, read_choice, read_count, read_positive
+from streamsvm.numeric.exact_losses import compute_exact_scores
+from streamsvm.numeric.exact_pairs import measure_pairs_exactly
+from streamsvm.numeric.pair_counts import Pairs, count_pairs
+from streamsvm.numeric.rows import Rows
+from streamsvm.options import TrainOptions
 from streamsvm.problems.ranking import find_pairs
-from streamsvm.requests import Solver
+from streamsvm.requests import MemoryNeed
 
 ROW_VECTORS = 28  # of 8 bytes a row at once: scores, in twice the precision too, and what counts the pairs
 HELD_VECTORS = 7  # the pairs, this state and the next, scores that are waited for
 
 
-@dataclass(frozen=True)
-class Rankings:
-    """See Algorithm; ranking.solver."""
-
-    settings: Ranking
-    task: str
-    pairs: Pairs = field(repr=False)
-    name: ClassVar[str] = "cutting-plane"
-
-    def describe(self) -> dict[str, Any]:
-        """See Algorithm."""
-        return {"task": self.task, **asdict(self.settings)}
-
-    def driver_bytes(self, source: RowSource) -> int:
-        """See Algorithm."""
-        return self.settings.driver_bytes(source.n_features) + 8 * ROW_VECTORS * source.n_rows
-
-    def turn_bytes(self, source: RowSource) -> int:
-        """See Algorithm: what counts pairs."""
-        return self.settings.turn_bytes(source.n_features) + 8 * (ROW_VECTORS - HELD_VECTORS) * source.n_rows
-
-    def totals_bytes(self, source: RowSource) -> int:
-        """See Algorithm: sums of rows, or the scores of a group."""
-        return 8 * (ranking.RETREATS + 1) * source.n_features + 16 * source.n_rows // len(plan_groups(source))
-
-    def shared_bytes(self, source: RowSource) -> int:
-        """See Algorithm: a vector; of the rows' own, each task is sent its part."""
-        return 8 * source.n_features + 8 * (ranking.RETREATS + 1) * source.n_rows // len(plan_groups(source))
-
-    def fold_bytes(self, source: RowSource, threads: int) -> int:  # noqa: ARG002
-        """See Algorithm: there are none."""
-        return 0
-
-    def start_state(self, source: RowSource) -> State:
-        """See Algorithm."""
-        return ranking.start_state(source.n_features)
-
-    def warm_state(self, source: RowSource, before: State, factor: float) -> State:  # noqa: ARG002
-        """See Algorithm."""
-        return ranking.warm_state(self.settings, before, factor)
-
-    def solve(self, source: RowSource, state: State) -> Solver:  # noqa: ARG002
-        """See Algorithm."""
-        return ranking.solve(self.settings, self.pairs, state)
-
-    def make_model(self, source: RowSource, state: State, take: TakeRows) -> RankModel:  # noqa: ARG002
-        """See Algorithm."""
-        return RankModel(
-            coef=state.best_w,
-            intercept=0.0,
-            classes=np.asarray(source.classes),
-            scaling=source.scaling,
-            feature_names=source.feature_names,
-        )
-
-    def report(self, state: State) -> Report:
-        """See Algorithm."""
-        return Report(**vars(state.progress))
-
-
-def make_rankings(source: RowSource, options: TrainOptions) -> Rankings:
-    """Options: acceleration=line-search|none, epsilon, max_cuts."""
-    if options.solver != "cutting-plane":
-        raise InputError(f"solver {options.solver}: the task {options.task} is for cutting-plane alone")
-    check_names(options, ("acceleration", "epsilon", "max_cuts"))
-    for name, given in (("kernel", options.kernel != "linear"), ("resident rows", options.resident_rows is not None)):
-        if given:
-            raise InputError(f"{name}: not for the task {options.task}; leave that out")
-    if options.class_weight is not None:
-        raise InputError(f"class_weight: pairs have two ranks each, so it is not for the task {options.task}")
+def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
+    """Return the solver; InputError where there are no pairs of rows to compare."""
     pairs, weight = find_pairs(source, options.task)
-    given_options = options.options
     settings = Ranking(
         pair_cost=float(options.C) * weight / pairs.total,
         tol=float(options.tol),
-        epsilon=read_positive(given_options, "epsilon"),
-        accelerated=read_choice(given_options, "acceleration", ("line-search", "none")) == "line-search",
-        max_cuts=read_count(given_options, "max_cuts", ranking.RETREATS + 1),
+        epsilon=own.epsilon,
+        accelerated=own.acceleration == "line-search",
+        max_cuts=own.max_cuts,
     )
-    return Rankings(settings, options.task, pairs)
+    return Fit(
+        method="cutting-plane",
+        settings={"task": options.task, **asdict(settings)},
+        memory=partial(_need_memory, settings, source),
+        start=partial(ranking.start_state, source.n_features),
+        warm_start=partial(ranking.warm_state, settings),
+        solve=partial(ranking.solve, settings, pairs),
+        make_model=partial(_make_model, source),
+        report=report_progress,
+        kernels=("cutting-plane",),
+    )
+
+
+def _need_memory(settings: Ranking, source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
+    """Return the memory of the solver: a task's totals are sums of rows, or the scores of a group of chunks.
+
+    Every task is sent a vector, and its part of the rows' own.
+    """
+    d, n_groups = source.n_features, len(plan_groups(source))
+    return MemoryNeed(
+        driver_bytes=settings.driver_bytes(d) + 8 * ROW_VECTORS * source.n_rows,
+        turn_bytes=settings.turn_bytes(d) + 8 * (ROW_VECTORS - HELD_VECTORS) * source.n_rows,
+        totals_bytes=8 * (ranking.RETREATS + 1) * d + 16 * source.n_rows // n_groups,
+        shared_bytes=8 * d + 8 * (ranking.RETREATS + 1) * source.n_rows // n_groups,
+    )
+
+
+def _make_model(source: RowSource, state: State, take: TakeRows) -> RankModel:  # noqa: ARG001
+    return RankModel(
+        coef=state.best_w,
+        intercept=0.0,
+        classes=np.asarray(source.classes),
+        scaling=source.scaling,
+        feature_names=source.feature_names,
+    )
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call what counts and measures pairs, of one query and of two."""
+    scores = compute_exact_scores(rows.X, np.zeros((1, 2)))[0]
+    for starts in ([0, 2], [0, 1, 2]):
+        pairs = Pairs(np.arange(2, dtype=np.int32), np.ones(2), np.array(starts))
+        count_pairs(np.zeros(2), pairs, 1.0)
+        measure_pairs_exactly(scores, pairs, 1.0)

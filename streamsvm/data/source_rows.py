@@ -1,0 +1,31 @@
+"""The rows that a reader yields, on their way into a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """Some consecutive rows of a source, whose labels are not coded and whose features are not scaled yet.
+
+    X is (rows, d), dense float32 or CSR with float32 data, sorted indices and no duplicates. If a sparse source does
+    not know d yet, d is the number of columns seen so far.
+    """
+
+    X: npt.NDArray[np.float32] | csr_array
+    labels: Labels | None = None
+    qid: npt.NDArray[np.int64] | None = None
+    sample_weight: npt.NDArray[np.float64] | None = None
+    feature_names: tuple[str, ...] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])

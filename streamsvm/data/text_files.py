@@ -1,0 +1,40 @@
+"""Text files, read as bytes: plain files, compressed files and standard input; and why a file cannot be read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+import zlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+from streamsvm.interrupts import waiting
+
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}  # by ending
+READING_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+def open_text(source: str | Path) -> AbstractContextManager[io.BufferedIOBase]:
+    """Open a file, which is decompressed if it ends in .gz, .bz2 or .xz; "-" is standard input, which stays open.
+
+    Raises OSError if the file cannot be opened; reading it may raise any of READING_ERRORS.
+    """
+    if str(source) == "-":
+        return nullcontext(cast(io.BufferedIOBase, sys.stdin.buffer))
+    with waiting():  # a named pipe opens only when somebody writes to it
+        opened: AbstractContextManager[io.BufferedIOBase] = OPENERS.get(Path(source).suffix.lower(), open)(source, "rb")
+    return opened
+
+
+def explain_reading(error: Exception) -> str:
+    """Return one of READING_ERRORS in words that say why a file cannot be read."""
+    if isinstance(error, EOFError):
+        return "the compressed data are truncated"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"the compressed data are corrupt ({error})"

@@ -1,0 +1,266 @@
+"""Rows of a source, seen with other labels, with other weights, or in part. The features stay as they are.
+
+A view is a source itself. Where several problems share one read of the data, the engine reads the source below their
+views, and each problem alters the rows that it is shown: so a view tells how (`Alteration`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.source import RowSource
+from streamsvm.numeric.feature_maps import Features
+from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.scaling import Scaling
+
+Flags = npt.NDArray[np.bool_]
+REST, ONE = 0, 1  # the labels of a problem of one class against the rest
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """How rows are altered: alter(rows, *parts), the parts being the rows' own entries of each array of `by_row`.
+
+    alter is importable by name, as workers import it.
+    """
+
+    alter: Callable[..., Rows]
+    by_row: tuple[npt.NDArray[Any], ...] = ()
+
+    def apply(self, rows: Rows, numbers: slice | I64) -> Rows:
+        """Return the rows altered; numbers: which rows of the source they are."""
+        return self.alter(rows, *(column[numbers] for column in self.by_row))
+
+
+class View:
+    """A source that shows the rows of another one altered. Subclasses say what else is not as it is there."""
+
+    def __init__(self, source: RowSource, alteration: Alteration) -> None:
+        self.source, self.alteration = source, alteration
+
+    @property
+    def name(self) -> str:
+        """See RowSource."""
+        return self.source.name
+
+    @property
+    def fingerprint(self) -> str:
+        """See RowSource: what is kept in memory of the source serves its views, too."""
+        return self.source.fingerprint
+
+    @property
+    def n_rows(self) -> int:
+        """See RowSource."""
+        return self.source.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """See RowSource."""
+        return self.source.n_features
+
+    @property
+    def n_chunks(self) -> int:
+        """See RowSource."""
+        return self.source.n_chunks
+
+    @property
+    def chunk_starts(self) -> I64:
+        """See RowSource."""
+        return self.source.chunk_starts
+
+    @property
+    def nbytes(self) -> int:
+        """See RowSource."""
+        return self.source.nbytes
+
+    @property
+    def on_disk(self) -> bool:
+        """See RowSource."""
+        return self.source.on_disk
+
+    @property
+    def is_sparse(self) -> bool:
+        """See RowSource."""
+        return self.source.is_sparse
+
+    @property
+    def streams(self) -> bool:
+        """See RowSource."""
+        return self.source.streams
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """See RowSource."""
+        return self.source.scaling
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """See RowSource."""
+        return self.source.feature_names
+
+    @property
+    def features(self) -> Features | None:
+        """See RowSource."""
+        return self.source.features
+
+    @property
+    def classes(self) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        return self.source.classes
+
+    @property
+    def class_counts(self) -> I64 | None:
+        """See RowSource."""
+        return self.source.class_counts
+
+    def sum_weights(self) -> F64 | None:
+        """See RowSource."""
+        return self.source.sum_weights()
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        return self.source.column(name)
+
+    def tiles(self, index: int) -> Iterator[Rows]:
+        """See RowSource."""
+        for rows in self.source.tiles(index):
+            yield self.alteration.apply(rows, slice(rows.start, rows.start + rows.n_rows))
+
+    def read(self, index: int) -> Rows:
+        """See RowSource."""
+        rows = self.source.read(index)
+        return self.alteration.apply(rows, slice(rows.start, rows.start + rows.n_rows))
+
+    def take(self, rows: I64) -> Rows:
+        """See RowSource."""
+        return self.alteration.apply(self.source.take(rows), rows)
+
+    def advise(self, index: int) -> None:
+        """See RowSource."""
+        self.source.advise(index)
+
+    def chunk_bytes(self, index: int) -> int:
+        """See RowSource."""
+        return self.source.chunk_bytes(index)
+
+    def stream_bytes(self) -> int:
+        """See RowSource."""
+        return self.source.stream_bytes()
+
+
+def single_out(rows: Rows, *, code: int) -> Rows:
+    """Return the rows with code 1 for one class and 0 for the rest."""
+    return rows if rows.y is None else replace(rows, y=(rows.y == code).astype(np.int32))
+
+
+def weigh(rows: Rows, kept: Flags) -> Rows:
+    """Return the rows, those that are not kept with weight 0: so every solver leaves them out."""
+    weight = kept.astype(np.float64) if rows.sample_weight is None else rows.sample_weight * kept
+    return replace(rows, sample_weight=weight)
+
+
+def leave(rows: Rows) -> Rows:
+    """Return the rows as they are."""
+    return rows
+
+
+class OneClass(View):
+    """The rows with two classes: 1 for the class of this code, 0 for the rest."""
+
+    def __init__(self, source: RowSource, code: int) -> None:
+        super().__init__(source, Alteration(partial(single_out, code=code)))
+        self.code = code
+
+    @property
+    def classes(self) -> npt.NDArray[Any]:
+        """The rest, and the class."""
+        return np.array([REST, ONE])
+
+    @property
+    def class_counts(self) -> I64 | None:
+        """Rows of the rest, and of the class."""
+        counts = self.source.class_counts
+        return None if counts is None else np.array([counts.sum() - counts[self.code], counts[self.code]])
+
+    def sum_weights(self) -> F64 | None:
+        """Sum of the sample weights of the rest, and of the class."""
+        sums = self.source.sum_weights()
+        return None if sums is None else np.array([sums.sum() - sums[self.code], sums[self.code]])
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        values = self.source.column(name)
+        return (values == self.code).astype(np.int32) if name == "y" and values is not None else values
+
+
+class Kept(View):
+    """The rows, those that are held out with weight 0: they are read all the same."""
+
+    def __init__(self, source: RowSource, kept: Flags) -> None:
+        super().__init__(source, Alteration(weigh, (kept,)))
+        self.kept = kept
+        weight = source.column("sample_weight")
+        self._weight: F64 = kept.astype(np.float64) if weight is None else weight * kept
+
+    @property
+    def class_counts(self) -> I64 | None:
+        """Rows of each class that are kept."""
+        sums = self._sum(self.kept.astype(np.float64))
+        return None if sums is None else sums.astype(np.int64)
+
+    def sum_weights(self) -> F64 | None:
+        """Sum of the sample weights of each class."""
+        return self._sum(self._weight)
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """See RowSource."""
+        return self._weight if name == "sample_weight" else self.source.column(name)
+
+    def _sum(self, weight: F64) -> F64 | None:
+        y, classes = self.source.column("y"), self.source.classes
+        if y is None or classes is None:
+            return None
+        sums: F64 = np.bincount(y, weight, len(classes)).astype(np.float64)
+        return sums
+
+
+class FirstChunks(View):
+    """The first chunks of a source; what is kept of them in memory is told from what is kept of the source."""
+
+    def __init__(self, source: RowSource, n_chunks: int) -> None:
+        super().__init__(source, Alteration(leave))
+        self._n_chunks = n_chunks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FirstChunks, (self.source, self._n_chunks)
+
+    @property
+    def fingerprint(self) -> str:
+        """See RowSource."""
+        return f"{self.source.fingerprint}, {self._n_chunks} chunks"
+
+    @property
+    def n_chunks(self) -> int:
+        """See RowSource."""
+        return self._n_chunks
+
+    @property
+    def chunk_starts(self) -> I64:
+        """See RowSource."""
+        return self.source.chunk_starts[: self._n_chunks + 1]
+
+    @property
+    def n_rows(self) -> int:
+        """See RowSource."""
+        return int(self.chunk_starts[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """See RowSource."""
+        return self.source.nbytes * self.n_rows // self.source.n_rows

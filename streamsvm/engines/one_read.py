@@ -1,0 +1,170 @@
+"""The requests of several solvers, answered in one read of the data.
+
+Passes become one pass: each chunk is read once, and added to the totals of all. Walks through the same chunks in the
+same order become one walk, whose carry is the tuple of their carries. Rows that several solvers take are read once.
+Every answer has the bits that it would have alone.
+
+Passes that need scores of weight vectors share one matrix product X W' a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.engines.protocol import Engine
+from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
+from streamsvm.requests import All, Question, Scan, Take, Walk
+
+BLOCK_PASSES = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer rows
+
+
+@dataclass(frozen=True)
+class ScorePlace:
+    """The block of weight vectors (passes, k, d) in which a pass has its own, and its position in that block."""
+
+    block: int
+    position: int
+
+
+@dataclass(frozen=True)
+class MergedScan:
+    """A pass among others, without its arrays: those are the slices `shared` and `by_row` of the arrays of all passes.
+
+    scores: the place of its weight vectors, or None if the pass needs no scores.
+    """
+
+    scan: Scan
+    shared: slice
+    by_row: slice
+    scores: ScorePlace | None
+
+
+def answer(engine: Engine, request: Question) -> Any:
+    """Carry out one request; the requests of an All share a read."""
+    return answer_all(engine, [request])[0]
+
+
+def answer_all(engine: Engine, questions: Sequence[Question]) -> list[Any]:
+    """Carry out several requests, in one read where they allow it, and return their answers in order."""
+    answers = iter(_answer_single(engine, [request for question in questions for request in _list(question)]))
+    return [_collect(question, answers) for question in questions]
+
+
+def _list(question: Question) -> Iterator[Scan | Take | Walk]:
+    """Yield the single requests of a question, in order."""
+    if isinstance(question, All):
+        for request in question.requests:
+            yield from _list(request)
+    else:
+        yield question
+
+
+def _collect(question: Question, answers: Iterator[Any]) -> Any:
+    """Take the next answers, in the shape of the question."""
+    return [_collect(part, answers) for part in question.requests] if isinstance(question, All) else next(answers)
+
+
+def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Walk]) -> list[Any]:
+    """Group the requests that can share a read, and return the answers in the order of the requests."""
+    answers: list[Any] = [None] * len(requests)
+    scans = [k for k, request in enumerate(requests) if isinstance(request, Scan)]
+    groups: dict[Any, list[int]] = {"scans": scans} if scans else {}
+    for k, request in enumerate(requests):
+        if isinstance(request, Walk):
+            groups.setdefault(_make_order_key(request), []).append(k)
+        elif isinstance(request, Take):
+            groups.setdefault(request.rows.tobytes(), []).append(k)
+    for members in groups.values():
+        found = _answer_alike(engine, [requests[k] for k in members])
+        for k, one in zip(members, found, strict=True):
+            answers[k] = one
+    return answers
+
+
+def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
+    """Answer requests of one kind: all are passes, or walks in the same orders, or ask for the same rows."""
+    match alike[0]:
+        case Scan():
+            return _scan(engine, alike) if len(alike) > 1 else [engine.scan(alike[0])]
+        case Walk():
+            return _walk(engine, alike) if len(alike) > 1 else [engine.walk(alike[0])]
+    return [engine.take(alike[0])] * len(alike)
+
+
+def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
+    """Carry out several passes as one. Its arrays are the blocks of weight vectors, then `shared`, then `by_row`."""
+    blocks, places = _stack_weights(scans, engine.source.n_features)
+    shared = (*blocks, *(value for scan in scans for value in scan.shared))
+    by_row = tuple(value for scan in scans for value in scan.by_row)
+    parts: list[MergedScan] = []
+    next_shared, next_by_row = len(blocks), len(shared)
+    for scan, place in zip(scans, places, strict=True):
+        own_shared = slice(next_shared, next_shared + len(scan.shared))
+        own_by_row = slice(next_by_row, next_by_row + len(scan.by_row))
+        parts.append(MergedScan(replace(scan, shared=(), by_row=()), own_shared, own_by_row, place))
+        next_shared, next_by_row = own_shared.stop, own_by_row.stop
+    merged = Scan(partial(_start, parts), partial(_add, parts), partial(_combine, parts), shared, by_row)
+    return list(engine.scan(merged))
+
+
+def _stack_weights(scans: Sequence[Scan], d: int) -> tuple[list[F64], list[ScorePlace | None]]:
+    """Return blocks of weight vectors, (passes, k, d), and the place of each pass in them."""
+    blocks: list[list[F64]] = []
+    places: list[ScorePlace | None] = []
+    for scan in scans:
+        if scan.scored is None:
+            places.append(None)
+            continue
+        weights = scan.shared[scan.scored][:, :d]
+        if not blocks or len(blocks[-1]) == BLOCK_PASSES or len(blocks[-1][0]) != len(weights):
+            blocks.append([])
+        places.append(ScorePlace(len(blocks) - 1, len(blocks[-1])))
+        blocks[-1].append(weights)
+    return [np.stack(block) for block in blocks], places
+
+
+def _start(parts: Sequence[MergedScan]) -> list[Any]:
+    return [part.scan.start() for part in parts]
+
+
+def _add(parts: Sequence[MergedScan], totals: list[Any], rows: Rows, *arrays: Any) -> None:
+    """Add a tile to the totals of every pass; the scores of a block are computed when its first pass needs them."""
+    block_scores, block = np.empty((0, 0, 0)), None
+    for part, own_totals in zip(parts, totals, strict=True):
+        own_scores = None
+        if part.scores is not None:
+            if part.scores.block != block:
+                block = part.scores.block
+                block_scores = compute_scores_of_parts(rows.X, arrays[block])
+            own_scores = block_scores[part.scores.position]
+        part.scan.add(own_totals, replace(rows, scores=own_scores), *arrays[part.shared], *arrays[part.by_row])
+
+
+def _combine(parts: Sequence[MergedScan], left: list[Any], right: list[Any]) -> list[Any]:
+    return [part.scan.combine(a, b) for part, a, b in zip(parts, left, right, strict=True)]
+
+
+def _make_order_key(walk: Walk) -> tuple[Any, ...]:
+    """Return the orders of a walk as a key: walks of equal keys visit the same chunks in the same order."""
+    return tuple(tuple(tuple(group) for group in order) for order in walk.orders)
+
+
+def _walk(engine: Engine, walks: Sequence[Walk]) -> list[Any]:
+    """Carry out several walks of the same orders as one, whose carry is the tuple of their carries."""
+    carries = list(zip(*(walk.carries for walk in walks), strict=True))
+    found = engine.walk(Walk(partial(_step, [walk.step for walk in walks]), carries, walks[0].orders))
+    return [list(carries) for carries in zip(*found, strict=True)]
+
+
+def _step(steps: Sequence[Callable[[Any, Rows], Iterator[Any]]], carries: tuple[Any, ...], rows: Rows) -> Iterator[Any]:
+    """Take the steps of all walks on the same rows, one walk after another."""
+    after = list(carries)
+    for k, step in enumerate(steps):
+        for carry in step(carries[k], rows):
+            after[k] = carry
+            yield tuple(after)

@@ -1,0 +1,68 @@
+"""Cutting planes for any convex loss, made ready for the rows of a source."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from streamsvm.data.source import RowSource
+from streamsvm.methods.cutting_plane import any_loss
+from streamsvm.methods.cutting_plane.any_loss import AnyLoss, State
+from streamsvm.methods.cutting_plane.master_qp import solve_master
+from streamsvm.methods.cutting_plane.options import AnyLossOptions
+from streamsvm.methods.fit import Fit, TakeRows, report_progress
+from streamsvm.methods.linear_models import make_linear_model
+from streamsvm.models.model import LinearModel
+from streamsvm.numeric.kernels import absolute, raise_largest
+from streamsvm.numeric.rows import Rows, add_rows
+from streamsvm.options import TrainOptions
+from streamsvm.problems.registry import find_problem
+from streamsvm.requests import MemoryNeed
+
+
+def set_up(source: RowSource, options: TrainOptions, own: AnyLossOptions) -> Fit:
+    """Return the solver of the problem's loss."""
+    problem = find_problem(options.task)
+    assert problem.make_loss is not None
+    settings = AnyLoss(
+        loss=problem.make_loss(source, options),
+        tol=float(options.tol),
+        bias_feature=own.intercept_scaling,
+        max_cuts=own.max_cuts,
+    )
+    told = {"task": options.task, "C": float(options.C), "tol": settings.tol, "bias_feature": settings.bias_feature}
+    return Fit(
+        method="cutting-plane",
+        settings={**told, "max_cuts": settings.max_cuts},
+        memory=partial(_need_memory, settings, source.n_features),
+        start=partial(any_loss.start_state, source.n_features),
+        warm_start=partial(any_loss.warm_state, settings),
+        solve=partial(any_loss.solve, settings, source.n_features),
+        make_model=partial(_make_model, settings, source),
+        report=report_progress,
+        kernels=("cutting-plane",),
+    )
+
+
+def _need_memory(settings: AnyLoss, n_features: int, threads: int) -> MemoryNeed:  # noqa: ARG001
+    """Return the memory of the solver; a task's totals are cuts, and what the first pass measures."""
+    width, k = n_features + 1, len(any_loss.STEPS)
+    return MemoryNeed(
+        driver_bytes=settings.driver_bytes(n_features),
+        turn_bytes=settings.turn_bytes(n_features),
+        totals_bytes=8 * width * (k + 2) + 16 * k,
+        shared_bytes=8 * width * k,
+    )
+
+
+def _make_model(settings: AnyLoss, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
+    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call what adds rows up, and what solves the master problem."""
+    every, sizes = np.arange(rows.n_rows), absolute(rows.X)
+    add_rows(np.zeros((1, 3)), sizes, every, np.zeros_like(every), np.ones(rows.n_rows))
+    raise_largest(np.zeros(2), sizes)
+    solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)

@@ -1,0 +1,29 @@
+"""The options of cutting planes for classification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamsvm.methods.option_fields import choice, count, positive
+
+
+@dataclass(frozen=True)
+class CuttingPlaneOptions:
+    """See the help texts; `guided` takes neither epsilon nor max_cuts."""
+
+    acceleration: str | None = choice(
+        "guided", "line-search", "none", default=None,
+        help="guided by rows in memory, by a line search, or Algorithm 1 of Joachims 2006 as it is; guided unless the "
+        "memory is too small for such rows, or epsilon or max_cuts is given",
+    )  # fmt: skip
+    epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per row")
+    intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
+    max_cuts: int | None = count(4, help="cuts that are kept at once")
+
+
+@dataclass(frozen=True)
+class AnyLossOptions:
+    """See the help texts."""
+
+    intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
+    max_cuts: int | None = count(4, help="cuts that are kept at once")

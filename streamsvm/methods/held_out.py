@@ -1,0 +1,32 @@
+"""A fit on some of the rows: those that are held out have weight 0, and are read all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from streamsvm.data.source import RowSource
+from streamsvm.data.view import Flags, Kept
+from streamsvm.methods.altered import alter_rows
+from streamsvm.methods.fit import Fit
+from streamsvm.methods.set_up import set_up
+from streamsvm.options import TrainOptions
+from streamsvm.requests import MemoryNeed, Solver
+
+
+def hold_out(source: RowSource, options: TrainOptions, kept: Flags) -> Fit:
+    """Return a fit on the rows that are kept; its engine reads all rows of the source."""
+    view = Kept(source, kept)
+    fit = set_up(view, options)
+    return replace(fit, memory=partial(_need_memory, fit, source.n_rows), solve=partial(_solve, fit, view))
+
+
+def _need_memory(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:
+    """Return what the fit needs; every task is sent a flag a row more."""
+    need = fit.memory(threads)
+    return replace(need, shared_bytes=need.shared_bytes + n_rows)
+
+
+def _solve(fit: Fit, view: Kept, state: Any) -> Solver:
+    return alter_rows(fit.solve(state), view.alteration)

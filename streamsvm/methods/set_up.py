@@ -1,0 +1,55 @@
+"""From what a user asks for to a fit: the method for the problem, its options read and checked, and set up."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
+from streamsvm.methods.fit import Fit
+from streamsvm.methods.method import Method
+from streamsvm.methods.one_against_rest import make_one_against_rest
+from streamsvm.methods.option_fields import read_options
+from streamsvm.methods.registry import find_method
+from streamsvm.options import TrainOptions, check_costs, check_numbers
+from streamsvm.problems.registry import find_entry, find_problem
+
+
+def choose_method(options: TrainOptions) -> Method:
+    """Return the method that was asked for; InputError if it is unknown, or not for the problem."""
+    return find_method(options.solver, find_entry(options.task).losses)
+
+
+def read_own_options(options: TrainOptions) -> Any:
+    """Return the method's own options, as its dataclass; InputError for an unknown name or a bad value."""
+    return read_options(choose_method(options).options, options.options, options.solver)
+
+
+def set_up(source: RowSource, options: TrainOptions) -> Fit:
+    """Return the fit that was asked for; InputError for what cannot be trained."""
+    problem, method = find_problem(options.task), choose_method(options)
+    own = read_own_options(options)
+    check_numbers(options)
+    check_costs(source, options)
+    _refuse_what_is_not_for(method, options)
+    if options.class_weight is not None and not problem.has_class_costs:
+        raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
+    make = partial(_set_up_with, method, own)
+    several = problem.count_problems(source) > 1
+    return make_one_against_rest(source, options, make) if several else make(source, options)
+
+
+def _set_up_with(method: Method, own: Any, source: RowSource, options: TrainOptions) -> Fit:
+    return method.set_up(source, options, own)
+
+
+def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:
+    """InputError for a kernel, or for resident rows, that the method does not take."""
+    if options.kernel not in method.kernels and method.kernels == ("linear",):
+        raise InputError(
+            f"kernel {options.kernel}: {method.name} is for the linear one here; map the rows with `streamsvm "
+            "features`, or use the solver smo"
+        )
+    if options.resident_rows is not None and not method.holds_rows:
+        raise InputError(f"resident rows are not for {method.name} here, which holds none; leave them out")

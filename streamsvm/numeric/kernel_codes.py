@@ -1,0 +1,17 @@
+"""The names of the kernels, and their parameters as compiled code takes them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+KERNELS = ("linear", "rbf", "poly", "sigmoid")
+LINEAR, RBF, POLY, SIGMOID = range(4)  # the positions in KERNELS, by which compiled code knows a kernel
+
+
+class CompiledKernel(NamedTuple):
+    """A kernel for compiled code. gamma and coef0 have the type of the rows, float32 or float64."""
+
+    code: int
+    gamma: float
+    coef0: float
+    degree: int

@@ -1,0 +1,138 @@
+"""Classification: hinge losses of the rows; a row belongs to the class that its score stands for.
+
+    P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.x_i + b)),      C_i = C * class_weight[y_i] * sample_weight_i
+
+Two classes are one problem: y is +1 for the second of them, and f > 0 means that class. K > 2 classes are K problems of
+one class against the rest, and the highest of K scores tells the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rows import F64, I32, I64, Rows
+from streamsvm.options import TrainOptions, compute_class_costs
+from streamsvm.problems.labels import code_as_classes
+from streamsvm.problems.measures import roc_area
+from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
+
+
+@dataclass(frozen=True)
+class Hinge:
+    """C_i max(0, 1 - y_i f_i), as a convex function of the score; see ConvexLoss. class_costs: C_i of two classes."""
+
+    class_costs: tuple[float, float]
+
+    def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
+        """See ConvexLoss."""
+        y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
+        missing = np.maximum(0.0, 1.0 - y * scores)
+        return costs * missing, np.where(missing > 0, -costs * y, 0.0)
+
+    def steepest(self, rows: Rows) -> F64:
+        """See ConvexLoss."""
+        return read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
+
+
+def make_hinge(source: RowSource, options: TrainOptions) -> Hinge:
+    """Return the loss of two classes."""
+    return Hinge(compute_class_costs(source, options))
+
+
+def choose(scores: F64) -> npt.NDArray[np.intp]:
+    """Return the code of the class that scores stand for: by sign, or the highest of K, of equal ones the first."""
+    return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
+
+
+def count_problems(source: RowSource) -> int:
+    """Return 1 for two classes, K for more: one class against the rest."""
+    n_classes = 2 if source.classes is None else len(source.classes)
+    return n_classes if n_classes > 2 else 1
+
+
+def count_scores(n_classes: int) -> int:
+    """Return 1 for two classes, K for more."""
+    return n_classes if n_classes > 2 else 1
+
+
+def count_right(scores: F64, y: I32) -> int:
+    """Return how many rows get the class that they have."""
+    return int(np.count_nonzero(choose(scores) == y))
+
+
+def share_right(scores: F64, y: I32, qid: I64 | None) -> float:  # noqa: ARG001
+    """Return the accuracy."""
+    return count_right(scores, y) / len(y)
+
+
+def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Return the fold of each row; every class is shared out evenly. InputError if a class has fewer rows than that."""
+    y = source.column("y")
+    assert y is not None
+    if (counts := np.bincount(y)).min() < folds:
+        raise InputError(f"{source.name}: {folds} folds of a class of {counts.min()} rows")
+    return share_out(y, folds, rng)
+
+
+def share_out(y: I32, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Return the fold of each row; rows of equal codes are shared out evenly."""
+    order = rng.permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]
+    fold = np.empty(len(y), np.uint8)
+    fold[order] = np.arange(len(y)) % folds
+    return fold
+
+
+def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
+    """Count labels by what was predicted; the last line of the table is that of labels that the model does not know."""
+    K, known = len(classes), list[Scored]()
+    counts = np.zeros((K + 1) * K, np.int64)
+    for part in parts:
+        assert part.truth is not None
+        truth = part.truth.astype(np.int64)
+        counts += np.bincount(np.where(truth < 0, K, truth) * K + choose(part.scores), minlength=len(counts))
+        if K == 2:
+            known.append(Scored(part.scores[truth >= 0], part.truth[truth >= 0]))
+    table = counts.reshape(K + 1, K)
+    confusion, n_rows = table[:K], int(counts.sum())
+    both = join_scored(known)
+    assert both.truth is not None
+    return {
+        "n_rows": n_rows,
+        "accuracy": int(np.trace(confusion)) / n_rows,
+        "roc_area": roc_area(both.scores, both.truth == 1),
+        "classes": {str(name): _describe_class(table, code) for code, name in enumerate(classes.tolist())},
+        "confusion": confusion.tolist(),
+        "unknown_labels": int(counts[K * K :].sum()),
+    }
+
+
+def _describe_class(table: I64, code: int) -> dict[str, Any]:
+    """Return rows, recall and precision of a class; None where there is nothing to divide by."""
+    right, rows, chosen = (int(n) for n in (table[code, code], table[code].sum(), table[:, code].sum()))
+    return {"rows": rows, "recall": right / rows if rows else None, "precision": right / chosen if chosen else None}
+
+
+CLASSIFY = Problem(
+    name="classify",
+    models=("linear", "kernel"),
+    predicts_labels=True,
+    has_class_costs=True,
+    reads_queries=False,
+    count_problems=count_problems,
+    count_scores=count_scores,
+    code_labels=code_as_classes,
+    evaluate=evaluate,
+    draw_folds=draw_folds,
+    share_right=share_right,
+    count_right=count_right,
+    make_loss=make_hinge,
+)

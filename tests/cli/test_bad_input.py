@@ -1,0 +1,193 @@
+"""Bad input: exit status 2, one clear message, no traceback, nothing left that blocks the next try."""
+
+# ruff: noqa: F811  (fixtures are imported)
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import distributed
+import numpy as np
+import pytest
+
+from tests.commands import Run, data, run, text, trained  # noqa: F401
+from tests.conftest import make_problem
+
+BAD_TRAINING = {
+    "missing dataset": (["missing.zarr"], "missing.zarr: no such dataset"),
+    "file, not a dataset": (["{text}"], "rows.svm: not a dataset"),
+    "C negative": (["{data}", "--C", "-1"], "C is -1.0; it must be positive"),
+    "C nan": (["{data}", "--C", "nan"], "C is nan"),
+    "C no number": (["{data}", "--C", "much"], "invalid float value: 'much'"),
+    "tol zero": (["{data}", "--tol", "0"], "tol is 0.0"),
+    "solver": (["{data}", "--solver", "magic"], "invalid choice: 'magic'"),
+    "kernel of another solver": (["{data}", "--kernel", "rbf"], "kernel rbf: cutting planes are for the linear one"),
+    "resident rows unused": (["{data}", "--resident-rows", "9%", "--option", "acceleration=none"], "resident rows are"),
+    "resident rows": (["{data}", "--solver", "smo", "--resident-rows", "many"], "resident rows 'many'"),
+    "too few resident rows": (["{data}", "--solver", "smo", "--resident-rows", "1"], "at least two are needed"),
+    "gamma no number": (["{data}", "--gamma", "wide"], "argument --gamma: invalid parse_gamma value: 'wide'"),
+    "gamma zero": (["{data}", "--solver", "smo", "--kernel", "rbf", "--gamma", "0"], "gamma is 0.0; it must be"),
+    "degree": (["{data}", "--degree", "0"], "argument --degree"),
+    "coef0": (["{data}", "--solver", "irwls", "--kernel", "poly", "--coef0", "inf"], "coef0 is inf; it must be finite"),
+    "selection": (["{data}", "--solver", "smo", "--option", "selection=best"], "selection 'best': choose from second-"),
+    "option of another solver": (["{data}", "--solver", "smo", "--option", "epsilon=1"], "'epsilon' is unknown to smo"),
+    "option unknown": (["{data}", "--option", "speed=9"], "option 'speed' is unknown to cutting-plane"),
+    "option without value": (["{data}", "--option", "speed"], "write name=value"),
+    "option value": (["{data}", "--option", "epsilon=-1"], "option epsilon=-1"),
+    "acceleration": (["{data}", "--option", "acceleration=warp"], "choose from guided, line-search, none"),
+    "class unknown": (["{data}", "--class-weight", "7=2"], "class_weight names '7'; the classes are -1 and 1"),
+    "class weight negative": (["{data}", "--class-weight", "1=-2"], "class_weight of 1 is -2.0"),
+    "class weight no number": (["{data}", "--class-weight", "heavy"], "write balanced, or label=weight"),
+    "no workers": (["{data}", "--workers", "0"], "--workers is '0'; a whole number of at least 1"),
+    "workers no number": (["{data}", "--workers", "abc"], "--workers is 'abc'"),
+    "no threads": (["{data}", "--threads", "0"], "a whole number of at least 1"),
+    "no passes": (["{data}", "--max-passes", "0"], "a whole number of at least 1"),
+    "size": (["{data}", "--memory", "lots"], "'lots' is no size in bytes"),
+    "scheduler": (["{data}", "--scheduler", "nowhere"], "scheduler nowhere: missing port number"),
+    "scheme": (["{data}", "--scheduler", "http://127.0.0.1:1"], "unknown address scheme 'http'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TRAINING)
+def test_bad_training(run: Run, text: Path, data: Path, tmp_path: Path, case: str) -> None:
+    arguments, message = BAD_TRAINING[case]
+    out = tmp_path / "run"
+    ran = run("train", *(part.format(text=text, data=data) for part in arguments), "--out", out)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err.splitlines()[-1]
+    told = ran.err.removeprefix("compiling kernels for cutting-plane, once ...\n")  # where no test has done it before
+    assert told.startswith(("streamsvm train: ", "usage: "))
+    assert not out.exists()
+
+
+def test_too_little_memory_is_refused_with_the_projection(run: Run, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    ran = run("train", data, "--out", out, "--memory", "1KB")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "of memory are needed (interpreter and libraries" in ran.err
+    assert "budget is 1.0 kB: raise --memory to at least" in ran.err
+    assert not out.exists()
+    assert run("train", data, "--out", out).code == 0
+
+
+def test_a_scheduler_that_refuses_is_not_waited_for(
+    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: pytest.fail("a Client tries for many seconds"))
+    ran = run("train", data, "--out", tmp_path / "run", "--scheduler", address)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert f"scheduler {address}: " in ran.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_places_where_no_run_can_be(run: Run, text: Path, data: Path, trained: Path, tmp_path: Path) -> None:
+    content = text.read_bytes()
+    assert "is a file, a folder is needed" in run("train", data, "--out", text).err
+    assert "cannot be written: Not a directory" in run("train", data, "--out", text / "run").err
+    assert "is a dataset" in run("train", data, "--out", data).err
+    assert "a run is there already; go on with --resume" in run("train", data, "--out", trained).err
+    other = run("train", data, "--out", trained, "--resume", "--C", "2")
+    assert other.code == 2
+    assert "cannot be resumed with other settings: class_costs was [1.0, 1.0], now [2.0, 2.0]" in other.err
+    assert text.read_bytes() == content
+    assert run("train", data, "--out", tmp_path / "missing/parents/run").code == 0
+
+
+def test_one_class_cannot_be_trained(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rows.svm").write_text("1 1:1\n1 2:1\n")
+    stored = run("ingest", tmp_path / "rows.svm", tmp_path / "rows.zarr")
+    ran = stored if stored.code else run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run")
+    assert ran.code == 2
+    assert "one class only: every row has the label 1" in ran.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_rows_without_labels(run: Run, trained: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", make_problem(1).dense())
+    assert run("ingest", tmp_path / "rows.npy", tmp_path / "rows.zarr").code == 0
+    ran = run("train", tmp_path / "rows.zarr", "--out", tmp_path / "run")
+    assert (ran.code, "no labels to learn from" in ran.err) == (2, True)
+    for rows in ("rows.npy", "rows.zarr"):
+        ran = run("evaluate", trained, tmp_path / rows)
+        assert (ran.code, f"{rows}: there are no labels to compare" in ran.err) == (2, True)
+
+
+def damage(data: Path, damaged: Path) -> tuple[Path, bytes]:
+    """Flip a bit of a copy -> the chunk where it is, and what was in it."""
+    shutil.copytree(data, damaged)
+    chunk = damaged / "X/c/1/0"
+    whole = chunk.read_bytes()
+    chunk.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    return chunk, whole
+
+
+def test_a_chunk_that_a_worker_finds_damaged_is_named_once(data: Path, tmp_path: Path) -> None:
+    chunk, _ = damage(data, tmp_path / "damaged.zarr")
+    train = ["train", str(tmp_path / "damaged.zarr"), "--out", str(tmp_path / "run"), "--workers", "2"]
+    ran = subprocess.run([sys.executable, "-m", "streamsvm", *train], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"streamsvm train: {chunk}: ")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_damaged_chunk_is_named_and_blocks_nothing(run: Run, data: Path, tmp_path: Path) -> None:
+    damaged, out = tmp_path / "damaged.zarr", tmp_path / "run"
+    chunk, whole = damage(data, damaged)
+    for ran in (run("train", damaged, "--out", out), run("info", damaged, "--verify")):
+        assert (ran.code, "Traceback" in ran.err) == (2, False)
+        assert "X/c/1/0" in ran.err
+    chunk.write_bytes(whole)
+    assert run("train", damaged, "--out", out).code == 0
+
+
+def test_models_that_are_none(run: Run, text: Path, data: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "array.npy", np.eye(2))
+    np.savez(tmp_path / "arrays.npz", a=np.eye(2))
+    (tmp_path / "empty").write_bytes(b"")
+    for model in ("array.npy", "arrays.npz", "empty", "missing", text, data, "."):
+        ran = run("predict", tmp_path / model, text, "--out", tmp_path / "p.csv")
+        assert (ran.code, ran.err.count("\n")) == (2, 1), model
+        assert str(model) in ran.err
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_predictions_that_cannot_be_made(run: Run, text: Path, trained: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "wide.npy", np.zeros((2, 7), np.float32))
+    for rows, name, message in (
+        (tmp_path / "wide.npy", "p.csv", "wide.npy: rows of 7 features; the model was trained on 6"),
+        (text, "p.txt", "p.txt: the name must end in .csv, .npy or .zarr"),
+        (text, "missing/p.csv", "missing: no such folder"),
+        (tmp_path / "missing.svm", "p.csv", "missing.svm: No such file"),
+    ):
+        ran = run("predict", trained, rows, "--out", tmp_path / name)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert message in ran.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["wide.npy"]
+
+
+def test_what_the_system_refuses_is_told_without_a_traceback(
+    run: Run, text: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> NoReturn:
+        raise OSError(28, "No space left on device", "p.csv")
+
+    monkeypatch.setattr("streamsvm.models.predict._score_file", fail)
+    ran = run("predict", trained, text, "--out", tmp_path / "p.csv")
+    assert (ran.code, ran.err) == (1, "streamsvm predict: [Errno 28] No space left on device: 'p.csv'\n")
+
+
+def test_commands_that_are_none(run: Run) -> None:
+    for arguments in ([], ["report"], ["tune", "data"], ["ingest", "one"]):
+        ran = run(*arguments)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith("usage: streamsvm")
+    assert run("--version").out.startswith("streamsvm ")
+    for command in ("demo", "ingest", "info", "train", "predict", "evaluate", "report"):
+        assert run(command, "--help").code == 0

@@ -1,0 +1,79 @@
+"""Every code block of README.md and of the pages in docs/ runs, in order, and shows what comes out."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.docs.blocks import ELSEWHERE, LANGUAGES, Reader, find_blocks, is_alike
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUN = [page for page in PAGES if any(block.is_run for block in find_blocks(page))]
+MOST_NOT_RUN = 6
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Commands that run in this process leave their signal handlers behind."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    reader = Reader(page)
+    for block in find_blocks(page):
+        if block.is_run:
+            reader.carry_out(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_says_its_language(page: Path) -> None:
+    """So that none is passed over: known languages are run, or hold nothing that could be."""
+    fences = re.findall(r"^```(\S.*)$", page.read_text(), re.M)
+    plain = [fence for fence in fences if not fence.startswith("{") or fence.startswith("{code-block}")]
+    languages = {fence.removeprefix("{code-block} ") for fence in plain}
+    assert languages <= {*LANGUAGES, *ELSEWHERE}
+    assert len(find_blocks(page)) == len(plain)
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_command_hides_in_an_indented_block(page: Path) -> None:
+    assert not re.findall(r"^    (?:\$ )?(?:streamsvm|python|dask) .*$", page.read_text(), re.M)
+
+
+def test_few_blocks_are_left_out() -> None:
+    left_out = [block for page in PAGES for block in find_blocks(page) if block.language in LANGUAGES]
+    assert sum(not block.is_run for block in left_out) <= MOST_NOT_RUN
+
+
+def test_the_examples_are_shown_and_run() -> None:
+    scripts = sorted(path.name for path in (ROOT / "docs" / "examples").glob("*.py"))
+    assert len(scripts) == 5
+    for script in scripts:
+        page = (ROOT / "docs" / "examples" / script).with_suffix(".md").read_text()
+        assert f"```{{literalinclude}} {script}\n" in page
+        assert f"$ python docs/examples/{script}\n" in page
+
+
+@pytest.mark.parametrize(
+    ("shown", "said", "alike"),
+    [
+        ("gap ..., 98.7% of 1,000 rows", "gap 9e-04,  98.3% of 1,000\nrows", True),
+        ("98.7% of 1,000 rows", "95.1% of 1,000 rows", False),
+        ("98.7% of 1,000 rows", "98.7% of 1,000 rows, and more", False),
+        ("98.7% of 1,000 rows ...", "98.7% of 1,000 rows, and more", False),
+        ("98.7% of 1,000 rows...", "98.7% of 1,000 rows, and more", True),
+        ("2", "1", False),
+    ],
+)
+def test_outputs_are_compared(shown: str, said: str, alike: bool) -> None:
+    assert is_alike(shown, said) == alike

@@ -1,0 +1,314 @@
+"""LinearSVC as scikit-learn's users know it: its checks, its weights, its tools; and what is its own."""
+
+from __future__ import annotations
+
+import pickle
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC as Liblinear
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
+
+import streamsvm
+from streamsvm import SVC, BudgetedSVC, LinearSVC, RankSVM
+from streamsvm.engines.one_read import answer_all
+from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.models.model import LinearModel
+from tests.conftest import Problem, compute_objective, make_problem
+
+PROBLEM = make_problem(1, n=200, d=5)
+X, Y = PROBLEM.dense().astype(np.float32), PROBLEM.y
+SKIPPED_CHECKS = {"check_array_api_input"}  # it asks for an environment variable; we take NumPy's arrays only
+
+
+def name_what_sgd_cannot_do(estimator: Any) -> dict[str, str]:
+    """What scikit-learn expects of its own SGDClassifier, too: a repeated row is two steps, a weighted one is one."""
+    checks = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
+    return dict.fromkeys(checks if isinstance(estimator, BudgetedSVC) else [], "steps depend on the order of rows")
+
+
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [LinearSVC(), SVC(), BudgetedSVC(), RankSVM()], expected_failed_checks=name_what_sgd_cannot_do
+)
+def test_scikit_learn_checks(estimator: LinearSVC | SVC | BudgetedSVC | RankSVM, check: Any) -> None:
+    try:
+        check(estimator)
+    except unittest.SkipTest:
+        assert check.func.__name__ in SKIPPED_CHECKS
+        raise
+
+
+def test_scikit_learn_checks_are_many() -> None:
+    for estimator in (LinearSVC(), SVC(), BudgetedSVC()):
+        assert len(list(estimator_checks_generator(estimator))) >= 60
+    assert len(list(estimator_checks_generator(RankSVM()))) >= 49
+
+
+def solve_by_liblinear(problem: Problem, costs: Any) -> float:
+    """Return the optimum of the same objective (the bias penalised), solved tightly with these costs of rows."""
+    liblinear = Liblinear(loss="hinge", C=1.0, tol=1e-9, max_iter=10**7, random_state=0)
+    liblinear.fit(problem.dense(), problem.y, sample_weight=costs)
+    w, b = liblinear.coef_[0], liblinear.intercept_[0]
+    hinge = np.maximum(0, 1 - problem.y * (problem.dense() @ w + b))
+    return float(0.5 * w @ w + 0.5 * b * b + costs @ hinge)
+
+
+@pytest.mark.parametrize("density", [1.0, 0.4])
+@pytest.mark.parametrize(
+    ("class_weight", "weighted"),
+    [(None, False), (None, True), ({-1: 0.5, 1: 3}, False), ({-1: 0.5}, True), ({1: 2.5}, True), ("balanced", False)],
+)
+def test_weights_mean_what_they_mean_to_scikit_learn(class_weight: Any, weighted: bool, density: float) -> None:
+    problem = make_problem(3, n=150, d=6, density=density, weighted=weighted)
+    model = LinearSVC(C=0.3, class_weight=class_weight, tol=1e-6).fit(problem.X, problem.y, problem.weight)
+    factors = {None: {}, "balanced": {c: 75 / np.sum(problem.y == c) for c in (-1, 1)}}
+    by_class = class_weight if isinstance(class_weight, dict) else factors[class_weight]
+    costs = problem.costs(0.3, by_class.get(-1, 1.0), by_class.get(1, 1.0))
+    optimum = solve_by_liblinear(problem, costs)
+    assert model.status_ == "converged"
+    assert model.objective_ == pytest.approx(compute_objective(problem, model.model_, costs), rel=1e-6)
+    assert model.lower_bound_ <= optimum * (1 + 1e-7)
+    assert optimum * (1 - 1e-7) <= model.objective_ <= optimum * (1 + 2e-6)
+    assert model.gap_ == pytest.approx((model.objective_ - model.lower_bound_) / model.objective_)
+
+
+def test_a_weight_is_so_many_rows_and_zero_is_none() -> None:
+    weight = np.arange(len(Y)) % 4
+    weighted = LinearSVC(tol=1e-8).fit(X, Y, sample_weight=weight)
+    repeated = LinearSVC(tol=1e-8).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-4)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("labels", "keys"),
+    [([0, 1], (0.0, True)), ([0, 1], ("0", "1")), ([0.0, 1.0], (0, 1)), ([False, True], (0, 1)), (["0", "1"], (0, 1))],
+)
+def test_class_weights_go_by_equal_labels(labels: list[Any], keys: tuple[Any, Any]) -> None:
+    expected = LinearSVC(class_weight={-1: 2, 1: 5}).fit(X, Y).coef_
+    found = LinearSVC(class_weight={keys[0]: 2, keys[1]: 5}).fit(X, np.array(labels)[(Y > 0).astype(int)]).coef_
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_certificate_and_fitted_attributes() -> None:
+    model = LinearSVC(C=0.5, intercept_scaling=3.0, tol=1e-4, random_state=7).fit(X, Y)
+    assert model.coef_.shape == (1, 5)
+    assert model.intercept_.shape == (1,)
+    assert model.objective_ == pytest.approx(compute_objective(PROBLEM, model.model_, PROBLEM.costs(0.5), 3.0))
+    assert (model.status_, model.n_features_in_) == ("converged", 5)
+    assert model.gap_ is not None
+    assert model.gap_ <= 1e-4
+    assert model.n_iter_ == model.n_passes_ == len(model.history_) == model.result_.passes
+    assert not hasattr(model, "feature_names_in_")
+    np.testing.assert_allclose(model.decision_function(X), X @ model.coef_[0] + model.intercept_, rtol=1e-6)
+    assert model.score(X, Y) == np.mean(model.predict(X) == Y)
+    weight = np.arange(len(Y))
+    assert model.score(X, Y, weight) == pytest.approx(np.average(model.predict(X) == Y, weights=weight))
+
+
+def test_limits() -> None:
+    assert LinearSVC(max_passes=3, tol=1e-9).fit(X, Y).status_ == "pass_limit"
+    with pytest.raises(MemoryBudgetError, match="raise --memory to at least"):
+        LinearSVC(memory="1KB").fit(X, Y)
+    published = LinearSVC(acceleration="none", epsilon=0.1).fit(X, Y)
+    assert published.status_ == "paper_stop"  # nothing is proved by it
+    assert published.gap_ is not None
+    assert published.gap_ > 1e-3
+
+
+def test_parameters_are_left_as_they_were() -> None:
+    given: dict[str, Any] = {"C": np.float32(0.5), "class_weight": {1: 2}, "memory": "4GB", "n_jobs": -1}
+    model = LinearSVC(**given)
+    before = model.get_params()
+    model.fit(X, Y)
+    assert all(model.get_params()[name] is value for name, value in before.items())
+    assert all(model.get_params()[name] is value for name, value in given.items())
+    assert given["class_weight"] == {1: 2}
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [
+        (np.array(["no", "yes"]), "<U3"),
+        (np.array(["no", "yes"], dtype=object), "object"),
+        (np.array([False, True]), "bool"),
+        (np.array([-3, 7], np.int8), "int8"),
+        (np.array([1.0, 2.0], np.float32), "float32"),
+        (pd.Series(["no", "yes"], dtype=object), "object"),
+        (pd.Categorical(["no", "yes"]), "<U3"),
+    ],
+)
+def test_labels_of_any_kind_come_back(tmp_path: Path, labels: Any, dtype: str) -> None:
+    codes = (Y > 0).astype(int)
+    y = labels.take(codes)
+    model = LinearSVC().fit(X, y)
+    assert (model.classes_.tolist(), str(model.classes_.dtype)) == (list(labels), dtype)
+    np.testing.assert_array_equal(model.predict(X), np.asarray(labels)[(model.decision_function(X) > 0).astype(int)])
+    model.save(tmp_path / "model.npz")
+    assert streamsvm.load(tmp_path / "model.npz").classes_.tolist() == list(labels)
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    model = LinearSVC().fit(frame, Y)
+    model.save(tmp_path / "model.npz")
+    loaded = streamsvm.load(str(tmp_path / "model.npz"))
+    for name in ("coef_", "intercept_", "classes_", "feature_names_in_"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name), strict=True)
+    for name in ("n_features_in_", "status_", "objective_", "lower_bound_", "gap_"):
+        assert getattr(loaded, name) == getattr(model, name)
+    np.testing.assert_array_equal(loaded.decision_function(frame), model.decision_function(frame))
+    np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+    assert loaded.score(frame, Y) == model.score(frame, Y)
+    assert loaded.get_params() == model.get_params()
+    with pytest.raises(ValueError, match="feature names should match"):
+        loaded.predict(frame[list("edcba")])
+    loaded.save(tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "model.npz").read_bytes()
+    assert loaded.set_params(C=2.0).fit(X, Y).objective_ > model.objective_
+
+
+def test_loaded_from_a_runs_folder(tmp_path: Path) -> None:
+    model = LinearSVC(C=0.2, checkpoint=tmp_path / "run").fit(X, Y)
+    loaded = streamsvm.load(tmp_path / "run")
+    assert loaded.C == 0.2
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("info", [{}, {"C": 1.0, "solver": "cutting-plane"}])
+def test_a_model_of_unknown_origin_is_refused(info: dict[str, Any], tmp_path: Path) -> None:
+    LinearModel(np.ones(2), 0.0, np.array([0, 1]), info=info).save(tmp_path / "model.npz")
+    with pytest.raises(InputError, match=r"model\.npz: this is not a model that streamsvm trained"):
+        streamsvm.load(tmp_path / "model.npz")
+
+
+def test_pickled_and_cloned() -> None:
+    model = LinearSVC(C=0.3, class_weight={1: 2}).fit(csr_array(X), Y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    assert again.get_params() == clone(model).get_params() == model.get_params()
+    assert not hasattr(clone(model), "coef_")
+
+
+def test_search_and_pipeline() -> None:
+    tried = {"linearsvc__class_weight": [{"yes": 1e-6}, None]}
+    grid = GridSearchCV(make_pipeline(StandardScaler(), LinearSVC()), tried, cv=3)
+    grid.fit(X * 100 + 7, np.where(Y > 0, "yes", "no"))
+    assert grid.best_params_ == {"linearsvc__class_weight": None}
+    assert grid.score(X * 100 + 7, np.where(Y > 0, "yes", "no")) > 0.7
+
+
+def test_a_client_trains_on_its_workers_and_is_cloned_with_the_rest(client: Client) -> None:
+    model = LinearSVC(client=client)
+    assert clone(model).client is client
+    assert pickle.loads(pickle.dumps(model)).client is None
+    model.fit(X, Y)
+    np.testing.assert_allclose(model.coef_, LinearSVC().fit(X, Y).coef_, atol=1e-6)
+    assert model.result_.read_bytes > 0  # rows in memory are not read from storage
+    search = GridSearchCV(model, {"class_weight": [{1: 1e-6}, None]}, cv=2).fit(X, Y)
+    assert search.best_params_ == {"class_weight": None}
+
+
+@pytest.mark.parametrize("convert", [np.array, csr_array, pd.DataFrame])
+def test_a_checkpoint_is_resumed_with_equal_rows(tmp_path: Path, convert: Callable[..., Any]) -> None:
+    folder = tmp_path / "run"
+    few = {"resident_rows": "5%", "tol": 1e-5}
+    assert LinearSVC(checkpoint=folder, max_passes=3, **few).fit(convert(X), Y).status_ == "pass_limit"
+    resumed = LinearSVC(checkpoint=str(folder), **few).fit(convert(X.copy()), Y.tolist())
+    straight = LinearSVC(**few).fit(convert(X), Y)
+    assert resumed.n_passes_ == straight.n_passes_ > 3
+    np.testing.assert_array_equal(resumed.coef_, straight.coef_)
+    for other_X, other_y, weight in ((2 * X, Y, None), (X, -Y, None), (X, Y, np.full(len(Y), 2.0))):
+        with pytest.raises(InputError, match="cannot be resumed with other settings: fingerprint was"):
+            LinearSVC(checkpoint=folder, **few).fit(convert(other_X), other_y, weight)
+
+
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_ctrl_c_passes_through_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_checkpoint: bool) -> None:
+    n_requests = 0
+
+    def answer_twice(*arguments: Any) -> Any:
+        nonlocal n_requests
+        n_requests += 1
+        if n_requests == 3:
+            raise KeyboardInterrupt
+        return answer_all(*arguments)
+
+    model = LinearSVC(checkpoint=tmp_path / "run" if with_checkpoint else None)
+    with monkeypatch.context() as patch:
+        patch.setattr("streamsvm.training.loop.answer_all", answer_twice)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, Y)
+    assert not hasattr(model, "coef_")
+    assert model.fit(X, Y).n_passes_ == LinearSVC().fit(X, Y).n_passes_
+    assert n_requests == 3
+
+
+BAD_NUMBERS = X.copy()
+BAD_NUMBERS[3, 2] = np.nan
+INFINITE = X.copy()
+INFINITE[3, 2] = np.inf
+
+
+@pytest.mark.parametrize(
+    ("fit", "message"),
+    [
+        ((BAD_NUMBERS, Y), "Input X contains NaN"),
+        ((INFINITE, Y), "Input X contains infinity"),
+        ((X.astype(float) * 1e300, Y), "too large for float32"),
+        ((X, None), "requires y to be passed"),
+        ((X, np.ones(len(Y))), r"one class only \(1\.0\)"),
+        ((X, Y[:-1]), "inconsistent numbers of samples"),
+        ((X, X[:, 0]), "continuous"),
+        ((X, Y, -np.ones(len(Y))), "Negative values"),
+        ((X, Y, np.zeros(len(Y))), "at least one non-zero"),
+        (("no such dataset", None), "no such dataset: no such dataset"),
+        (("no such dataset", Y), "a dataset has its own labels and weights"),
+    ],
+)
+def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LinearSVC().fit(*fit)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"C": 0}, "C is 0; it must be positive"),
+        ({"C": "1"}, "C is '1'"),
+        ({"C": float("nan")}, "C is nan"),
+        ({"tol": -1}, "tol is -1"),
+        ({"solver": "magic"}, "solver 'magic': choose from cutting-plane"),
+        ({"class_weight": {7: 1}}, "class_weight names 7; the classes are -1 and 1"),
+        ({"class_weight": "heavy"}, "class_weight 'heavy'"),
+        ({"intercept_scaling": 0}, "intercept_scaling=0"),
+        ({"memory": "lots"}, "'lots' is no size in bytes"),
+        ({"n_jobs": 0}, "n_jobs is 0"),
+        ({"n_jobs": -2}, "n_jobs is -2"),
+        ({"acceleration": "warp"}, "choose from guided, line-search, none"),
+        ({"epsilon": -1}, "option epsilon=-1"),
+        ({"resident_rows": 10, "acceleration": "none"}, "resident rows are not for acceleration=none"),
+    ],
+)
+def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        LinearSVC(**parameters).fit(X, Y)
+
+
+def test_rows_in_memory_are_not_copied_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        pytest.fail("rows were written to disk")
+
+    monkeypatch.setattr("streamsvm.estimators.inputs.ingest", refuse)
+    LinearSVC().fit(X, Y)

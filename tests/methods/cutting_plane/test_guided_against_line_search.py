@@ -1,0 +1,64 @@
+"""Whatever the data, rows that guide cost no more passes than the line search alone, but for two."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.methods.cutting_plane.guided import Guided
+from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
+from streamsvm.methods.cutting_plane.guided_setup import Guide
+from streamsvm.methods.cutting_plane.solver import CuttingPlane, solve, start_state
+from streamsvm.numeric.rows import F64
+from tests.linear_problems import run_steps
+
+KINDS = ("normal", "repeated", "rare", "heavy", "sparse", "wide", "separable", "noise")
+
+
+def make_rows(kind: str, seed: int, n: int, d: int) -> ArrayDataset:
+    """Rows of one kind; labels sorted, so that chunks differ."""
+    rng = np.random.default_rng(seed)
+    X: F64 = rng.standard_normal((n, 3 * n if kind == "wide" else d))
+    y = X[:, 0] + rng.standard_normal(n) * (0.0 if kind == "separable" else 1.0) > 0
+    if kind == "repeated":
+        few = rng.integers(0, max(2, n // 10), n)
+        X, y = X[few], y[few]
+    elif kind == "rare":
+        y = np.arange(n) < 2
+    elif kind == "heavy":
+        X = X * rng.pareto(1.0, (n, 1))
+    elif kind == "noise":
+        y = rng.random(n) < 0.5
+    elif kind == "sparse":
+        X = X * (rng.random(X.shape) < 0.1)
+    y[0], y[-1] = True, False
+    order = np.argsort(y, kind="stable")
+    matrix = csr_array(X[order].astype(np.float32)) if kind == "sparse" else X[order].astype(np.float32)
+    return ArrayDataset(matrix, y[order].astype(np.int32), np.array([-1, 1]))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS), seed=st.integers(0, 10**6), n=st.integers(10, 150), d=st.integers(1, 12),
+    log_C=st.floats(-3, 2), share=st.sampled_from([0.02, 0.1, 0.3, 1.0]), dual=st.booleans(),
+)  # fmt: skip
+@pytest.mark.timeout(900)
+def test_never_wrong_and_never_much_slower(
+    kind: str, seed: int, n: int, d: int, log_C: float, share: float, dual: bool
+) -> None:
+    source, C = make_rows(kind, seed, n, d), 10.0**log_C
+    usual = run_steps(source, solve(CuttingPlane((C, C)), source.n_features, start_state(source.n_features)))[
+        -1
+    ].progress
+    guided = Guide((GuidedDual if dual else Guided)((C, C), max(2, int(share * n))))
+    last = run_steps(source, guided.solve(source.n_features, guided.start(source)))[-1]
+    assert last.status == "converged"
+    assert usual.lower_bound is not None
+    assert last.progress.lower_bound is not None
+    assert last.progress.lower_bound <= usual.objective * (1 + 1e-9)
+    assert last.progress.objective >= usual.lower_bound * (1 - 1e-9)
+    assert last.progress.passes <= usual.passes + 2

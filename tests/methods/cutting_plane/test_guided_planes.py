@@ -1,0 +1,235 @@
+"""Guided cutting planes as `train` drives them: when, with how many rows, in how much memory, among others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.methods.cutting_plane import guided, guided_dual
+from streamsvm.methods.decomposition.setup import OTHER_BYTES
+from streamsvm.methods.fit import Fit
+from streamsvm.methods.set_up import set_up
+from streamsvm.models.model import LinearModel
+from streamsvm.training.grid import draw_folds, tune
+from streamsvm.training.train import TrainOptions, train, train_chains
+from tests.conftest import Problem, compute_objective, make_problem, run_python
+from tests.methods.test_one_against_rest import make_classes
+
+OPTIONS = TrainOptions(threads=1)
+LINE_SEARCH = {"acceleration": "line-search"}
+CLASSES = np.array([-1, 1])
+GUIDED = replace(OPTIONS, options={"acceleration": "guided"})
+
+
+def make_source(n: int, d: int) -> ArrayDataset:
+    """Rows that nobody reads."""
+    return ArrayDataset(np.zeros((1000, d), np.float32), (np.arange(1000) % 2).astype(np.int32), CLASSES)
+
+
+def choose(n: int, d: int, **settings: Any) -> Fit:
+    """The fit for n rows of d values, which need not exist."""
+    source = make_source(n, d)
+    source.n_rows, source.nbytes = n, 4 * n * d
+    fit = set_up(source, replace(OPTIONS, **{"memory_bytes": 8 << 30, **settings}))
+    if "memory_bytes" in settings and is_guided(fit):
+        assert fit.memory(1).driver_bytes + OTHER_BYTES <= settings["memory_bytes"]
+    return fit
+
+
+def is_guided(fit: Fit) -> bool:
+    """Whether resident rows guide it, and not a line search alone."""
+    return fit.settings.get("acceleration") == "guided"
+
+
+def state_of(fit: Fit) -> Any:
+    """The guide's state at the start: it tells which of the two guides it is."""
+    return fit.start().states[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "resident"),
+    [(100_000, 5, 10_000), (5000, 5, 1000), (600, 5, 600), (50_000, 1999, 5000), (50_000, 2000, 50_000)],
+)
+def test_guided_unless_something_is_said(n: int, d: int, resident: int) -> None:
+    """One row in ten is resident, but 1,000 at least; all of wide rows, where multipliers guide."""
+    for settings in ({}, {"options": {"acceleration": "guided"}}):
+        fit = choose(n, d, **settings)
+        assert is_guided(fit)
+        assert isinstance(state_of(fit), guided_dual.State if d >= 2000 else guided.State)
+        assert fit.settings["resident_rows"] == resident
+
+
+@pytest.mark.parametrize("option", [{"epsilon": "0.1"}, {"max_cuts": "50"}, {"acceleration": "line-search"}])
+def test_line_search_where_its_options_are_given(option: dict[str, str]) -> None:
+    fit = choose(100_000, 5, options=option)
+    assert not is_guided(fit)
+    assert fit.settings["accelerated"]
+    assert fit.settings["epsilon"] == (0.1 if "epsilon" in option else None)
+    assert fit.settings["max_cuts"] == (50 if "max_cuts" in option else None)
+
+
+@pytest.mark.parametrize("d", [100, 5000])
+def test_as_many_rows_as_suit_the_memory(d: int) -> None:
+    """More memory, more rows; with too little for the least, line search, even if guided was asked for."""
+    n = 20_000_000
+    sizes = [400 << 20, 2 << 30, 4 << 30, 8 << 30, 32 << 30, 20 << 40]
+    found = [choose(n, d, memory_bytes=size) for size in sizes]
+    assert not is_guided(found[0])
+    assert not is_guided(choose(n, d, memory_bytes=sizes[0], options={"acceleration": "guided"}))
+    rows = [fit.settings["resident_rows"] for fit in found if is_guided(fit)]
+    assert len(rows) >= 3
+    assert rows == sorted(rows)
+    assert 1000 <= rows[0] < rows[-1] == (n if d >= 2000 else n // 10)
+    asked = choose(n, d, resident_rows=1234)
+    assert is_guided(asked)
+    assert asked.settings["resident_rows"] == 1234
+
+
+def test_what_threads_add_up_fits_beside_the_rows() -> None:
+    """Long rows on many threads, where line search alone would fit."""
+    memory_bytes, threads = 3 << 30, 8
+    source = ArrayDataset(csr_array((3000, 500_000), dtype=np.float32), np.ones(3000, np.int32), CLASSES)
+    options = TrainOptions(memory_bytes=memory_bytes, threads=threads)
+    needs = [
+        OTHER_BYTES + need.driver_bytes + 3 * threads * need.totals_bytes
+        for need in (set_up(source, replace(options, options=own)).memory(threads) for own in (LINE_SEARCH, {}))
+    ]
+    assert needs[0] <= memory_bytes
+    assert needs[1] <= memory_bytes
+
+
+def test_trained_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By line search, to the same optimum."""
+    source = make_problem(1, n=3000).in_memory()
+    usual = train(source, OPTIONS)
+    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.OTHER_BYTES", 1 << 60)
+    little = train(source, OPTIONS)
+    assert little.status == usual.status == "converged"
+    assert "resident_rows" not in little.history[-1]
+    assert usual.history[-1]["resident_rows"] > 0
+    assert little.objective == pytest.approx(usual.objective, rel=2e-3)
+
+
+PEAK = """
+import re, sys
+from streamsvm.training import run_folder
+from streamsvm.data.dataset import open_dataset
+from streamsvm.errors import MemoryBudgetError
+from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
+from streamsvm.training.train import TrainOptions, train
+
+run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
+path, out, resident = sys.argv[1:]
+
+def run(budget, out):
+    options = TrainOptions(tol=1e-9, max_passes=8, threads=2, memory_bytes=budget, resident_rows=resident)
+    return train(open_dataset(path), options, out)
+
+try:
+    run(1, None)
+except MemoryBudgetError as refusal:
+    budget = parse_bytes(re.search(r"--memory to at least ([^ ,]+)", str(refusal))[1]) + (4 << 20)
+reset_peak()
+result = run(budget, out)
+print(budget, result.projected_memory_bytes, peak_bytes(), result.passes, result.history[-1]["resident_rows"])
+"""
+
+
+@pytest.mark.parametrize(("kind", "resident"), [("narrow", "10%"), ("tall", "1%"), ("wide", "100%")])
+def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path: Path) -> None:
+    """In a process of its own, a checkpoint a step; the budget is the least there is."""
+    rng = np.random.default_rng(0)
+    if kind == "wide":
+        X = random_array((30_000, 20_000), density=0.005, format="csr", dtype=np.float32, rng=rng)
+        problem = Problem(X, np.where(X @ rng.standard_normal(20_000) + rng.standard_normal(30_000) > 0, 1, -1))
+    else:
+        n, d = {"narrow": (110_000, 50), "tall": (1_000_000, 6)}[kind]
+        problem = make_problem(1, n, d)
+    source = problem.store(tmp_path / "rows", chunk_bytes=1_000_000)
+    assert source.nbytes > 20_000_000
+    ended = run_python(PEAK, source.path, tmp_path / "run", resident)
+    assert ended.returncode == 0, ended.stderr
+    budget, projected, peak, passes, resident_rows = map(float, ended.stdout.split())
+    assert 60_000_000 < peak <= projected <= budget
+    assert projected - peak < 300_000_000
+    assert passes > 2
+    assert resident_rows > 0
+
+
+@pytest.fixture(params=[2000, 1], ids=["sample", "multipliers"])
+def wide(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
+    """What guides, whatever the number of features."""
+    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.WIDE", request.param)
+    return guided.State if request.param > 1 else guided_dual.State
+
+
+COSTS = (0.001, 0.01, 0.1, 1.0)
+
+
+def test_each_fit_of_a_chain_is_right(wide: type) -> None:
+    """The larger C start from where the smaller ones have ended, and need fewer passes for it."""
+    problem = make_problem(3, n=3000, d=10, weighted=True)
+    source = problem.in_memory()
+    fits = [replace(GUIDED, C=C, resident_rows="10%", tol=1e-4) for C in COSTS]
+    chain = [(options, set_up(source, options)) for options in fits]
+    assert isinstance(state_of(chain[0][1]), wide)
+    with train_chains(source, [chain], None, lambda *_: None) as (_, found):
+        results = found[0]
+    assert len(results) == len(COSTS)
+    alone = [train(source, options) for options in fits]
+    for one, other, options in zip(results, alone, fits, strict=True):
+        assert one.status == other.status == "converged"
+        assert isinstance(one.model, LinearModel)
+        assert one.objective == pytest.approx(compute_objective(problem, one.model, problem.costs(options.C)), rel=1e-9)
+        assert one.lower_bound is not None
+        assert other.lower_bound is not None
+        assert one.lower_bound <= other.objective * (1 + 1e-9)
+        assert other.lower_bound * (1 - 1e-9) <= one.objective <= other.objective * (1 + 1.1e-4)
+    assert sum(one.passes for one in results) <= sum(other.passes for other in alone)
+
+
+def test_tuned(wide: type) -> None:
+    """Each fold's rows are learnt by models that have not seen them; the best is trained as it would be alone."""
+    problem = make_problem(4, n=900, d=6)
+    source, folds = problem.in_memory(), 3
+    options = replace(GUIDED, resident_rows="20%", tol=1e-6)
+    found = tune(source, options, COSTS, folds=folds)
+    assert isinstance(state_of(set_up(source, options)), wide)
+    fold = draw_folds(source, options, folds)
+    X, codes = problem.dense().astype(np.float32), source.column("y")
+    assert codes is not None
+    for trial in found.trials:
+        assert trial.converged
+        for k in range(folds):
+            kept = ArrayDataset(X[fold != k], codes[fold != k], source.classes)
+            line_search = replace(options, C=trial.C, resident_rows=None, options=LINE_SEARCH)
+            scores = train(kept, line_search).model.decide(X[fold == k])
+            right = np.mean((scores > 0) == codes[fold == k])
+            assert trial.scores[k] == pytest.approx(right, abs=1.1 / np.count_nonzero(fold == k))
+    again = train(source, replace(options, C=found.best.C))
+    assert found.result.model_sha256 == again.model_sha256
+
+
+def test_many_classes(wide: type, tmp_path: Path) -> None:
+    """Each class' problem is solved as well as it would be by itself."""
+    rows = make_classes(5, n=1500)
+    together = train(rows.store(tmp_path / "rows"), replace(GUIDED, C=0.5, resident_rows="20%"))
+    assert together.status == "converged"
+    assert isinstance(together.model, LinearModel)
+    objectives, intercepts = [], np.asarray(together.model.intercept)
+    for code in range(4):
+        problem = Problem(rows.X, np.where(rows.y == code, 1, -1), rows.weight)
+        usual = train(problem.in_memory(), TrainOptions(C=0.5, threads=1, options=LINE_SEARCH))
+        assert usual.lower_bound is not None
+        own = LinearModel(together.model.coef[code], intercepts[code], CLASSES)
+        objectives.append(compute_objective(problem, own, problem.costs(0.5)))
+        assert usual.lower_bound * (1 - 1e-9) <= objectives[-1] <= usual.objective * (1 + 1.1e-3)
+    assert together.objective == pytest.approx(sum(objectives), rel=1e-9)
+    several = set_up(rows.store(tmp_path / "again"), replace(GUIDED, resident_rows="20%"))
+    assert isinstance(several.start().problems[0].states[0], wide)

@@ -1,0 +1,98 @@
+"""All rows active: f is exact where it counts, the gap asked for is proved, kernel columns are formed once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamsvm.methods.decomposition import active_set, all_active
+from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, Rounds
+from streamsvm.methods.decomposition.all_active import FAR_BEYOND, form_exact_sums, solve_all
+from streamsvm.numeric.certificates import certify
+from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.rows import F64
+from tests.conftest import Problem, make_problem
+from tests.kernel_problems import KINDS, matrix_of
+
+N = 300
+PROBLEMS = {"dense": make_problem(1, n=N), "sparse": make_problem(2, n=N, d=30, density=0.2)}
+
+
+def make_active(problem: Problem, C: float = 1.0) -> ActiveSet:
+    n = len(problem.y)
+    rows = problem.in_memory().take(np.arange(n))
+    return ActiveSet(rows.X, problem.y.astype(float), np.full(n, C), *np.zeros((2, n)), np.arange(n), *np.zeros((2, n)))
+
+
+def make_rounds(kernel: Kernel, gap: float | None) -> Rounds:
+    return Rounds(kernel, "smo", "second-order", 40, 1, np.random.default_rng(0), gap=gap)
+
+
+def exact_sums(problem: Problem, kernel: Kernel, alpha: F64) -> F64:
+    sums: F64 = matrix_of(problem, kernel) @ (alpha * problem.y)
+    return sums
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize("name", KINDS)
+def test_the_gap_asked_for_is_proved_by_exact_sums(kind: str, name: str) -> None:
+    problem, kernel = PROBLEMS[kind], KINDS[name]
+    active = make_active(problem, 0.05 if name == "sigmoid" else 1.0)
+    for gap in (0.1, 1e-3, 1e-5):
+        solve_all(active, make_rounds(kernel, gap / 2), ColumnCache.of_size(N, 4 * N * N), 1e-6, gap)
+        f = exact_sums(problem, kernel, active.alpha)
+        assert certify(active.y, active.costs, active.alpha, f).relative_gap <= gap * (1 + 1e-6)
+
+
+def test_no_more_is_done_than_the_gap_asks_for() -> None:
+    gaps = []
+    for gap in (0.3, 1e-4):
+        active = make_active(PROBLEMS["dense"])
+        solve_all(active, make_rounds(KINDS["rbf"], gap / 2), ColumnCache.of_size(N, 4 * N * N), 1e-8, gap)
+        gaps.append(certify(active.y, active.costs, active.alpha, active.f).relative_gap)
+    assert gaps[1] < 1e-4 < gaps[0] < 0.3
+
+
+@pytest.mark.parametrize("name", ["linear", "rbf"])
+def test_only_rows_well_beyond_the_margin_keep_the_sums_of_float32(name: str) -> None:
+    problem, kernel = make_problem(5, n=N, d=3), KINDS[name]
+    active = make_active(problem, 10.0)
+    solve_all(active, make_rounds(kernel, 1e-4), ColumnCache.of_size(N, 4 * N * N), 1e-6, 2e-4)
+    truth = exact_sums(problem, kernel, active.alpha)
+    bias = certify(active.y, active.costs, active.alpha, truth).bias
+    far = (active.alpha == 0) & (active.y * (truth + bias) > 1.5 + FAR_BEYOND)
+    near = (active.alpha > 0) | (active.y * (truth + bias) < 1 + FAR_BEYOND)
+    active.f[:] = truth + 1e-3
+    form_exact_sums(active, kernel, 1)
+    assert far.any()
+    np.testing.assert_allclose(active.f[near], truth[near], rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(active.f[far], truth[far] + 1e-3)
+
+
+def test_where_rounding_is_large_no_row_keeps_them() -> None:
+    problem, kernel = make_problem(5, n=N, d=3), KINDS["rbf"]
+    active = make_active(problem, 10.0)
+    solve_all(active, make_rounds(kernel, 1e-4), ColumnCache.of_size(N, 4 * N * N), 1e-6, 2e-4)
+    truth = exact_sums(problem, kernel, active.alpha)
+    active.f[:], active.moved, active.terms[:] = truth + FAR_BEYOND / 4 * active.y, 1e8, 1e8
+    form_exact_sums(active, kernel, 1)
+    np.testing.assert_allclose(active.f, truth, rtol=1e-9, atol=1e-9)
+
+
+def test_kernel_columns_are_formed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if f is mended in between: the cache stays."""
+    formed: list[int] = []
+    add = active_set.add_kernel_sums
+
+    def watch(*args: object) -> None:
+        formed.append(args[2].shape[0])  # type: ignore[attr-defined]
+        add(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(active_set, "add_kernel_sums", watch)
+    mended: list[None] = []
+    mend = all_active.form_exact_sums
+    monkeypatch.setattr(all_active, "form_exact_sums", lambda *args: (mended.append(None), mend(*args))[1])
+    active = make_active(PROBLEMS["dense"], 100.0)
+    solve_all(active, make_rounds(KINDS["rbf"], 1e-3), ColumnCache.of_size(N, 4 * N * N), 1e-2, 1e-7)
+    assert len(mended) > 1
+    assert sum(formed) <= N

@@ -1,0 +1,86 @@
+"""The driver holds what `driver_bytes` says, measured where it holds most: as cuts are added, and saved."""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.one_read import answer
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.files import pack_arrays
+from streamsvm.methods.cutting_plane.cuts import add_cuts, minimise_master
+from streamsvm.methods.cutting_plane.segments import start_totals
+from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, start_state
+from streamsvm.methods.ranking.setup import ROW_VECTORS
+from streamsvm.methods.set_up import set_up
+from streamsvm.options import TrainOptions
+from streamsvm.requests import Step
+
+D, M = 50_000, 64
+
+
+def full_state(random: np.random.Generator) -> State:
+    """As many cuts as are kept at once."""
+    cuts = random.standard_normal((M, D + 1))
+    return replace(
+        start_state(D), cuts=cuts, offsets=np.ones(M), sizes=np.ones(M), z=np.zeros(M), idle=np.zeros(M, np.int64),
+        gram=cuts @ cuts.T, objective=100.0, passes=5, magnitudes=np.ones(D + 1), largest=np.ones(D + 1),
+        total_cost=1.0, terms=100.0,
+    )  # fmt: skip
+
+
+def test_a_step_and_a_checkpoint_take_what_is_planned() -> None:
+    settings, random = CuttingPlane((1.0, 1.0), max_cuts=M), np.random.default_rng(0)
+    totals = start_totals(settings.cut_points(D), D + 1)  # planned with the passes
+    totals.gradients[:] = random.standard_normal(totals.gradients.shape)
+    tracemalloc.start()
+    try:
+        before = full_state(random)
+        tracemalloc.reset_peak()
+        cuts = np.cumsum(totals.gradients, axis=0)[:4]
+        after = minimise_master(add_cuts(before, cuts, np.ones(4), np.ones(4), M), 1e-3)
+        stepping = tracemalloc.get_traced_memory()[1]
+        assert len(after.cuts) == len(before.cuts) == M
+        del before
+        tracemalloc.reset_peak()
+        pack_arrays({part.name: getattr(after, part.name) for part in fields(after)})
+        saving = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert max(stepping, saving) <= settings.driver_bytes(D)
+
+
+@pytest.mark.parametrize("with_queries", [False, True])
+def test_a_ranking_holds_what_is_planned(with_queries: bool) -> None:
+    """Pairs, scores, what counts them, and a checkpoint: by row, since there are few features."""
+    n, random = 200_000, np.random.default_rng(0)
+    X = random.standard_normal((n, 3)).astype(np.float32)
+    y = (X[:, 0] + random.standard_normal(n) > 0).astype(np.int32)
+    qid = np.repeat(np.arange(n // 25), 25) if with_queries else None
+    few = ArrayDataset(X[:500], y[:500], np.array([0, 1]), qid=None if qid is None else qid[:500])
+    _make_steps(few)  # compiles
+    tracemalloc.start()
+    try:
+        _make_steps(ArrayDataset(X, y, np.array([0, 1]), qid=qid))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 8 * 9 * n < peak <= 8 * ROW_VECTORS * n
+
+
+def _make_steps(source: ArrayDataset) -> None:
+    """Three steps, each with its checkpoint."""
+    fit = set_up(source, TrainOptions(task="rank"))
+    solver, engine, steps = fit.solve(fit.start()), SerialEngine(source), 0
+    request = next(solver)
+    while steps < 3:
+        if isinstance(request, Step):
+            steps += 1
+            pack_arrays({part.name: getattr(request.state, part.name) for part in fields(request.state)})
+            request = solver.send(None)
+        else:
+            request = solver.send(answer(engine, request))

@@ -1,0 +1,273 @@
+"""Prediction: every kind of file in its order, outputs that appear whole, figures that are scikit-learn's."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from sklearn.datasets import dump_svmlight_file
+from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
+
+from streamsvm import ingest
+from streamsvm.data.dataset import Dataset
+from streamsvm.errors import InputError, IntegrityError
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import LinearModel
+from streamsvm.models.predict import predict, score, score_chunks
+from streamsvm.numeric.scaling import Scaling
+from streamsvm.problems.measures import roc_area
+from streamsvm.problems.problem import Scored
+from tests.conftest import Problem, make_problem
+
+D = 6
+PROBLEM = make_problem(5, n=200, d=D)
+SCALING = Scaling("standard", np.linspace(-1, 1, D), np.linspace(0.5, 2, D))
+RANDOM = np.random.default_rng(6)
+MODEL = LinearModel(RANDOM.normal(size=D), 0.1, np.array(["no, never", "yes"]), SCALING)
+SCORES = (PROBLEM.dense() - SCALING.offset) * SCALING.factor @ MODEL.coef + 0.1
+LABELS = np.where(SCORES > 0, "yes", "no, never")
+
+
+def write_csv(path: Path, problem: Problem) -> None:
+    np.savetxt(path, problem.dense(), delimiter=",")
+
+
+def write_parquet(path: Path, problem: Problem) -> None:
+    pd.DataFrame(problem.X, columns=list("abcdef")).to_parquet(path)
+
+
+def write_svmlight(path: Path, problem: Problem) -> None:
+    dump_svmlight_file(problem.X, problem.y, str(path), zero_based=False)
+
+
+def write_gzip(path: Path, problem: Problem) -> None:
+    write_svmlight(path.with_suffix(""), problem)
+    path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
+
+
+def write_npy(path: Path, problem: Problem) -> None:
+    np.save(path, problem.dense())
+
+
+def write_dataset(path: Path, problem: Problem) -> None:
+    problem.store(path, chunk_bytes=1000)
+
+
+def write_scaled_dataset(path: Path, problem: Problem) -> None:
+    problem.store(path, chunk_bytes=1000, scale="minmax")
+
+
+WRITERS: dict[str, Callable[[Path, Problem], None]] = {
+    "rows.csv": write_csv,
+    "rows.parquet": write_parquet,
+    "rows.svm": write_svmlight,
+    "rows.svm.gz": write_gzip,
+    "rows.npy": write_npy,
+    "rows.zarr": write_dataset,
+    "scaled.zarr": write_scaled_dataset,
+}
+
+
+def read_csv(path: Path) -> tuple[Any, Any]:
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["label", "score"]
+    return [row[0] for row in rows], [float(row[1]) for row in rows]
+
+
+def read_npy(path: Path) -> tuple[Any, Any]:
+    return np.load(path, allow_pickle=False), None
+
+
+def read_zarr(path: Path) -> tuple[Any, Any]:
+    group: Any = zarr.open_group(str(path), mode="r")
+    return np.asarray(group.attrs["classes"])[group["label"][:]], group["score"][:]
+
+
+READERS = {"p.csv": read_csv, "p.npy": read_npy, "p.zarr": read_zarr}
+
+
+@pytest.mark.parametrize("source", WRITERS)
+def test_every_kind_of_rows_in_their_order(tmp_path: Path, source: str) -> None:
+    WRITERS[source](tmp_path / source, PROBLEM)
+    assert predict(MODEL, tmp_path / source, tmp_path / "p.csv") == len(SCORES)
+    labels, scores = read_csv(tmp_path / "p.csv")
+    np.testing.assert_allclose(scores, SCORES, atol=1e-4)
+    np.testing.assert_array_equal(labels, LABELS)
+
+
+@pytest.mark.parametrize("out", READERS)
+def test_every_kind_of_output(tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.models.predict.ZARR_CHUNK_ROWS", 64)
+    write_dataset(tmp_path / "rows.zarr", PROBLEM)
+    assert predict(MODEL, str(tmp_path / "rows.zarr"), str(tmp_path / out)) == len(SCORES)
+    labels, scores = READERS[out](tmp_path / out)
+    np.testing.assert_array_equal(labels, LABELS)
+    if scores is not None:
+        np.testing.assert_allclose(scores, SCORES, atol=1e-4)
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.zarr", out}
+
+
+@pytest.mark.parametrize("out", ["p.csv", "p.npy"])
+def test_a_new_output_replaces_the_old_one(tmp_path: Path, out: str) -> None:
+    write_npy(tmp_path / "rows.npy", PROBLEM)
+    (tmp_path / out).write_text("old")
+    predict(MODEL, tmp_path / "rows.npy", tmp_path / out)
+    np.testing.assert_array_equal(READERS[out](tmp_path / out)[0], LABELS)
+
+
+@pytest.mark.parametrize("out", READERS)
+def test_outputs_are_whole_or_absent(tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_half_way(*_: object) -> Iterator[Scored]:
+        yield Scored(SCORES[:100])
+        raise IntegrityError("a chunk is damaged")
+
+    monkeypatch.setattr("streamsvm.models.predict.score", break_half_way)
+    with pytest.raises(IntegrityError, match="a chunk is damaged"):
+        predict(MODEL, "rows", tmp_path / out)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_that_cannot_be_written_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "old.zarr").mkdir()
+    (tmp_path / "folder.csv").mkdir()
+    for out, message in (
+        ("p", "ends in .csv, .npy or .zarr"),
+        ("none/p.csv", "none: no such folder"),
+        ("old.zarr", "old.zarr: exists already"),
+        ("folder.csv", "folder.csv: exists already"),
+    ):
+        with pytest.raises(InputError, match=message):
+            predict(MODEL, tmp_path / "rows that are missing", tmp_path / out)
+
+
+@pytest.mark.parametrize("d", [2, D + 3])
+@pytest.mark.parametrize("density", [1.0, 0.2])
+def test_text_may_have_other_features_than_the_model(tmp_path: Path, d: int, density: float) -> None:
+    other = make_problem(7, n=50, d=d, density=density)
+    write_svmlight(tmp_path / "rows.svm", other)
+    known = np.zeros((50, D))
+    known[:, : min(d, D)] = other.dense()[:, :D]
+    expected = (known - SCALING.offset) * SCALING.factor @ MODEL.coef + 0.1
+    found = np.concatenate([part.scores for part in score(MODEL, tmp_path / "rows.svm")])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_rows_of_zeros(tmp_path: Path) -> None:
+    (tmp_path / "rows.svm").write_text("0\n0\n")
+    (part,) = score(MODEL, tmp_path / "rows.svm")
+    np.testing.assert_allclose(part.scores, (-SCALING.offset * SCALING.factor) @ MODEL.coef + 0.1)
+
+
+def test_features_go_by_their_names(tmp_path: Path) -> None:
+    columns = dict(zip("abcdef", PROBLEM.X.T, strict=True))
+    named = LinearModel(MODEL.coef, 0.1, MODEL.classes, SCALING, tuple("abcdef"))
+    shuffled = pd.DataFrame({name: columns[name] for name in "cafebd"}).assign(other="text", y=LABELS)
+    shuffled.to_csv(tmp_path / "rows.csv", index=False)
+    (part,) = score(named, tmp_path / "rows.csv")
+    np.testing.assert_allclose(part.scores, SCORES, atol=1e-4)
+    assert evaluate(named, tmp_path / "rows.csv")["accuracy"] == 1.0
+    shuffled.drop(columns="a").to_csv(tmp_path / "fewer.csv", index=False)
+    with pytest.raises(InputError, match="no column 'a', which is a feature"):
+        evaluate(named, tmp_path / "fewer.csv")
+    stored = ingest(pd.DataFrame({name: columns[name] for name in "bacdef"}), tmp_path / "rows.zarr", PROBLEM.y)
+    with pytest.raises(InputError, match=r"rows\.zarr: its features are not those that the model was trained on"):
+        evaluate(named, stored)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_figures_are_those_of_scikit_learn(tmp_path: Path, seed: int) -> None:
+    problem = make_problem(seed, n=300, d=D)
+    model = LinearModel(np.random.default_rng(seed).normal(size=D), 0.0, np.array([-1, 1]))
+    scores = problem.dense() @ model.coef
+    predicted = np.where(scores > 0, 1, -1)
+    found = evaluate(model, problem.store(tmp_path / "rows.zarr", chunk_bytes=1000))
+    assert found["n_rows"] == 300
+    assert found["unknown_labels"] == 0
+    assert found["accuracy"] == pytest.approx(accuracy_score(problem.y, predicted))
+    assert found["roc_area"] == pytest.approx(roc_auc_score(problem.y, scores))
+    for label in (-1, 1):
+        part = found["classes"][str(label)]
+        assert part["rows"] == np.count_nonzero(problem.y == label)
+        assert part["recall"] == pytest.approx(recall_score(problem.y, predicted, pos_label=label))
+        assert part["precision"] == pytest.approx(precision_score(problem.y, predicted, pos_label=label))
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2))
+def test_roc_area_with_ties(rows: list[tuple[int, bool]]) -> None:
+    scores = np.array([value / 7 for value, _ in rows])
+    positive = np.array([truth for _, truth in rows])
+    if positive.all() or not positive.any():
+        assert roc_area(scores, positive) is None
+    else:
+        assert roc_area(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
+
+
+def test_labels_that_a_model_does_not_know(tmp_path: Path) -> None:
+    model = LinearModel(np.array([1.0]), 0.0, np.array([-1, 1]))
+    (tmp_path / "rows.svm").write_text("1 1:1\n-1 1:-1\n7 1:2\n1 1:-3\n")
+    found = evaluate(model, tmp_path / "rows.svm")
+    assert (found["unknown_labels"], found["accuracy"], found["roc_area"]) == (1, 0.5, 0.5)
+    assert found["classes"]["1"] == {"rows": 2, "recall": 0.5, "precision": 0.5}
+
+
+def test_a_class_that_does_not_occur_has_no_recall(tmp_path: Path) -> None:
+    model = LinearModel(np.array([1.0]), 0.0, np.array([-1, 1]))
+    (tmp_path / "rows.svm").write_text("1 1:1\n1 1:2\n")
+    found = evaluate(model, tmp_path / "rows.svm")
+    assert (found["accuracy"], found["roc_area"]) == (1.0, None)
+    assert found["classes"]["-1"] == {"rows": 0, "recall": None, "precision": None}
+
+
+@pytest.mark.parametrize("classes", [np.array([-1.0, 1.0]), np.array(["-1", "1"]), np.array([-1, 1])])
+def test_labels_are_compared_as_numbers_or_as_texts(tmp_path: Path, classes: Any) -> None:
+    model = LinearModel(np.array([1.0]), 0.0, classes)
+    (tmp_path / "rows.csv").write_text("y,x\n-1,-2\n1,3\n")
+    assert evaluate(model, tmp_path / "rows.csv")["accuracy"] == 1.0
+
+
+def test_evaluation_needs_labels(tmp_path: Path) -> None:
+    write_npy(tmp_path / "rows.npy", PROBLEM)
+    for data in (tmp_path / "rows.npy", ingest(PROBLEM.X, tmp_path / "rows.zarr")):
+        with pytest.raises(InputError, match=r"there are no labels to compare"):
+            evaluate(MODEL, data)
+
+
+def test_files_are_streamed_and_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_csv(tmp_path / "rows.csv", PROBLEM)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda *_, **__: pytest.fail("rows were stored"))
+    assert sum(len(part.scores) for part in score(MODEL, tmp_path / "rows.csv")) == 200
+
+
+def test_a_few_chunks_are_in_flight_at_once(tmp_path: Path) -> None:
+    dataset = PROBLEM.store(tmp_path / "rows.zarr", chunk_bytes=24 * 10)
+    assert dataset.n_chunks == 20
+    begun: list[int] = []
+
+    class Watched(Dataset):
+        def tiles(self, index: int) -> Any:
+            begun.append(index)
+            return super().tiles(index)
+
+    watched = Watched(**{name: getattr(dataset, name) for name in dataset.__dataclass_fields__})
+    for done, part in enumerate(score_chunks(MODEL, watched, threads=2)):
+        assert len(part.scores) == 10
+        assert len(begun) <= done + 3
+    assert sorted(begun) == list(range(20))
+
+
+def test_sparse_arrays_of_scipy_in_npz(tmp_path: Path) -> None:
+    X = csr_array(PROBLEM.X)
+    np.savez(tmp_path / "rows.npz", data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, format=b"csr")
+    found = np.concatenate([part.scores for part in score(MODEL, tmp_path / "rows.npz")])
+    np.testing.assert_allclose(found, SCORES, atol=1e-4)

@@ -1,0 +1,289 @@
+"""`train --plan`: what it says beforehand is what training then takes; it makes nothing, and fails as training does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.readers import ingest
+from streamsvm.data.view import FirstChunks
+from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.engines.memory import MemoryPlan
+from streamsvm.errors import InputError
+from streamsvm.options import TrainOptions
+from streamsvm.requests import Scan
+from streamsvm.training import estimate, probe
+from streamsvm.training.estimate import plan_training
+from streamsvm.training.plan import Passes, Plan
+from streamsvm.training.probe import draw_sample, repeat, try_sample
+from streamsvm.training.train import train
+from tests.commands import Run, data, run, text
+from tests.conftest import make_problem
+
+__all__ = ["data", "run", "text"]
+
+LINE_SEARCH = ("--option", "acceleration=line-search")
+MEMORY = MemoryPlan(1 << 30, {"all": 1 << 20}, 0)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """20,000 rows in 20 chunks."""
+    return make_problem(3, 20_000).store(tmp_path_factory.mktemp("large") / "rows.zarr", chunk_bytes=30_000)
+
+
+@pytest.fixture
+def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "SAMPLE_ROWS", 2000)
+
+
+def add_first(totals: list[float], rows: Any) -> None:
+    totals[0] += float(rows.X[:, 0].sum())
+
+
+def add_both(left: list[float], right: list[float]) -> list[float]:
+    return [left[0] + right[0]]
+
+
+def make_totals() -> list[float]:
+    return [0.0]
+
+
+SUM = Scan(make_totals, add_first, add_both)
+
+
+def make_plan(source: Dataset, passes: Passes, pin_bytes: int = 0, **options: Any) -> Plan:
+    """10 s for the first pass, 4 for a later one, 2 after each."""
+    memory = MemoryPlan(1 << 30, {"all": 1 << 20}, pin_bytes)
+    return Plan(source, TrainOptions(**options), memory, passes, 10.0, 4.0, 2.0, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("solver", "own"),
+    [
+        ("cutting-plane", {"acceleration": "line-search"}),
+        ("cutting-plane", {"acceleration": "guided"}),
+        ("interior-point", {}),
+    ],
+)
+@pytest.mark.usefixtures("small_sample")
+def test_passes_and_bytes_are_as_planned(large: Dataset, solver: str, own: dict[str, str]) -> None:
+    options = TrainOptions(C=0.01, solver=solver, threads=1, options=own)
+    plan, real = plan_training(large, options), train(large, options)
+    least, _, most = plan.count_passes()
+    assert least is not None
+    assert most is not None
+    assert most <= 3 * least + 2
+    assert least <= real.passes <= most
+    assert plan.sum_bytes(real.passes) == pytest.approx(real.read_bytes, rel=0.1)
+    assert plan.memory.projected_bytes == pytest.approx(real.projected_memory_bytes, rel=0.2)
+
+
+@pytest.mark.usefixtures("small_sample")
+def test_resident_rows_give_a_range_that_holds(large: Dataset) -> None:
+    options = TrainOptions(C=0.1, threads=1, options={"acceleration": "guided"})
+    plan, real = plan_training(large, options), train(large, options)
+    least, about, most = plan.count_passes()
+    assert least is not None
+    assert about is not None
+    assert most is not None
+    assert least <= about <= most
+    assert about / 2 <= real.passes <= 2 * about
+
+
+def test_few_rows_are_tried_all(data: Path) -> None:
+    dataset, options = open_dataset(data), TrainOptions(threads=1)
+    assert plan_training(dataset, options).count_passes() == (train(dataset, options).passes,) * 3
+
+
+def test_rows_several_times_over_are_the_same_problem(large: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C is for all rows together: so the solver makes as many passes; with 8 times the cost it would make more."""
+    monkeypatch.setattr(probe, "SAMPLE_ROWS", 1000)
+    sample = draw_sample(large, False, 0)
+    options, costly = (TrainOptions(C=C, options={"acceleration": "line-search"}) for C in (0.01, 0.08))
+    once, more = (try_sample(rows, large, options, MEMORY) for rows in (sample, repeat(sample, 8)))
+    assert more.n_rows == 8 * once.n_rows
+    assert abs(more.passes - once.passes) <= 1
+    assert try_sample(sample, large, costly, MEMORY).passes > once.passes + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--solver smo --kernel rbf --resident-rows 50", "smo is not estimated"),
+        ("--solver smo --kernel rbf", "all rows are active"),
+        ("--solver irwls --kernel rbf --resident-rows 50", "irwls is not estimated"),
+        ("--solver budgeted-sgd --option epochs=7", "7 (the epochs asked for)"),
+        ("--task roc-area", "tried on all rows"),
+        ("--task rank", "tried on all rows"),
+        ("--option acceleration=guided", "tried on all rows"),
+        ("--option acceleration=none", "tried on all rows"),
+        ("--workers 1", "tried on all rows"),
+    ],
+)
+def test_every_solver_and_task_says_what_is_known(run: Run, data: Path, options: str, expected: str) -> None:
+    ended = run("train", data, "--plan", *options.split())
+    assert ended.code == 0, ended.err
+    passes = next(line for line in ended.out.splitlines() if line.startswith("passes"))
+    assert expected in passes
+
+
+def test_many_classes_and_queries(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "SAMPLE_ROWS", 300)
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(900, 4)), np.arange(900) % 3
+    y[X[:, 0] > 0.5] = 2
+    ingest(X.astype(np.float32), tmp_path / "classes.zarr", y)
+    ingest(X.astype(np.float32), tmp_path / "queries.zarr", y, qid=np.arange(900) // 9, shuffle=None)
+    for command in (("classes.zarr", *LINE_SEARCH), ("queries.zarr", "--task", "rank")):
+        plan = run("train", tmp_path / command[0], *command[1:], "--plan", "--json").result
+        least, most = plan["passes_range"]
+        out = tmp_path / f"run-{command[0]}"
+        real = run("train", tmp_path / command[0], *command[1:], "--out", out, "--json").result
+        assert least <= real["passes"] <= most
+
+
+def test_json_and_no_files(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(os.listdir(data.parent))
+    ended = run("train", data, "--plan", "--json", "--out", tmp_path / "run", "--max-passes", 3, *LINE_SEARCH)
+    assert ended.code == 0
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(os.listdir(data.parent)) == before
+    plan = ended.result
+    assert plan["status"] == "planned"
+    assert plan["passes"] == 3
+    assert plan["first_pass_bytes"] == open_dataset(data).nbytes
+    assert 0 < plan["seconds"] < 60
+    assert plan["projected_memory_bytes"] <= plan["memory_budget_bytes"]
+
+
+def test_sums(large: Dataset) -> None:
+    plan = make_plan(large, Passes(2, 4, 8, ""))
+    assert [plan.sum_seconds(n) for n in plan.count_passes()] == [18.0, 30.0, 54.0]
+    assert plan.sum_bytes(4) == 4 * large.nbytes
+    assert make_plan(large, Passes(2, 4, 8, ""), max_passes=3).count_passes() == (2, 3, 3)
+    assert make_plan(large, Passes(2, 4, 8, ""), max_seconds=20.0).sum_seconds(8) == 20.0
+    unknown = make_plan(large, Passes(2, None, None, "unknown"))
+    assert unknown.sum_seconds(None) is None
+    assert "2 at least" in str(unknown)
+    assert "more than 18 s" in str(unknown)
+
+
+def test_bytes_of_data_that_fit_in_part_are_those_that_an_engine_reads(large: Dataset) -> None:
+    pin_bytes = large.nbytes // 3
+    engine = ThreadedEngine(large, 1, pin_bytes)
+    for _ in range(5):
+        engine.scan(SUM)
+    engine.close()
+    planned = make_plan(large, Passes(5, 5, 5, ""), pin_bytes).sum_bytes(5)
+    assert planned == pytest.approx(engine.costs.read_bytes, abs=4 * large.nbytes / large.n_chunks)
+    assert engine.costs.read_bytes < 4 * large.nbytes
+
+
+def test_a_probe_reads_few_chunks(large: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few as keep the threads busy, if these are slow; and of rows in the sample, those of some chunks."""
+    engine = ThreadedEngine(large, 2, 0)
+    monkeypatch.setattr(probe, "READ_BYTES_A_SECOND", 1.0)
+    speed = probe.measure_reading(engine, 2, MEMORY)
+    engine.close()
+    assert speed.n_chunks == 2
+    assert engine.costs.read_bytes == 4 * int(large.nbytes * large.chunk_starts[2] / large.n_rows)
+    monkeypatch.setattr(probe, "SAMPLE_ROWS", 500)
+    seen: list[np.ndarray] = []
+    monkeypatch.setattr(Dataset, "take", lambda self, rows: seen.append(rows) or FirstChunks(self, 1).read(0))
+    draw_sample(large, False, 0)
+    chunks = np.unique(np.searchsorted(large.chunk_starts, seen[0], side="right"))
+    assert len(chunks) == probe.SAMPLE_CHUNKS
+    assert abs(len(seen[0]) - 500) <= probe.SAMPLE_CHUNKS
+
+
+def test_what_the_system_cannot_hold_is_read_from_disk_again(large: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "default_budget_bytes", lambda: large.nbytes // 8)
+    speed = probe.Speed(10.0, 1.0, 4)
+    half = MemoryPlan(1 << 30, {}, large.nbytes * 105 // 200)
+    assert estimate._slow_down(large, half, speed).later == pytest.approx(5.0, rel=0.01)
+    monkeypatch.setattr(estimate, "default_budget_bytes", lambda: large.nbytes)
+    assert estimate._slow_down(large, half, speed).later == 1.0
+
+
+def test_workers_are_probed_as_they_are(large: Dataset, client: Client) -> None:
+    plan = plan_training(large, TrainOptions(C=0.01, workers=2), client)
+    assert plan.first_seconds > 0.0
+    assert plan.passes.about is not None
+
+
+def test_queries_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "SAMPLE_ROWS", 200)
+    problem, qid = make_problem(0, 2000), np.arange(2000) // 7
+    source = ingest(problem.X, tmp_path / "q.zarr", problem.y, qid=qid, shuffle=None, chunk_bytes=4000)
+    sample = draw_sample(source, True, 0)
+    assert sample.qid is not None
+    assert 150 < sample.n_rows < 300
+    for query in np.unique(sample.qid):
+        assert np.sum(sample.qid == query) == np.sum(qid == query)
+    again = repeat(sample, 2)
+    assert again.qid is not None
+    assert len(np.unique(again.qid)) == 2 * len(np.unique(sample.qid))
+
+
+def test_a_sample_of_one_class_is_not_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "SAMPLE_ROWS", 70)
+    X, y = np.ones((3000, 2), np.float32), np.zeros(3000, int)
+    y[0] = 1
+    plan = plan_training(ingest(X, tmp_path / "one.zarr", y, shuffle=None), TrainOptions())
+    assert plan.passes.about is None
+    assert "one class" in str(plan)
+    assert "not known" in str(plan)
+
+
+def test_fails_as_training_does(run: Run, data: Path, tmp_path: Path) -> None:
+    for options, message in (
+        ("--memory 50MB", "raise --memory to at least"),
+        ("--C -1", "C is -1.0"),
+        ("--solver interior-point --kernel rbf", "interior-point is for the linear one"),
+        ("--option nonsense=1", "nonsense"),
+    ):
+        planned = run("train", data, "--plan", *options.split())
+        real = run("train", data, "--out", tmp_path / "run", *options.split())
+        assert (planned.code, real.code) == (2, 2)
+        assert message in planned.err
+        assert message in real.err
+        assert planned.out == ""
+    assert run("train", tmp_path / "none.zarr", "--plan").code == 2
+    without = run("train", data)
+    assert without.code == 2
+    assert "--out" in without.err
+
+
+def test_ctrl_c_leaves_nothing(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(estimate, "try_sample", interrupt)
+    ended = run("train", data, "--plan")
+    assert ended.code == 1
+    assert ended.err.endswith("interrupted; nothing was left behind\n")
+    assert ended.out == ""
+
+
+def test_a_sample_that_takes_too_long_is_a_lower_bound(large: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "SAMPLE_SECONDS", 1e-9)
+    plan = plan_training(large, TrainOptions(C=0.01))
+    assert plan.count_passes() == (1, None, None)
+    assert "1 at least" in str(plan)
+
+
+def test_errors_of_rows_come_through(large: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise InputError("chunk 0 is damaged")
+
+    monkeypatch.setattr(Dataset, "take", fail)
+    with pytest.raises(InputError, match="chunk 0 is damaged"):
+        plan_training(large, TrainOptions())
