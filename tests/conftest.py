@@ -39,6 +39,11 @@ compile_all(["cutting-plane", "smo", "platt", "interior-point", "budgeted-sgd"])
 """
 
 
+def choose_examples(few: int, many: int) -> int:
+    """Return few examples for the suite, which draws the same ones each time, and many for those who explore others."""
+    return few if settings.default.derandomize else many
+
+
 def is_whole_suite(config: pytest.Config) -> bool:
     """Return whether pytest was called without the names of files or folders, and not by a process of the same run."""
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
