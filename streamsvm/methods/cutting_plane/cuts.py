@@ -28,6 +28,7 @@ from streamsvm.requests import Progress
 
 IDLE_STEPS = 40  # a cut that has been inactive for so many steps is dropped
 STUCK_STEPS = 30  # neither bound has moved for so many steps: rounding is the limit
+DOUBTFUL_STEPS = 5  # neither bound has moved for so many steps: the products of the cuts may be to blame
 MASTER_SHARE = 0.05  # the master is solved to this share of the gap that is left or wanted
 
 
@@ -150,7 +151,8 @@ def drop_cuts(state: S) -> S:
 def minimise_master(state: S, tol: float) -> S:
     """Solve the master problem; its minimiser and the lower bound are the state's."""
     wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
-    z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted)
+    trusted = state.stuck < DOUBTFUL_STEPS
+    z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted, trusted)
     value, rounding = bound_dual(state, z)
     rises = value - rounding > state.lower_bound
     return replace(
@@ -164,13 +166,16 @@ def minimise_master(state: S, tol: float) -> S:
     )
 
 
-def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float) -> tuple[F64, F64]:
+def solve_cuts(
+    cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float, trusted: bool = True
+) -> tuple[F64, F64]:  # fmt: skip
     """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` if it can be had.
 
-    The products of the cuts serve as long as their rounding, eps |a_c|^2, is less than that; then the cuts themselves.
+    The products of the cuts serve as long as they are trusted, and their rounding, eps |a_c|^2, is less than that; then
+    the cuts themselves.
     """
     lengths, z = np.sqrt(np.maximum(gram.diagonal(), 0.0)), start
-    if 8 * EPS * float(lengths @ z) ** 2 <= wanted:
+    if trusted and 8 * EPS * float(lengths @ z) ** 2 <= wanted:
         solution = solve_master(gram, offsets, start, wanted)
         z = solution.z
         if solution.gap <= wanted and 8 * EPS * float(lengths @ z) ** 2 <= wanted:
