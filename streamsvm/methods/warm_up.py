@@ -18,7 +18,6 @@ from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
-from streamsvm.methods.interior_point.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.methods.interior_point.steps import (
     Direction,
     Point,
@@ -36,6 +35,7 @@ from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.exact_losses import add_exact, compute_exact_scores, start_exact
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
+from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.numeric.kernels import (
     Kernel,
     add_chosen_columns,
@@ -80,6 +80,8 @@ def run_kernels(solver: str) -> None:
             _step_inside(rows)
         if solver == "budgeted-sgd":
             add_kernel_sums(Kernel("rbf"), rows.X, rows.X, np.ones(2), np.zeros(2))
+        if solver == "":
+            add_exact_sums(start_exact_sums(2), rows, np.ones(2))
         if solver in ("", "cutting-plane"):
             _cut(rows)
         if solver in ("", "smo", "irwls"):

@@ -9,6 +9,7 @@ history.jsonl    a line a step
 checkpoint.npz   the solver's whole state after a step (arrays, no pickle)
 model.npz        the model
 result.json      the object that `--json` prints
+dual.npz         the dual point, if it was asked for (training.dual_file)
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MOST_CHECKPOINT_SHARE = 0.05  # of the time; the state may be large
 LOCK = ".lock"
 NO_LINES = ""  # the digest of an empty history
 # In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
-RUN_FILES = ("tuning.json", "tuning.html", "report.html", "result.json", "model.npz", "checkpoint.npz",
+RUN_FILES = ("tuning.json", "tuning.html", "report.html", "result.json", "dual.npz", "model.npz", "checkpoint.npz",
              "history.jsonl", "settings.json")  # fmt: skip
 # Features are those of an estimator, which keeps them with its checkpoint.
 MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", LOCK}

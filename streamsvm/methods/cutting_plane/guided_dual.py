@@ -197,7 +197,7 @@ def _improve(settings: GuidedDual, state: State, rows: Rows) -> State:
     return _collapse(minimise_master(state, settings.tol) if known else replace(state, master_w=cuts[0]))
 
 
-def _combine_shares(state: State) -> F64:
+def combine_shares(state: State) -> F64:
     """Return c of the master's combination."""
     share: F64 = state.z[0] * state.share
     for k in np.flatnonzero(state.z[1:]):
@@ -217,7 +217,7 @@ def _collapse(state: State) -> State:
     first, sizes = np.zeros(len(z)), state.sizes.copy()
     first[0], sizes[0] = 1.0, z @ state.sizes
     return replace(
-        state, share=_combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
+        state, share=combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
         updates=state.updates + np.count_nonzero(z[1:]),
     )  # fmt: skip
 
@@ -252,7 +252,7 @@ def _choose_rows(settings: GuidedDual, state: State, margins: F32) -> I64:
     """Return the rows that violate their condition most, at the line's end, ascending."""
     if settings.resident_rows >= len(margins):
         return state.resident
-    share = _combine_shares(state)
+    share = combine_shares(state)
     slope = 1.0 - margins
     inside = np.where(share >= 1.0, np.maximum(-slope, 0.0), np.abs(slope))
     violation = np.where(share <= 0.0, np.maximum(slope, 0.0), inside)
