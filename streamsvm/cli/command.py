@@ -185,7 +185,7 @@ def _train(options: argparse.Namespace) -> int:
     if options.plan:
         from streamsvm.training.estimate import plan_training
 
-        plan = plan_training(dataset, train_options)
+        plan = plan_training(dataset, train_options, keep_dual=options.keep_dual)
         print(json.dumps(plan.as_json()) if options.json else plan)
         return 0
     line = Line()

@@ -34,7 +34,7 @@ from streamsvm.numeric.canonical import make_canonical_rows
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.exact_losses import add_exact, compute_exact_scores, start_exact
-from streamsvm.numeric.exact_pairs import measure_pairs_exactly
+from streamsvm.numeric.exact_pairs import count_pairs_exactly, measure_pairs_exactly
 from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.numeric.kernels import (
     Kernel,
@@ -82,6 +82,7 @@ def run_kernels(solver: str) -> None:
             add_kernel_sums(Kernel("rbf"), rows.X, rows.X, np.ones(2), np.zeros(2))
         if solver == "":
             add_exact_sums(start_exact_sums(2), rows, np.ones(2))
+            count_pairs_exactly(np.zeros(2), Pairs(np.arange(2, dtype=np.int32), np.ones(2), np.array([0, 2])))
         if solver in ("", "cutting-plane"):
             _cut(rows)
         if solver in ("", "smo", "irwls"):

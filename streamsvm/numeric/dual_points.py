@@ -63,10 +63,10 @@ def find_active(scores: F64, biases: F64, y: F64, ends: I64, steps: F64) -> npt.
     return active
 
 
-def limit_sum(multipliers: F64) -> F64:
-    """Return multipliers whose exact sum is at most 1: they are scaled by a few units in the last place if need be."""
+def limit_sum(multipliers: F64, most: float) -> F64:
+    """Return multipliers whose exact sum is at most that; some are scaled by a few units in the last place."""
     total = math.fsum(multipliers.tolist())
-    return multipliers * ((1.0 - 4 * UNIT) / total) if total > 1.0 - 2 * UNIT else multipliers
+    return multipliers * ((1.0 - 4 * UNIT) * most / total) if total > (1.0 - 2 * UNIT) * most else multipliers
 
 
 @dataclass
@@ -130,7 +130,7 @@ def bound_by_coefs(sums: DualSums, total: float, total_error: float, coef_error:
 
 def _maximise(total: float, v: F64, lacking: F64, total_error: float = 0.0) -> Bound:
     """Return the most of t total - t^2 / 2 |v|^2, 0 <= t <= 1, less its rounding; lacking: how far off v can be."""
-    longest = np.abs(v) + lacking
+    total, longest = float(total), np.abs(v) + lacking
     square, computed = math.fsum((longest * longest).tolist()) * (1.0 + 8 * UNIT), math.fsum((v * v).tolist())
     own = total_error + 16 * UNIT * total + (len(v) + 8) * SMALLEST
     value = _find_most(total, square) - own

@@ -21,6 +21,7 @@ from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes, default_threads
+from streamsvm.methods.dual_points import keep_dual_points
 from streamsvm.methods.registry import Algorithm, make_algorithm
 from streamsvm.options import TrainOptions, read_count
 from streamsvm.training.plan import KEPT_SHARE, Passes, Plan
@@ -45,14 +46,17 @@ TIMES, FEW = 5, 8  # rows are repeated so often, for so few passes, to see how t
 Found = tuple[Passes, Speed, float | None, float]  # seconds between two passes, rows taken by number in each
 
 
-def plan_training(source: RowSource, options: TrainOptions, client: Client | None = None) -> Plan:
+def plan_training(
+    source: RowSource, options: TrainOptions, client: Client | None = None, keep_dual: bool = False
+) -> Plan:
     """Project a training; a few chunks are read, and a sample of rows is trained on, for some seconds.
 
     InputError and MemoryBudgetError as `train` raises them.
     """
     asked = replace(options, gamma="auto") if options.gamma == "scale" else options  # which would read all rows
     algorithm = make_algorithm(source, asked)
-    with threadpool_limits(1), open_for(source, asked, [algorithm], client) as (engine, memory):
+    trained = keep_dual_points(algorithm) if keep_dual else algorithm
+    with threadpool_limits(1), open_for(source, asked, [trained], client) as (engine, memory):
         n_tasks = (options.workers or 1) * (options.threads or (1 if options.workers else default_threads()))
         if options.solver in ("smo", "irwls"):
             passes, speed, between, taken = _plan_decomposition(algorithm, engine, memory, n_tasks)

@@ -5,14 +5,15 @@ of all rows is needed for the latter. For a ranking the cuts count pairs,
 
     coefs_i = K sum_t lambda_t (up_i - down_i),   v = sum_i coefs_i x_i,   D = K sum_t lambda_t sum_i up_i - 1/2 |v|^2
 
-with up and down of numeric.pair_counts at the scores of cut t: these need the scores of all rows, and as many reads of
+with up and down of numeric.exact_pairs at the scores of cut t. These need the scores of all rows, and as many reads of
 the rows as the memory for scores asks for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -31,9 +32,10 @@ from streamsvm.numeric.dual_points import (
     limit_sum,
     start_dual_sums,
 )
+from streamsvm.numeric.exact_pairs import count_pairs_exactly
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.pair_counts import Pairs, count_pairs
-from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.pair_counts import Pairs
+from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, slice_rows
 from streamsvm.requests import Scan
 
@@ -131,26 +133,45 @@ def _find_shares(problem: Problem, rows: Rows, y: F64) -> F64:
 
 def bound_ranking(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float) -> Bound:
     """Return the lower bound that the cuts of a ranking prove."""
-    n_rows, multipliers = engine.source.n_rows, limit_sum(point.multipliers)
-    coefs, sizes, total = np.zeros(n_rows), np.zeros(n_rows), 0.0
+    n_rows, shares = engine.source.n_rows, limit_sum(pair_cost * point.multipliers, pair_cost)
+    counts = PairCounts(np.zeros((n_rows, 2)), np.zeros(n_rows))
     for cuts in _split_cuts(point.ends, n_rows):
         places, ends = np.unique(point.ends[cuts], return_inverse=True)
         scores = _score_rows(engine, point.vectors[places])
         for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
-            change = scores[end] - scores[start]
-            up, down = count_pairs(scores[start] + point.steps[cut] * change, pairs, 1.0)
-            share = pair_cost * multipliers[cut]
-            coefs += share * (up - down)
-            sizes += share * (up + down)
-            total += share * float(np.sum(up))
+            at_cut = scores[start] + point.steps[cut] * (scores[end] - scores[start])
+            counts.add(shares[cut], *count_pairs_exactly(at_cut, pairs))
     start_sums = partial(start_dual_sums, engine.source.n_features)
-    sums = engine.scan(Scan(start_sums, _add_coefs, combine_dual_sums, (), (coefs, sizes)))
-    error = bound_rounding(2.0 * n_rows + len(multipliers) + 16.0, 1.0)
-    return bound_by_coefs(sums, total, error * total, error)
+    by_row = (counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
+    sums = engine.scan(Scan(start_sums, _add_coefs, combine_dual_sums, (), by_row))
+    error = bound_rounding(8.0 * (n_rows + len(shares) + 64.0), 1.0) * UNIT
+    return bound_by_coefs(sums, math.fsum(counts.totals), 2 * UNIT * math.fsum(counts.sizes.tolist()), error)
 
 
-def _add_coefs(sums: DualSums, rows: Rows, coefs: F64, sizes: F64) -> None:
-    add_dual_sums(sums, replace(rows, y=np.zeros(rows.n_rows, np.int32)), coefs, sizes)
+@dataclass
+class PairCounts:
+    """Sums over the cuts: coefs (n, 2) of the rows as pairs, their magnitudes (n,), parts of sum_t lambda_t up_i."""
+
+    coefs: F64
+    sizes: F64
+    totals: list[float] = field(default_factory=list)
+
+    def add(self, share: float, up: F64, down: F64) -> None:
+        """Add a cut, share times what it counts; up and down: (n, 2)."""
+        for counts, sign in ((up, 1.0), (down, -1.0)):
+            product, lost = multiply_two.py_func(counts[:, 0], sign * share)
+            added = product, lost + counts[:, 1] * (sign * share)
+            self.coefs = np.stack(add_pairs(self.coefs[:, 0], self.coefs[:, 1], *added), axis=1)
+            self.sizes += np.abs(product)
+            if sign > 0.0:
+                self.totals += [math.fsum(part.tolist()) for part in added]
+
+
+def _add_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F64) -> None:
+    """Add both numbers of a pair; the second is small, but the first may cancel."""
+    alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
+    add_dual_sums(sums, alike, coefs, sizes)
+    add_dual_sums(sums, alike, rests, np.abs(rests))
 
 
 def _split_cuts(ends: I64, n_rows: int) -> list[I64]:
