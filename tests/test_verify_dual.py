@@ -384,3 +384,17 @@ def test_a_forged_bound_is_told(by_cuts: Kept) -> None:
     found = by_cuts.verify()
     assert found.lower_bound == pytest.approx(model.info["lower_bound"], rel=1e-12)
     assert not found.agrees
+
+
+def test_a_bound_from_cuts_that_cancel(tmp_path: Path) -> None:
+    """Cuts of 1e13 that leave 1e-3 in w: the square of what they have lost counts, though w itself is almost 0."""
+    random = np.random.default_rng(33)
+    X = (1e7 * random.normal(size=(10, 1))).astype(np.float32)
+    y = np.where(random.random(10) < 0.5, 1, -1)
+    y[:2] = -1, 1
+    weight = 10.0 ** random.uniform(-6, 6, size=10)
+    kept = keep(Problem(X, y, weight), tmp_path, options={"acceleration": "line-search"})
+    D, error = evaluate_binary(kept)
+    assert kept.result.lower_bound is not None
+    assert kept.result.lower_bound <= D + error
+    assert kept.verify().agrees
