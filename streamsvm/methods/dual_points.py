@@ -31,6 +31,7 @@ from streamsvm.requests import All, Progress, Solver, Step
 
 ROW_VECTORS = 4  # of 8 bytes a row: shares of this state, of the next, of a checkpoint, and one in the making
 TABLES = 4  # vectors a cut: two of each cut that is in use, and two of each that the bound rests on
+MADE = 96  # vectors of a pass: the cuts that it has on offer, of which few are kept
 
 Note = Callable[[Any, Any], Iterable[Any]]
 Read = Callable[[State, Any, Progress, Sequence[Any]], State]
@@ -53,7 +54,7 @@ class KeepsDualPoint:
 
     def driver_bytes(self, source: RowSource) -> int:
         """See Algorithm: tables of vectors besides, twice while they are copied; and shares of the rows."""
-        tables = 2 * 8 * TABLES * _count_width(self.solver, source) * _count_cuts(self.solver, source)
+        tables = 8 * _count_width(self.solver, source) * (2 * TABLES * _count_cuts(self.solver, source) + MADE)
         rows = 0 if isinstance(self.solver, CuttingPlanes | Rankings) else 8 * ROW_VECTORS * source.n_rows
         return self.solver.driver_bytes(source) + tables + rows
 

@@ -108,15 +108,15 @@ def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origi
 def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[bytes, float]) -> State:
     """Return the state that knows those cuts; a vector that several need is there once."""
     vectors: dict[bytes, F64] = {}
-    for place in places.values():
-        vectors |= {w.tobytes(): w for w in (place.start, place.end)}
-    rank = {content: k for k, content in enumerate(vectors)}
-    ends = [(rank[place.start.tobytes()], rank[place.end.tobytes()]) for place in places.values()]
+    pairs = [tuple(_digest(w, 0.0) for w in (place.start, place.end)) for place in places.values()]
+    for place, (start, end) in zip(places.values(), pairs, strict=True):
+        vectors |= {start: place.start, end: place.end}
+    rank = {digest: k for k, digest in enumerate(vectors)}
     return replace(
         state,
         vectors=np.stack(list(vectors.values())) if vectors else state.vectors[:0],
         digests=np.frombuffer(b"".join(places), np.uint64).reshape(-1, 2),
-        ends=np.array(ends, np.int64).reshape(-1, 2),
+        ends=np.array([[rank[one] for one in pair] for pair in pairs], np.int64).reshape(-1, 2),
         steps=np.array([place.step for place in places.values()]),
         multipliers=np.array([multipliers.get(digest, 0.0) for digest in places]),
     )
@@ -147,6 +147,7 @@ def _digest_cuts(state: Any) -> list[bytes]:
 
 
 def _digest(cut: F64, offset: float) -> bytes:
+    """Return what tells a cut, or a vector (offset 0), from all others."""
     content = hashlib.blake2b(np.ascontiguousarray(cut).data, digest_size=DIGEST_BYTES)
     content.update(np.float64(offset).tobytes())
     return content.digest()
