@@ -46,8 +46,9 @@ class Verification:
 
     told_is_estimate: the training told P by a sample of the rows, and proved nothing, so there is no number to compare
     with. lower_bound: D that was computed, its own rounding taken off; without `dual`, the one that was told.
-    agrees: whether the told P lies within the rounding bounds of both, D that was computed is no lower than the told
-    one by more than rounding accounts for, and the rows are as many as in training.
+    objective_agrees: whether the told P lies within the rounding bounds of both, and the rows are as many as in
+    training. lower_bound_agrees: whether D is no lower than the told one by more than rounding accounts for; None if it
+    was not computed from a kept dual point.
     """
 
     objective: float
@@ -57,12 +58,18 @@ class Verification:
     told_lower_bound: float | None
     lower_bound: float | None
     relative_gap: float | None
-    agrees: bool
+    objective_agrees: bool
+    lower_bound_agrees: bool | None
     n_rows: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether P and D are what the training told, as far as they were computed."""
+        return self.objective_agrees and self.lower_bound_agrees is not False
 
     def as_json(self) -> dict[str, Any]:
         """Return what `verify --json` prints."""
-        return dict(vars(self))
+        return {**vars(self), "agrees": self.agrees}
 
 
 Found = tuple[float, float, Bound | None]  # P, how far it can be off, and D
@@ -88,13 +95,16 @@ def verify(
     is_estimate = model.info.get("solver") == "budgeted-sgd"
     slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
     agrees = (is_estimate or abs(objective - told[0]) <= slack) and problem["n_rows"] == source.n_rows
+    bound_agrees = None
     if points is not None and bound is not None:
-        agrees = agrees and bound.value + bound.rounding + told[2] >= told[1]
+        bound_agrees = bool(bound.value + bound.rounding + told[2] >= told[1])
     if bound is not None and bound.value > objective + slack:
         raise CertificateError(f"the lower bound {bound.value} is above the objective {objective}")
     value = told[1] if bound is None else bound.value
     gap = None if value is None or not objective > 0 else (objective - value) / objective
-    return Verification(objective, rounding, told[0], is_estimate, told[1], value, gap, agrees, source.n_rows)
+    return Verification(
+        objective, rounding, told[0], is_estimate, told[1], value, gap, bool(agrees), bound_agrees, source.n_rows
+    )
 
 
 def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
