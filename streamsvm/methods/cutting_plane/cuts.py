@@ -191,11 +191,23 @@ def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
     value = float(shares @ offsets - w @ w / 2)
     products = [float(np.abs(state.cuts[k]) @ lengths) for k in used]  # row by row: cuts may be most of the memory
     combined = float(shares @ (np.abs(offsets) + products))
+    missed = _bound_combination(state, used, shares)
     costs, most = np.minimum(state.total_cost, state.sizes[used]), float(lengths @ state.magnitudes)
     summed = float(shares @ (costs + np.minimum(most, costs * float(lengths @ state.largest))))
     ascended = float(z[0]) * state.sizes[0] * (1.0 + float(lengths @ state.largest)) if state.updates else 0.0
     own = bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.updates, ascended)
-    return value, own + bound_rounding(state.terms + 8, summed)
+    return value, own + bound_rounding(state.terms + 8, summed) + float(missed @ missed) / 2
+
+
+def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
+    """Return how far each item of z @ cuts can be off, (width,): its square counts where the terms cancel in w."""
+    summed, combined = np.zeros(len(state.magnitudes)), np.zeros(len(state.magnitudes))
+    for k, share in zip(used.tolist(), shares.tolist(), strict=True):
+        costs = min(state.total_cost, float(state.sizes[k]))
+        summed += share * np.minimum(state.magnitudes, costs * state.largest)
+        combined += share * np.abs(state.cuts[k])
+    missed: F64 = bound_rounding(state.terms + 8, 1.0) * summed + bound_rounding(len(used) + 8, 1.0) * combined
+    return missed
 
 
 def scale_costs(state: S, factor: float, tol: float) -> S:

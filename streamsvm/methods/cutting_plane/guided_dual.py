@@ -226,7 +226,7 @@ def _raise_shares(settings: GuidedDual, state: State, rows: Rows, products: F64 
     return ascend(rows, class_costs, settings.bias_feature, own, w, others, wanted, tol, EPOCHS, seed)[0]
 
 
-def _combine_shares(state: State) -> F64:
+def combine_shares(state: State) -> F64:
     """Return c of the master's combination."""
     share: F64 = state.z[0] * state.share
     for k in np.flatnonzero(state.z[1:]):
@@ -246,7 +246,7 @@ def _collapse(state: State) -> State:
     first, sizes = np.zeros(len(z)), state.sizes.copy()
     first[0], sizes[0] = 1.0, z @ state.sizes
     return replace(
-        state, share=_combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
+        state, share=combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
         updates=state.updates + np.count_nonzero(z[1:]),
     )  # fmt: skip
 
@@ -281,7 +281,7 @@ def _choose_rows(settings: GuidedDual, state: State, margins: F32) -> I64:
     """Return the rows that violate their condition most, at the line's end, ascending."""
     if settings.resident_rows >= len(margins):
         return state.resident
-    share = _combine_shares(state)
+    share = combine_shares(state)
     slope = 1.0 - margins
     inside = np.where(share >= 1.0, np.maximum(-slope, 0.0), np.abs(slope))
     violation = np.where(share <= 0.0, np.maximum(slope, 0.0), inside)

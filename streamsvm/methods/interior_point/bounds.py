@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.methods.interior_point.exact_sums import ExactSums
 from streamsvm.methods.interior_point.steps import unwarned
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import ExactLosses
+from streamsvm.numeric.exact_sums import ExactSums
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64
 

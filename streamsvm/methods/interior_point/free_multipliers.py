@@ -13,13 +13,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import lstsq
 
-from streamsvm.methods.interior_point.exact_sums import (
+from streamsvm.methods.interior_point.steps import Point, find_omega, unwarned
+from streamsvm.numeric.exact_sums import (
     ExactSums,
     add_exact_sums,
     combine_exact_sums,
     start_exact_sums,
 )
-from streamsvm.methods.interior_point.steps import Point, find_omega, unwarned
 from streamsvm.numeric.rounding import add_pairs
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, to_dense
 

@@ -27,11 +27,11 @@ from streamsvm.methods.interior_point.bounds import (
     find_primal,
     lengthen,
 )
-from streamsvm.methods.interior_point.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
 from streamsvm.methods.interior_point.free_multipliers import choose_free_rows, correct_sums
 from streamsvm.methods.interior_point.steps import Point, unwarned
 from streamsvm.methods.interior_point.sums import AssembledSums, gather
 from streamsvm.numeric.exact_losses import add_exact, combine_exact, start_exact
+from streamsvm.numeric.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import All, Progress, Scan, Take
 
