@@ -29,7 +29,7 @@ from streamsvm.methods.interior_point.bounds import (
 )
 from streamsvm.methods.interior_point.free_multipliers import choose_free_rows, correct_sums
 from streamsvm.methods.interior_point.steps import Point, unwarned
-from streamsvm.methods.interior_point.sums import AssembledSums, gather
+from streamsvm.methods.interior_point.sums import MAPPED, NEGATIVE, POSITIVE, AssembledSums, gather
 from streamsvm.numeric.exact_losses import add_exact, combine_exact, start_exact
 from streamsvm.numeric.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
 from streamsvm.numeric.rows import F64
@@ -100,15 +100,15 @@ def start_state(n_rows: int, n_features: int) -> State:
 def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> Generator[All | Take, Any, State]:
     """Return the state with the sums of its point, and what they prove; an exact pass may be asked for."""
     state = replace(
-        state, f=gather(sums.tiles, 1)[:, 1].copy(), gram=sums.gram.finish(), sums=sums.sums, steps=state.steps + 1,
-        chosen_weight=sums.chosen_weight, chosen_rows=sums.chosen_rows, passes=state.passes + 1,
+        state, f=gather(sums.tiles, MAPPED)[:, 1].copy(), gram=sums.gram.finish(), sums=sums.sums,
+        chosen_weight=sums.chosen_weight, chosen_rows=sums.chosen_rows, passes=state.passes + 1, steps=state.steps + 1,
     )  # fmt: skip
     if not all(np.isfinite(part).all() for part in (state.f, state.sums, np.diag(state.gram))):
         return replace(state, objective=float("nan"))
     most, magnitudes = max(1.0, float(np.max(state.t))), Magnitudes(*state.magnitudes)
     alpha = state.costs * state.t
     found = find_primal(state.w, state.f, state.y, state.costs, magnitudes)
-    bound = find_lower_bound(state.sums[3:5], state.y, alpha, most, magnitudes, sums.depth)
+    bound = find_lower_bound(state.sums[[POSITIVE, NEGATIVE]], state.y, alpha, most, magnitudes, sums.depth)
     state = _keep_best(state, found, bound)
     if not _needs_exact_pass(state, found, bound, tol):
         return _note_progress(state)
