@@ -19,7 +19,7 @@ from streamsvm.training.dual_file import NAME
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
 from tests.commands import Run, run  # noqa: F401
-from tests.conftest import make_problem
+from tests.conftest import Problem, make_problem
 from tests.kept_dual_points import GUIDED, INTERIOR, LINE_SEARCH, SOLVERS, Kept, guide_by_multipliers, keep  # noqa: F401
 
 
@@ -171,3 +171,13 @@ def test_a_forged_bound_is_told(by_cuts: Kept) -> None:
     found = by_cuts.verify()
     assert found.lower_bound == pytest.approx(model.info["lower_bound"], rel=1e-12)
     assert not found.agrees
+
+
+def test_a_point_of_which_a_small_part_is_best(tmp_path: Path) -> None:
+    """1e-21 of multipliers at their bounds proves an optimum of 1e-17: what is rounded of the whole does not count."""
+    X = np.array([[-1.0, 0.1], [-0.8, 0.2], [1.0, -0.3], [0.9, 0.1], [1.2, 0.2]], np.float32) * np.float32(1e8)
+    kept = keep(Problem(X, np.array([-1, -1, 1, 1, 1])), tmp_path, C=8e3, tol=0.5, **INTERIOR)
+    kept.forge(share=np.array([0.0, 1.0, 0.0, 1.0, 0.0]))
+    bound = kept.verify().lower_bound
+    assert bound is not None
+    assert 0.5 * kept.result.objective < bound <= kept.result.objective
