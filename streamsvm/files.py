@@ -163,10 +163,10 @@ def _check_members(archive: ZipFile) -> None:
     """Raise ValueError for members that are compressed, or larger than the file, since they could fill the memory."""
     members = archive.infolist()
     if len({member.filename for member in members}) < len(members):
-        raise ValueError("an array is there twice")
+        raise ValueError("two arrays have the same name")
     offsets = [int(member.header_offset) for member in members]
     if min(offsets, default=0):
-        raise ValueError("other data are in front of its arrays")
+        raise ValueError("other data precede its arrays")
     for member in members:
         if member.compress_type != ZIP_STORED or member.compress_size != member.file_size:
             raise ValueError(f"{member.filename} is compressed, which streamsvm never does")

@@ -33,6 +33,34 @@ settings.load_profile("streamsvm")
 F64 = npt.NDArray[np.float64]
 ROOT = Path(__file__).parents[1]
 WORKER_BYTES = 2 << 30
+COMPILE = """
+from streamsvm.methods.warm_up import compile_all
+compile_all(["cutting-plane", "smo", "platt", "interior-point", "budgeted-sgd"])
+"""
+
+
+def choose_examples(few: int, many: int) -> int:
+    """Return few examples for the suite, which draws the same ones each time, and many for those who explore others."""
+    return few if settings.default.derandomize else many
+
+
+def is_whole_suite(config: pytest.Config) -> bool:
+    """Return whether pytest was called without the names of files or folders, and not by a process of the same run."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Share the whole suite out to two processes, unless `-n` says otherwise; a part of it is run by one."""
+    if is_whole_suite(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
+        config.option.numprocesses, config.option.dist = 2, "worksteal"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile all kernels before the whole suite, so that the compiler's seconds are within no test's time limit."""
+    if is_whole_suite(session.config) and not session.config.option.collectonly:
+        compiled = run_python(COMPILE)
+        assert compiled.returncode == 0, compiled.stderr
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,14 @@
-"""Start-up: importing is fast and light, and what was compiled once is not compiled again."""
+"""Start-up: importing is fast and light."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import make_problem
-
 HEAVY = ("dask", "distributed", "numba", "numpy", "pandas", "pyarrow", "scipy", "sklearn", "zarr")
-
-# Counts the passes of the compiler in this process: none where kernels are loaded from the cache.
-TRAIN = """
-import sys
-from numba.core import event
-from streamsvm.cli.command import main
-with event.install_recorder("numba:run_pass") as compiled:
-    status = main(["train", sys.argv[1], "--out", sys.argv[2], "--json", *sys.argv[3:]])
-print(sum(one.is_start for _, one in compiled.buffer))
-sys.exit(status)
-"""
 
 
 def run_python(*arguments: object, **environment: str) -> str:
@@ -61,18 +47,3 @@ def test_public_names_are_there_and_no_others() -> None:
         "True True True True True True True True True",
         "module 'streamsvm' has no attribute 'nothing'",
     ]
-
-
-def test_the_second_run_compiles_nothing(tmp_path: Path) -> None:
-    data = make_problem(4, density=0.5).store(tmp_path / "rows.zarr")
-    cache = tmp_path / "cache"
-
-    def train(out: str) -> tuple[int, dict[str, int]]:
-        shown = run_python("-c", TRAIN, data.path, tmp_path / out, NUMBA_CACHE_DIR=str(cache))
-        compiled = {path.name: path.stat().st_mtime_ns for path in cache.rglob("*.nbc")}
-        return int(shown.splitlines()[-1]), compiled
-
-    n_first, compiled_first = train("first")
-    assert n_first == 0  # a child has compiled them
-    assert compiled_first
-    assert train("second") == (0, compiled_first)

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array, csr_matrix, hstack
 
 from pipelines.compare.child import Task
 from pipelines.compare.problems import Matrix
-from pipelines.larger_than_memory.limits import RESERVED_BYTES
+from pipelines.limits import RESERVED_BYTES
 
 CHUNK_ROWS = 1 << 16
 FEW_ROWS = 500

@@ -20,7 +20,7 @@ import numpy as np
 
 from pipelines.compare.objectives import Worth, evaluate
 from pipelines.compare.problems import Part, Problem, count_bytes, open_problem, read_rows
-from pipelines.larger_than_memory.limits import limit_data
+from pipelines.limits import limit_data
 from streamsvm.errors import InputError
 
 CHECKOUT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ The story generates rows block by block (a noisy linear truth with a tenth of th
 like text). It then trains on two threads, on two worker processes, and with a budget that is too small. With
 --thorough it also trains on one and on four workers, and it stops a training after some passes and resumes it. All
 models must be the same, to the bit. The interior-point method (1,200 features, gap 1e-6) holds 290 bytes for each row
-and needs --memory 900MB. limits.py says how the memory is limited. The exit status is 0 if every run converged, if
-peak <= projection <= budget held, if the models were the same, and if the small budget was refused before anything ran;
-otherwise it is 1.
+and needs --memory 900MB. pipelines/limits.py says how the memory is limited. The exit status is 0 if every run
+converged, if peak <= projection <= budget held, if the models were the same, and if the small budget was refused before
+anything ran; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pipelines.larger_than_memory.limits import Limit, limit_memory
+from pipelines.limits import Limit, limit_memory
 from pipelines.report import Report
 from pipelines.story import add_work_argument, open_work, run_story
 from streamsvm.data.dataset import Dataset

@@ -118,6 +118,11 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
     _add_gamma(train)
     _add_settings(train)
+    keeps = (
+        "keep the dual point that the lower bound rests on in RUN/dual.npz, for `verify --dual`; for cutting-plane and "
+        "interior-point"
+    )
+    train.add_argument("--keep-dual", action="store_true", help=keeps)
     _add_going_on(train, "go on from the run's checkpoint")
 
 
@@ -193,11 +198,16 @@ def _add_evaluate(commands: Any) -> None:
 
 
 def _add_verify(commands: Any) -> None:
-    about = "compute the objective of a model anew, in one read of the rows that it was trained on"
+    about = (
+        "Compute the objective of a model anew, in one read of the rows that it was trained on, and on request the "
+        "lower bound. Exit status: 0 if they are what the model tells, rounding aside, 1 if not, 2 if they cannot be "
+        "computed."
+    )
     verify = commands.add_parser("verify", help="objective of a model, computed anew", description=about)
     verify.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
     verify.add_argument("data", metavar="DATA", help="the dataset that it was trained on")
-    verify.add_argument("--dual", action="store_true", help="the lower bound, too, from a kernel model's coefficients")
+    bound = "the lower bound, too: from a kernel model's coefficients, or from what `train --keep-dual` kept beside it"
+    verify.add_argument("--dual", action="store_true", help=bound)
     verify.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     verify.add_argument("--memory", metavar="SIZE", help="(default: half of the machine's)")
     verify.add_argument("--threads", metavar="N", type=_count, help="(default: all cores)")

@@ -196,15 +196,16 @@ def _train(options: argparse.Namespace) -> int:
     if options.plan:
         from streamsvm.training.estimate import plan_training
 
-        plan = plan_training(dataset, train_options)
+        plan = plan_training(dataset, train_options, keep_dual=options.keep_dual)
         print(json.dumps(plan.as_json()) if options.json else plan)
         return 0
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
     try:
         result = train(
-            dataset, train_options, options.out, options.resume, listener=display.show, overwrite=options.overwrite
-        )
+            dataset, train_options, options.out, options.resume, listener=display.show, overwrite=options.overwrite,
+            keep_dual=options.keep_dual,
+        )  # fmt: skip
     finally:
         line.close()
     if result.status == "interrupted":
@@ -272,11 +273,12 @@ def _verify(options: argparse.Namespace) -> int:
     from streamsvm.data.dataset import open_dataset
     from streamsvm.machine import parse_bytes
     from streamsvm.models.model import load
+    from streamsvm.training.dual_file import find_dual_file
     from streamsvm.training.verify import verify
 
     memory = None if options.memory is None else parse_bytes(options.memory)
     model, source = load(options.model), open_dataset(options.data, options.label)
-    found = verify(model, source, options.dual, memory, options.threads)
+    found = verify(model, source, options.dual, memory, options.threads, find_dual_file(Path(options.model)))
     print(json.dumps(found.as_json()) if options.json else format_verification(found.as_json()))
     return 0 if found.agrees else 1
 

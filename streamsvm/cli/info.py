@@ -129,13 +129,17 @@ def format_features(about: dict[str, Any]) -> str:
 
 def format_verification(found: dict[str, Any]) -> str:
     """Return the outcome of `verify` as lines of text."""
-    verdict = "is" if found["agrees"] else "is NOT"
-    lines = [
-        f"objective {found['objective']:.12g} on {found['n_rows']:,} rows (rounding at most "
-        f"{found['rounding_bound']:.1e}): it {verdict} the {found['told_objective']:.12g} that the model states"
-    ]
+    told = f"{found['told_objective']:.12g} that the model states"
+    verdict = f"it {'is' if found['objective_agrees'] else 'is NOT'} the {told}"
+    if found["told_is_estimate"]:
+        verdict = f"the {told} is an estimate from a sample of the rows, so there is no number to compare with"
+    rounding = f"rounding at most {found['rounding_bound']:.1e}"
+    lines = [f"objective {found['objective']:.12g} on {found['n_rows']:,} rows ({rounding}): {verdict}"]
     if found["lower_bound"] is not None:
         lines.append(f"lower bound {found['lower_bound']:.12g}, relative gap {found['relative_gap']:.2e}")
+    if found["lower_bound_agrees"] is not None:
+        verdict = "it proves" if found["lower_bound_agrees"] else "it does NOT prove"
+        lines[-1] += f": {verdict} the {found['told_lower_bound']:.12g} that the model tells"
     return "\n".join(lines)
 
 

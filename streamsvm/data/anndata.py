@@ -80,10 +80,10 @@ def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:
 def _read_shape(path: str, X: zarr.Group) -> tuple[int, int]:
     """Return the numbers of rows and features that AnnData notes. Raises InputError if they are no such numbers."""
     shape = X.attrs.get("shape")
-    right = isinstance(shape, list) and len(shape) == 2 and all(isinstance(n, int) and 0 <= n < 1 << 53 for n in shape)
-    if not right or shape[1] >= 1 << 31:  # type: ignore[index,operator]
-        raise InputError(f"{path}/X: its shape is {shape!r}; rows and features are expected")
-    return shape[0], shape[1]  # type: ignore[index,return-value]
+    match shape:
+        case [int(n_rows), int(n_features)] if 0 <= n_rows < 1 << 53 and 0 <= n_features < 1 << 31:
+            return n_rows, n_features
+    raise InputError(f"{path}/X: its shape is {shape!r}; rows and features are expected")
 
 
 def _read_indptr(path: str, array: zarr.Array[Any], n_rows: int, n_data: int, n_indices: int) -> I64:

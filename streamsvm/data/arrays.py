@@ -21,7 +21,7 @@ from streamsvm.data.values import (
     NUMBER_KINDS,
     Place,
     Vector,
-    feature_fault,
+    find_feature_fault,
     has_number_labels,
     round_to_float32,
     to_source_rows,
@@ -116,7 +116,7 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
     if n_dimensions == 2 and shape[1] == 0:
         raise InputError(f"{where}: no columns")
     if n_dimensions == 2 and shape[1] > MOST_COLUMNS:
-        raise InputError(f"{where}: {shape[1]} columns; the most are {MOST_COLUMNS}")
+        raise InputError(f"{where}: {shape[1]} columns; at most {MOST_COLUMNS} are possible")
 
 
 def _pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
@@ -193,7 +193,7 @@ def _to_features(
     values = piece if sparse is None else sparse.data
     bad = np.zeros(0, np.bool_)
     if values.dtype.kind == "O":
-        bad = np.array([bool(feature_fault(value)) for value in values.flat])
+        bad = np.array([bool(find_feature_fault(value)) for value in values.flat])
     if not bad.any():
         rounded = round_to_float32(values)
         bad = ~np.isfinite(rounded)
@@ -204,7 +204,7 @@ def _to_features(
         else:
             i, j = int(np.searchsorted(sparse.indptr, at, "right")) - 1, int(sparse.indices[at])
         name = f" {names[j]!r}" if names else ""
-        fault = feature_fault(values.flat[at])
+        fault = find_feature_fault(values.flat[at])
         raise InputError(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
     if sparse is None:
         return rounded

@@ -25,9 +25,9 @@ from streamsvm.data.values import (
     BOOLEANS,
     Place,
     Vector,
-    feature_fault,
+    find_feature_fault,
+    find_label_fault,
     has_number_labels,
-    label_fault,
     parse_number,
     round_to_float32,
     to_source_rows,
@@ -168,7 +168,7 @@ def _parse_fast(text: bytes, layout: TableLayout, numbers: bool | None) -> Sourc
             coded = table.column(layout.names[j]).combine_chunks().dictionary_encode()
             words = coded.dictionary.to_pylist()
             if role == "label":
-                if any(map(label_fault, words)):
+                if any(map(find_label_fault, words)):
                     return None
                 _require_short(words, len(X))
             different = _read_tokens(role, words, numbers)
@@ -195,12 +195,12 @@ def _parse_slowly(text: bytes, line: int, layout: TableLayout, numbers: bool | N
         features = round_to_float32([parse_number(row[j]) for j in layout.features])
         if not np.isfinite(features).all():
             j = layout.features[int(np.argmin(np.isfinite(features)))]
-            raise InputError(f"{layout.place(at, j)}: {_token_fault(row[j])}")
+            raise InputError(f"{layout.place(at, j)}: {_explain_token(row[j])}")
         X.append(features)
         lines.append(at)
         for role, j in layout.vectors.items():
             tokens[role].append(row[j].strip())
-            if role == "label" and (fault := label_fault(row[j].strip())):
+            if role == "label" and (fault := find_label_fault(row[j].strip())):
                 raise InputError(f"{layout.place(at, j)}: {fault}")
     if not lines:
         return None
@@ -249,7 +249,7 @@ def _read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
     return np.array([w if v is None else v for w, v in zip(words, values, strict=True)], dtype=object)
 
 
-def _token_fault(token: str) -> str:
+def _explain_token(token: str) -> str:
     """Say why a token is no finite float32."""
     number = parse_number(token)
     if not token.strip():
@@ -258,4 +258,4 @@ def _token_fault(token: str) -> str:
         return f"not a number: {token[:40]!r}"
     if abs(number) == np.inf and "inf" not in token.lower():
         return f"overflows float32: {token.strip()}"
-    return feature_fault(number)
+    return find_feature_fault(number)

@@ -41,7 +41,8 @@ def describe_array(array: zarr.Array[Any]) -> Meta:
     """Return the entry of an array in the manifest, with which its Zarr metadata are compared when it is opened."""
     codecs = [codec.to_dict() for codec in array.metadata.codecs]  # type: ignore[union-attr]
     layout = {"shape": list(array.shape), "chunks": list(array.chunks), "dtype": str(array.dtype), "codecs": codecs}
-    return json.loads(json.dumps(layout))  # type: ignore[no-any-return]
+    entry: Meta = json.loads(json.dumps(layout))
+    return entry
 
 
 def check_manifest(path: str, meta: Meta) -> str:

@@ -88,9 +88,9 @@ def _name_members(archive: zipfile.ZipFile) -> set[str]:
     if "X" not in names and not set(names) >= _CSR_MEMBERS:
         raise InputError(f"holds {', '.join(sorted(set(names)))}; expected X, or a SciPy CSR matrix")
     if len(set(names)) < len(names):
-        raise InputError("an array is there twice")
+        raise InputError("two arrays have the same name")
     if min(member.header_offset for member in archive.infolist()):
-        raise InputError("other data are in front of its arrays")
+        raise InputError("other data precede its arrays")
     return set(names)
 
 
@@ -103,7 +103,7 @@ def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHea
     except ValueError as error:
         raise InputError(f"{name}: {error}") from error
     if header.start + header.nbytes != size:
-        fault = "is truncated" if header.start + header.nbytes > size else "is longer than its header tells"
+        fault = "is truncated" if header.start + header.nbytes > size else "is longer than its header says"
         raise InputError(f"{name}: {fault}: {_show(header)} in {size:,} bytes")
     return file, header
 
@@ -132,7 +132,7 @@ def _member_pieces(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]
             raise EOFError("truncated")
         yield np.frombuffer(read, dtype).reshape(n_rows, *shape[1:])
     if file.read(1):  # at the end zipfile compares the checksum, too
-        raise ValueError("a member is longer than its header tells")
+        raise ValueError("an array is longer than its header says")
 
 
 def _unpack(file: IO[bytes], header: NpyHeader) -> Vector:

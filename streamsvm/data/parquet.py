@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
-from streamsvm.data.values import Place, Vector, feature_fault, has_number_labels, to_source_rows
+from streamsvm.data.values import Place, Vector, find_feature_fault, has_number_labels, to_source_rows
 from streamsvm.errors import InputError
 
 _PIECE_BYTES = 64 << 20  # of a piece as float64, however many columns it has
@@ -47,7 +47,7 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
                     n_rows += rows.n_rows
                     yield rows
                 if n_rows != file.metadata.num_rows:
-                    raise InputError(f"{path}: {n_rows} rows are there, {file.metadata.num_rows} are told")
+                    raise InputError(f"{path}: it holds {n_rows} rows, but its footer says {file.metadata.num_rows}")
         except InputError:
             raise
         except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
@@ -68,7 +68,7 @@ def _read_batch(batch: Any, layout: TableLayout, n_before: int, numbers: bool | 
     bad = ~np.isfinite(X)
     if bad.any():
         i, k = divmod(int(np.argmax(bad)), X.shape[1])
-        raise InputError(f"{place(names[k])(i)}: {feature_fault(batch.column(names[k])[i].as_py())}")
+        raise InputError(f"{place(names[k])(i)}: {find_feature_fault(batch.column(names[k])[i].as_py())}")
     vectors = {}
     for role, j in layout.vectors.items():
         name = layout.names[j]

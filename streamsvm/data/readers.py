@@ -103,7 +103,7 @@ def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Co
     kinds = {file_format or guess_format(path) for path in paths}
     if len(kinds) > 1:
         raise InputError(
-            f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); name one by --format"
+            f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); choose one by --format"
         )
     match kinds.pop():
         case "svmlight":

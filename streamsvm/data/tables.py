@@ -113,7 +113,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features
         if 0 <= j < len(names) and j not in features and j not in vectors.values():
             vectors[role] = j
         elif role != "label" or columns.require_label:
-            fault = "is wanted twice" if 0 <= j < len(names) else "is missing"
+            fault = "is asked for twice" if 0 <= j < len(names) else "is missing"
             raise InputError(f"{where}: column {name!r}, the {role}, {fault}; there are {_list(names)}")
     if columns.label is None:
         taken = features | set(vectors.values())

@@ -166,43 +166,45 @@ def _describe(block: _Block, parsed: ParsedLines, lines_before: int) -> str:
     line = lines_before + text.count(b"\n", 0, at) + 1
     before = text[text.rfind(b"\n", 0, at) + 1 : at].decode(errors="replace")
     token = re.split(rb"[ \t\r\n#]", text[at : text.find(b"\n", at)], maxsplit=1)[0].decode(errors="replace")
-    return f"{block.file}:{line}:{len(before) + 1}: {_token_fault(parsed.error, token, before)}"
+    return f"{block.file}:{line}:{len(before) + 1}: {_explain_token(parsed.error, token, before)}"
 
 
-def _token_fault(error: int, token: str, before: str) -> str:
+def _explain_token(error: int, token: str, before: str) -> str:
     """Say what is wrong with a token; `before` is the part of the line before it."""
     index, _, value = token.partition(":")
     if not token.isprintable() or "\N{REPLACEMENT CHARACTER}" in token:
-        return f"{_shown(token)} is not text (binary data?)"
+        return f"{_show_token(token)} is not text (binary data?)"
     match error:
         case svmlight.LONE_RETURN:
             return "a carriage return within a comment: lines have to end with a newline"
         case svmlight.BAD_LABEL:
-            return f"label {_shown(token)} {_number_fault(token, 'float64')}"
+            return f"label {_show_token(token)} {_explain_number(token, 'float64')}"
         case svmlight.BAD_VALUE:
-            return f"value {_shown(value)} of index {index} {_number_fault(value, 'float32')}"
+            return f"value {_show_token(value)} of index {index} {_explain_number(value, 'float32')}"
         case svmlight.BAD_INDEX:
-            return _index_fault(token, index, before)
+            return _explain_index(token, index, before)
         case _:
-            return f"{_shown(token)}: {QID_FAULTS[error]}"
+            return f"{_show_token(token)}: {QID_FAULTS[error]}"
 
 
-def _index_fault(token: str, index: str, before: str) -> str:
+def _explain_index(token: str, index: str, before: str) -> str:
+    """Say what is wrong with the index of a token."""
     if ":" not in token:
-        return f"{_shown(token)} has no colon, index:value expected"
+        return f"{_show_token(token)} has no colon, index:value expected"
     if not (index.isascii() and index.isdigit()):
-        return f"index {_shown(index)} of {_shown(token)} is not a whole number"
+        return f"index {_show_token(index)} of {_show_token(token)} is not a whole number"
     digits = index.lstrip("0")
     if not digits:
-        return f"index 0 in {_shown(token)}: indices start at 1"
+        return f"index 0 in {_show_token(token)}: indices start at 1"
     if len(digits) > len(str(svmlight.MAX_INDEX)) or int(digits) > svmlight.MAX_INDEX:
-        return f"index {_shown(index)} is too large, the largest is {svmlight.MAX_INDEX}"
+        return f"index {_show_token(index)} is too large, the largest is {svmlight.MAX_INDEX}"
     previous = int(before.rsplit(maxsplit=1)[-1].partition(":")[0])
     kind = "duplicate" if int(digits) == previous else "descending"
-    return f"{kind} index {index} in {_shown(token)}: the one before it is {previous}"
+    return f"{kind} index {index} in {_show_token(token)}: the one before it is {previous}"
 
 
-def _number_fault(token: str, dtype: str) -> str:
+def _explain_number(token: str, dtype: str) -> str:
+    """Say why a token is no finite number of this dtype."""
     try:
         number = float(token)
     except ValueError:
@@ -216,5 +218,5 @@ def _number_fault(token: str, dtype: str) -> str:
     return "is not a number"  # Python's own spellings, such as 1_000
 
 
-def _shown(token: str) -> str:
+def _show_token(token: str) -> str:
     return repr(token if len(token) <= SHOWN_CHARACTERS else token[: SHOWN_CHARACTERS - 3] + "...")

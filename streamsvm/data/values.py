@@ -66,14 +66,14 @@ def show_text(text: object) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)[:80])
 
 
-def label_fault(label: str) -> str:
+def find_label_fault(label: str) -> str:
     """Say why an array of texts cannot hold a label, or only at a high cost; return "" if it can."""
     if len(label) > MOST_LABEL_CHARACTERS:
         return f"label has {len(label):,} characters, more than {MOST_LABEL_CHARACTERS:,}"
     return "label holds a character of code 0" if "\0" in label else ""
 
 
-def feature_fault(value: Any) -> str:
+def find_feature_fault(value: Any) -> str:
     """Say why a value is no finite float32; return "" if it is one."""
     try:
         number = float("no" if isinstance(value, str) else value)
@@ -124,7 +124,7 @@ def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
     _refuse(np.array([_is_missing(label) for label in labels]), labels, place, "label missing")
     text = np.array([not isinstance(label, Real | np.bool_) for label in labels])
     for i in np.flatnonzero(text).tolist():
-        if fault := label_fault(str(labels[i])):
+        if fault := find_label_fault(str(labels[i])):
             raise InputError(f"{place(i)}: {fault}")
     if numbers:
         _refuse(text, labels, place, "labels were numbers so far, this is text")
@@ -134,7 +134,7 @@ def _settle_type(labels: Vector, place: Place, numbers: bool | None) -> Vector:
 def to_weights(values: Vector, place: Place) -> npt.NDArray[np.float64]:
     """Return the sample weights of a piece. Raises InputError unless they are finite and not negative."""
     if values.dtype.kind not in NUMBER_KINDS:
-        bad = np.array([bool(feature_fault(value)) for value in values])
+        bad = np.array([bool(find_feature_fault(value)) for value in values])
         _refuse(bad, values, place, "sample weight is no number")
     weights = values.astype(np.float64)
     _refuse(~np.isfinite(weights), values, place, "sample weight is not finite")

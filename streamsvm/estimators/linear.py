@@ -70,7 +70,8 @@ class LinearSVC(BaseSVC):
         How cutting planes are chosen: guided by the rows in memory, by a line search, or by Algorithm 1 of Joachims
         (2006) as published.
     epsilon : float or None, default=None
-        The stopping rule of Algorithm 1, in place of `tol`; not for "guided".
+        The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. Not for
+        "guided".
     random_state : int or None, default=0
         The seed of the random numbers.
     reduction : {"adaptive-balanced", "adaptive", "fixed", "none"}, default="adaptive-balanced"

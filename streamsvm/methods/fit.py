@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import I64, Rows
@@ -18,6 +18,21 @@ class Report(Progress):
     """Where a state stands. finished: the solver has done all that it was asked for, without a proof of the optimum."""
 
     finished: bool = False
+
+
+@dataclass(frozen=True)
+class DualWatch:
+    """How the dual point behind a lower bound is kept as a fit runs (methods.dual_points).
+
+    kind: "cuts" and "pairs" are known by the points at which cuts were made, of rows or of pairs of rows; "shares" are
+    read off a state that has one of every row. width: entries of such a point; most_cuts: cuts in use at once; n_rows:
+    rows whose shares are held, 0 if none are.
+    """
+
+    kind: Literal["cuts", "pairs", "shares"]
+    width: int
+    most_cuts: int
+    n_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,6 +58,8 @@ class Fit:
     warm_start
         Returns a state to start from, given the last state of the same problem with all costs so many times smaller;
         None for methods that gain nothing by it and start anew.
+    dual
+        How its dual point is kept for those who ask for it; None if there is none to keep.
     kernels
         Groups of compiled functions that it needs (methods.warm_up).
     """
@@ -55,6 +72,7 @@ class Fit:
     make_model: Callable[[Any, TakeRows], Model]
     report: Callable[[Any], Report]
     kernels: tuple[str, ...]
+    dual: DualWatch | None = None
     warm_start: Callable[[Any, float], Any] | None = None
 
     def start_after(self, before: Any, factor: float) -> Any:

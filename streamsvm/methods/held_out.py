@@ -8,7 +8,7 @@ from typing import Any
 
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import Flags, Kept
-from streamsvm.methods.altered import alter_rows
+from streamsvm.methods.altered_rows import alter_rows
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import set_up
 from streamsvm.options import TrainOptions

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import ONE, OneClass
 from streamsvm.machine import default_budget_bytes
-from streamsvm.methods import together
-from streamsvm.methods.altered import alter_rows
+from streamsvm.methods import many_problems
+from streamsvm.methods.altered_rows import alter_rows
 from streamsvm.methods.decomposition.setup import share_budget
 from streamsvm.methods.fit import Fit, Report, TakeRows, sum_memory
-from streamsvm.methods.together import State
+from streamsvm.methods.many_problems import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.rows import I64, Rows, stack_rows
 from streamsvm.options import TrainOptions, compute_class_factors, make_kernel
@@ -67,7 +67,7 @@ def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]
         method=parts[0].method,
         settings=_join_settings([part.settings for part in parts]),
         memory=partial(_need_memory, parts),
-        start=lambda: together.start_state([part.start() for part in parts]),
+        start=lambda: many_problems.start_state([part.start() for part in parts]),
         warm_start=partial(_start_warm, parts),
         solve=partial(_solve, views, parts),
         make_model=partial(_make_model, source, parts),
@@ -95,12 +95,12 @@ def _need_memory(parts: Sequence[Fit], threads: int) -> MemoryNeed:
 
 def _start_warm(parts: Sequence[Fit], before: State, factor: float) -> State:
     pairs = zip(parts, before.problems, strict=True)
-    return together.start_state([part.start_after(one, factor) for part, one in pairs])
+    return many_problems.start_state([part.start_after(one, factor) for part, one in pairs])
 
 
 def _solve(views: Sequence[OneClass], parts: Sequence[Fit], state: State) -> Solver:
     solvers = [partial(_solve_part, view, part) for view, part in zip(views, parts, strict=True)]
-    return together.solve(solvers, state)
+    return many_problems.solve(solvers, state)
 
 
 def _solve_part(view: OneClass, part: Fit, state: Any) -> Solver:

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
+from streamsvm.methods.dual_points import keep_dual_point
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.method import Method
 from streamsvm.methods.one_against_rest import make_one_against_rest
@@ -26,8 +27,8 @@ def read_own_options(options: TrainOptions) -> Any:
     return read_options(choose_method(options).options, options.options, options.solver)
 
 
-def set_up(source: RowSource, options: TrainOptions) -> Fit:
-    """Return the fit that was asked for; InputError for what cannot be trained."""
+def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) -> Fit:
+    """Return the fit that was asked for, which keeps its dual point if `keep_dual`; InputError for what cannot be."""
     problem, method = find_problem(options.task), choose_method(options)
     own = read_own_options(options)
     check_numbers(options)
@@ -35,13 +36,14 @@ def set_up(source: RowSource, options: TrainOptions) -> Fit:
     _refuse_what_is_not_for(method, options)
     if options.class_weight is not None and not problem.has_class_costs:
         raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
-    make = partial(_set_up_with, method, own)
+    make = partial(_set_up_with, method, own, keep_dual)
     several = problem.count_problems(source) > 1
     return make_one_against_rest(source, options, make) if several else make(source, options)
 
 
-def _set_up_with(method: Method, own: Any, source: RowSource, options: TrainOptions) -> Fit:
-    return method.set_up(source, options, own)
+def _set_up_with(method: Method, own: Any, keep_dual: bool, source: RowSource, options: TrainOptions) -> Fit:
+    fit = method.set_up(source, options, own)
+    return keep_dual_point(fit) if keep_dual else fit
 
 
 def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:

@@ -175,7 +175,7 @@ def _choose_writer(out: Path, overwrite: bool) -> Writer:
     elif not out.parent.is_dir():
         raise InputError(f"{out.parent}: no such folder")
     elif out.is_dir():
-        raise InputError(f"{out}: this is an existing folder; remove it or choose another name")
+        raise InputError(f"{out}: exists already and is a folder; remove it or choose another name")
     return writers[out.suffix]
 
 

@@ -73,9 +73,12 @@ def load_or_compile(name: str, run: Callable[[str], None]) -> None:
 
 @contextmanager
 def lock_cache() -> Iterator[None]:
-    """Hold the lock of the cache, so that no other process compiles into it. The lock ends with its process."""
+    """Hold the lock of the cache, so that no other process compiles into it. The lock ends with its process.
+
+    Each version of Python has files of its own in the cache, and so a lock of its own.
+    """
     try:
-        file = (Path(CACHE_FOLDER) / "streamsvm.lock").open("w")
+        file = (Path(CACHE_FOLDER) / f"streamsvm.{sys.implementation.cache_tag}.lock").open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError:  # numba cannot write there either, or the file system knows no locks
         yield

@@ -1,9 +1,10 @@
-"""The loss of all pairs in twice the precision (see numeric.pair_counts and numeric.exact_losses).
+"""The loss of all pairs, and what they count, in twice the precision (numeric.pair_counts, numeric.exact_losses).
 
     loss = K sum over pairs v_i v_j max(0, 1 - (s_i - s_j)) = K (sum_i up_i - sum_i (up_i - down_i) s_i)
 
 Scores, sums and the weights in the Fenwick trees are pairs of float64 numbers. So rounding affects neither the choice
-of the row pairs that have a loss nor the cancellation of their terms.
+of the row pairs that have a loss nor the cancellation of their terms. `count_pairs_exactly` takes scores as single
+numbers and chooses the pairs as numeric.pair_counts does; its counts are exact to the rounding of twice the precision.
 """
 
 from __future__ import annotations
@@ -27,6 +28,17 @@ def measure_pairs_exactly(scores: F64, pairs: Pairs, cost: float) -> tuple[float
     loss = cost * (found + rest)
     terms = 8.0 * (len(order) + 64.0)
     return loss, OWN_ROUNDINGS * UNIT * abs(loss) + bound_rounding(terms, 1.0) * UNIT * cost * size
+
+
+def count_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[F64, F64]:
+    """Return up and down of numeric.pair_counts at scores (n,) and margin 1, as pairs of numbers, (n, 2) each."""
+    query = np.repeat(np.arange(len(pairs.starts) - 1), np.diff(pairs.starts))
+    order = np.lexsort((scores, query))
+    n_ranks = int(np.max(pairs.ranks, initial=0)) + 1
+    found = _count_pairs(scores[order], pairs.ranks[order], pairs.weight[order], pairs.starts, n_ranks)
+    up, down = np.empty(found[0].shape), np.empty(found[1].shape)
+    up[order], down[order] = found
+    return up, down
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -91,3 +103,28 @@ def _sum_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[f
             total, rest, one = _add_term(total, rest, down, lacking, v[i], s[i, 0], s[i, 1])
             size += one
     return total, rest, size
+
+
+@njit(cache=True, nogil=True)
+def _count_pairs(s: F64, ranks: I32, v: F64, starts: I64, n_ranks: int) -> tuple[F64, F64]:
+    """Return up and down of rows that ascend within each query."""
+    up, down = np.empty((s.size, 2)), np.empty((s.size, 2))
+    for k in range(starts.size - 1):
+        first, end = starts[k], starts[k + 1]
+        tree, j = np.zeros((n_ranks + 1, 2)), end - 1
+        for i in range(end - 1, first - 1, -1):
+            while j >= first and s[i] - s[j] < 1.0:
+                _add(tree, ranks[j] + 1, v[j])
+                j -= 1
+            total, rest = _sum_up_to(tree, ranks[i])
+            up[i, 0], lost = multiply_two(v[i], total)
+            up[i, 1] = lost + v[i] * rest
+        tree, j = np.zeros((n_ranks + 1, 2)), first
+        for i in range(first, end):
+            while j < end and s[j] - s[i] < 1.0:
+                _add(tree, n_ranks - ranks[j], v[j])
+                j += 1
+            total, rest = _sum_up_to(tree, n_ranks - 1 - ranks[i])
+            down[i, 0], lost = multiply_two(v[i], total)
+            down[i, 1] = lost + v[i] * rest
+    return up, down

@@ -177,7 +177,7 @@ def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
         raise ValueError(f"map is {str(kind)[:40]!r}; polynomial or kernel is expected")
     kernel, rows, matrix = read_kernel(about), read_rows(arrays, "rows", d), read_part(arrays, "matrix")
     if np.ndim(matrix) != 2 or np.shape(matrix)[1] < 1:
-        raise ValueError("matrix has not two dimensions")
+        raise ValueError("matrix does not have two dimensions")
     return Features(
         KernelMap(kernel, rows, read_floats(arrays, "matrix", (rows.shape[0], matrix.shape[1]))), scaling, names
     )

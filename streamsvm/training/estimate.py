@@ -47,13 +47,15 @@ TIMES, FEW = 5, 8  # rows are repeated so often, for so few passes, to see how t
 Found = tuple[Passes, Speed, float | None, float]  # seconds between two passes, rows taken by number in each
 
 
-def plan_training(source: RowSource, options: TrainOptions, client: Client | None = None) -> Plan:
+def plan_training(
+    source: RowSource, options: TrainOptions, client: Client | None = None, keep_dual: bool = False
+) -> Plan:
     """Project a training; a few chunks are read, and a sample of rows is trained on, for some seconds.
 
     InputError and MemoryBudgetError as `train` raises them.
     """
     asked = replace(options, gamma="auto") if options.gamma == "scale" else options  # which would read all rows
-    fit = set_up(source, asked)
+    fit = set_up(source, asked, keep_dual)
     with threadpool_limits(1), open_for(source, asked, [fit], client) as (engine, memory):
         n_tasks = (options.workers or 1) * (options.threads or (1 if options.workers else default_threads()))
         match choose_method(options).passes:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from streamsvm import __version__, interrupts
 from streamsvm.data.source import RowSource
 from streamsvm.engines.memory import MemoryPlan
@@ -220,6 +222,8 @@ class Training:
         }
         told = self.fit.settings
         known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost") if name in told}
+        if "class_weights" in told:  # budgeted-sgd keeps C apart
+            known["class_costs"] = (np.asarray(told["C"]) * np.asarray(told["class_weights"])).tolist()
         if known:  # what `verify` computes the objective anew from
             info["problem"] = {**known, "n_rows": self.source.n_rows}
         model = self.fit.make_model(self.state, lambda rows: self.engine.take(Take(rows)))

@@ -25,7 +25,7 @@ from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
-from streamsvm.methods.altered import AlteredAdd
+from streamsvm.methods.altered_rows import AlteredAdd
 from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.rows import I64, CsrRows, Rows
 from streamsvm.options import TrainOptions

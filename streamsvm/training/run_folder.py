@@ -9,6 +9,7 @@ history.jsonl    a line a step
 checkpoint.npz   the solver's whole state after a step (arrays, no pickle)
 model.npz        the model
 result.json      the object that `--json` prints
+dual.npz         the dual point, if it was asked for (training.dual_file)
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ S = TypeVar("S")
 CHECKPOINT_SECONDS = 10.0
 MOST_CHECKPOINT_SHARE = 0.05  # of the time; the state may be large
 LOCK = ".lock"
+WRITTEN_IF_ASKED = {"keep_dual"}  # settings that other runs do not have
 NO_LINES = ""  # the digest of an empty history
 # In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
-RUN_FILES = ("tuning.json", "tuning.html", "report.html", "result.json", "model.npz", "checkpoint.npz",
+RUN_FILES = ("tuning.json", "tuning.html", "report.html", "result.json", "dual.npz", "model.npz", "checkpoint.npz",
              "history.jsonl", "settings.json")  # fmt: skip
 # Features are those of an estimator, which keeps them with its checkpoint.
 MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", LOCK}
@@ -200,7 +202,7 @@ def compare_settings(folder: Path, settings: dict[str, Any]) -> None:
         known = dict(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: missing or damaged ({error})") from error
-    new = {name: value for name, value in settings.items() if name != "data"}
+    new = {name: settings.get(name) for name in (*settings, *(WRITTEN_IF_ASKED & known.keys())) if name != "data"}
     differing = [name for name in new if known.get(name) != new[name]]
     if differing:
         listed = ", ".join(f"{name} was {known.get(name)!r}, now {new[name]!r}" for name in differing)

@@ -16,10 +16,12 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
+from streamsvm.methods.dual_points import read_dual_points
 from streamsvm.methods.fit import Fit, sum_memory
 from streamsvm.methods.set_up import set_up
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.options import TrainOptions
+from streamsvm.training.dual_file import write_dual_points
 from streamsvm.training.loop import Event, Listener, Requests, Result, Training, drive
 from streamsvm.training.run_folder import RunFolder
 
@@ -35,22 +37,29 @@ OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
 def train(
     source: RowSource, options: TrainOptions, out: str | Path | None = None, resume: bool = False,
     client: Client | None = None, listener: Listener = lambda _: None, overwrite: bool = False,
-    lock: Lock | None = None,
+    lock: Lock | None = None, keep_dual: bool = False,
 ) -> Result:  # fmt: skip
     """Train on all rows of the source; with `out`, in a run's folder, from which a killed run is resumed.
 
-    overwrite, lock: see RunFolder.
+    overwrite, lock: see RunFolder. keep_dual: keep the dual point that the lower bound rests on in the run's folder
+    (training.dual_file), from which `verify` computes the bound anew.
 
     Ctrl-C ends the run after the step under way is given up: with status "interrupted" if there is a folder (the
     checkpoint is in it), by KeyboardInterrupt otherwise. Raises InputError for bad settings and data, MemoryBudgetError
     before anything runs, ConnectionError if the scheduler of a cluster is lost (the checkpoint is in the folder).
     """
+    if keep_dual and out is None:
+        raise InputError("the dual point is kept in the folder of the run: say where that is to be")
     with caught(), threadpool_limits(1):
-        fit = set_up(source, options)
+        fit = set_up(source, options, keep_dual)
         run = None if out is None else RunFolder(out, _describe(source, options, fit), resume, overwrite, lock)
         opened = open_for(source, options, [fit], client)
         with closing(run) if run else nullcontext(), opened as (engine, plan):
-            return Training(source, options, fit, engine, plan, run, listener).carry_out()
+            training = Training(source, options, fit, engine, plan, run, listener)
+            result = training.carry_out()
+            if keep_dual and run:
+                write_dual_points(run.path, read_dual_points(training.state), result.model, source)
+            return result
 
 
 def train_together(

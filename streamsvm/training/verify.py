@@ -1,25 +1,29 @@
 """Verifying a model: its objective P is computed anew, in one read of the rows that it was trained on.
 
 P of a linear model or a ranking is evaluated in twice the precision, so it is that of the saved numbers to some units
-in the last place; P of a kernel model in float64. The lower bound of a kernel model can be computed anew as well:
-its coefficients y_i a_i are the dual point, D = sum a_i - 1/2 |w|^2, if y'a = 0 and no a_i exceeds its cost.
+in the last place; P of a kernel model in float64. The lower bound D can be computed anew as well. The coefficients
+y_i a_i of a kernel model are a dual point: D = sum a_i - 1/2 |w|^2, if y'a = 0 and no a_i exceeds its cost. The dual
+point of a linear model or a ranking is in the file that its training kept on request (training.dual_file).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.data.source import RowSource
+from streamsvm.engines.one_read import answer
 from streamsvm.engines.opening import open_engine
 from streamsvm.engines.protocol import Engine
-from streamsvm.errors import InputError
+from streamsvm.errors import CertificateError, InputError
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.models.model import KernelModel, LinearModel, Model
+from streamsvm.numeric.dual_points import Bound, DualPoint
 from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, compute_exact_scores, start_exact
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
@@ -28,7 +32,10 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
-from streamsvm.requests import MemoryNeed, Scan
+from streamsvm.requests import All, MemoryNeed, Scan
+from streamsvm.training import verify_dual
+from streamsvm.training.dual_file import count_problems, read_dual_points
+from streamsvm.training.verify_dual import single_out
 
 SUM_SHARE = 1e-12  # of sum a_i that y'a may be: the sum of many rounded numbers
 AGREEMENT = 1e-9  # relative: what two evaluations of a kernel model's P in float64 may differ by, beside their bounds
@@ -38,89 +45,143 @@ AGREEMENT = 1e-9  # relative: what two evaluations of a kernel model's P in floa
 class Verification:
     """P as it was told and as it is, and what rounding may account for; D, if it was asked for and can be had.
 
-    agrees: whether the told P lies within the rounding bounds of both, and the rows are as many as in training.
+    told_is_estimate: the training told P by a sample of the rows, and proved nothing, so there is no number to compare
+    with. lower_bound: D that was computed, its own rounding taken off; without `dual`, the one that was told.
+    objective_agrees: whether the told P lies within the rounding bounds of both, and the rows are as many as in
+    training. lower_bound_agrees: whether D is no lower than the told one by more than rounding accounts for; None if it
+    was not computed from a kept dual point.
     """
 
     objective: float
     rounding_bound: float
     told_objective: float
+    told_is_estimate: bool
     told_lower_bound: float | None
     lower_bound: float | None
     relative_gap: float | None
-    agrees: bool
+    objective_agrees: bool
+    lower_bound_agrees: bool | None
     n_rows: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether P and D are what the training told, as far as they were computed."""
+        return self.objective_agrees and self.lower_bound_agrees is not False
 
     def as_json(self) -> dict[str, Any]:
         """Return what `verify --json` prints."""
-        return dict(vars(self))
+        return {**vars(self), "agrees": self.agrees}
+
+
+Found = tuple[float, float, Bound | None]  # P, how far it can be off, and D
 
 
 def verify(
-    model: Model, source: RowSource, dual: bool = False, memory_bytes: int | None = None, threads: int | None = None
-) -> Verification:
-    """Compute P of the model over all rows of the source; with `dual`, D of a kernel model's own dual point.
+    model: Model, source: RowSource, dual: bool = False, memory_bytes: int | None = None, threads: int | None = None,
+    dual_file: Path | None = None,
+) -> Verification:  # fmt: skip
+    """Compute P of the model over all rows of the source; with `dual`, D of the dual point as well.
 
-    Raises InputError where the model does not tell its costs (models of version 0.1 do not), where the rows are of
-    another kind than it was trained on, and for `dual` with a model that holds no dual point.
+    dual_file: where a linear model's or a ranking's dual point is; a kernel model is its own. Raises InputError where
+    the model does not tell its costs (models of version 0.1 do not), where the rows are of another kind than it was
+    trained on, and for `dual` where there is no dual point, or one that is not feasible or not of this model.
     """
-    problem = model.info.get("problem")
-    if not isinstance(problem, dict):
-        raise InputError("the model does not tell the costs that it was trained with: train it anew to verify it")
-    if dual and not isinstance(model, KernelModel):
-        raise InputError("a linear model holds no dual point: its lower bound cannot be computed from the model alone")
-    with threadpool_limits(1), _open(model, source, memory_bytes, threads) as (engine, _):
-        objective, rounding = _evaluate(model, source, engine, problem)
+    problem = _read_problem(model, source)
+    points = None if not dual or isinstance(model, KernelModel) else _read_points(model, source, dual_file)
+    with threadpool_limits(1), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
+        objective, rounding, bound = _evaluate(model, engine, problem, points)
+    if dual and isinstance(model, KernelModel):
+        bound = _evaluate_dual(model, source, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
-    bound = _evaluate_dual(model, source, problem) if dual and isinstance(model, KernelModel) else told[1]
+    is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver that bounds nothing estimates P
     slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
+    agrees = (is_estimate or abs(objective - told[0]) <= slack) and problem["n_rows"] == source.n_rows
+    bound_agrees = None
+    if points is not None and bound is not None:
+        bound_agrees = bool(bound.value + bound.rounding + told[2] >= told[1])
+    if bound is not None and bound.value > objective + slack:
+        raise CertificateError(f"the lower bound {bound.value} is above the objective {objective}")
+    value = told[1] if bound is None else bound.value
+    gap = None if value is None or not objective > 0 else (objective - value) / objective
     return Verification(
-        objective=objective,
-        rounding_bound=rounding,
-        told_objective=told[0],
-        told_lower_bound=told[1],
-        lower_bound=bound,
-        relative_gap=None if bound is None or not objective > 0 else (objective - bound) / objective,
-        agrees=abs(objective - told[0]) <= slack and problem["n_rows"] == source.n_rows,
-        n_rows=source.n_rows,
+        objective, rounding, told[0], is_estimate, told[1], value, gap, bool(agrees), bound_agrees, source.n_rows
     )
 
 
-def _open(model: Model, source: RowSource, memory_bytes: int | None, threads: int | None) -> Any:
-    """Open an engine with room for the model, and for the scores of all rows where pairs are compared."""
-    held = 48 * source.n_rows if _compares_pairs(model) else 0
+def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
+    """Return what the model tells of the problem that it solves; InputError where it does not, or for other rows."""
+    problem = model.info.get("problem")
+    if not isinstance(problem, dict):
+        raise InputError("the model does not tell the costs that it was trained with: train it anew to verify it")
+    if model.n_trained != source.n_features:
+        raise InputError(
+            f"{source.name}: rows of {source.n_features} features; the model was trained on {model.n_trained}"
+        )
+    return problem
+
+
+def _read_points(model: Model, source: RowSource, dual_file: Path | None) -> list[DualPoint]:
+    if dual_file is None:
+        raise InputError(
+            "a linear model holds no dual point: its lower bound cannot be computed from the model alone; train with "
+            "--keep-dual, and give the folder of the run"
+        )
+    return read_dual_points(dual_file, model, source)
+
+
+def _open(
+    model: Model, source: RowSource, points: list[DualPoint], memory_bytes: int | None, threads: int | None
+) -> Any:
+    """Open an engine with room for the model and the dual points, and for scores of all rows if pairs are compared."""
+    is_ranking = _compares_pairs(model)
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
+    held, totals = (0, 0) if not points else verify_dual.count_bytes(points, *_shape(source), is_ranking)
+    held += 48 * source.n_rows if is_ranking else 0
     return open_engine(
-        source, load=compile_kernels, memory=lambda _: MemoryNeed(held + size, 0, 1 << 20, size),
-        budget_bytes=memory_bytes, threads=threads,
-    )  # fmt: skip
+        source,
+        load=compile_kernels,
+        memory=lambda _: MemoryNeed(held + size, 0, (1 << 20) + totals, size),
+        budget_bytes=memory_bytes,
+        threads=threads,
+    )
 
 
 def _compares_pairs(model: Model) -> bool:
     return "pairs" in find_entry(model.problem.name).losses
 
 
-def _evaluate(model: Model, source: RowSource, engine: Engine, problem: dict[str, Any]) -> tuple[float, float]:
+def _shape(source: RowSource) -> tuple[int, int]:
+    return source.n_rows, source.n_features
+
+
+def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: list[DualPoint] | None) -> Found:
     if _compares_pairs(model):
         assert isinstance(model, LinearModel)
-        return _evaluate_ranking(model, source, engine, float(problem["pair_cost"]), str(model.info["task"]))
-    costs = np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
-    n_problems = 1 if np.ndim(model.intercept) == 0 else len(np.asarray(model.intercept))
-    costs = np.broadcast_to(costs, (n_problems, 2))
+        return _evaluate_ranking(model, engine, float(problem["pair_cost"]), points)
+    n_problems = count_problems(model)
+    costs = np.broadcast_to(np.atleast_2d(np.asarray(problem["class_costs"], np.float64)), (n_problems, 2))
     if isinstance(model, KernelModel):
-        return _evaluate_kernel(model, engine, costs)
-    return _evaluate_linear(model, engine, costs, problem.get("bias_feature"))
+        return *_evaluate_kernel(model, engine, costs), None
+    return _evaluate_linear(model, engine, costs, problem.get("bias_feature"), points)
 
 
-def _evaluate_linear(model: LinearModel, engine: Engine, costs: F64, bias_feature: float | None) -> tuple[float, float]:
+def _evaluate_linear(
+    model: LinearModel, engine: Engine, costs: F64, bias_feature: float | None, points: list[DualPoint] | None
+) -> Found:
     W, biases = np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
     start = partial(_start_problems, len(W))
-    totals = engine.scan(Scan(start, _add_problems, _combine_problems, (W, biases, costs)))
+    scans = [Scan(start, _add_problems, _combine_problems, (W, biases, costs))]
+    problems = [verify_dual.Problem(k, len(W), point, costs[k], bias_feature) for k, point in enumerate(points or [])]
+    if problems:
+        scans.append(verify_dual.make_scan(problems, W.shape[1]))
+    totals, *sums = answer(engine, All(scans))
     found = [total.read(W.shape[1]) for total in totals]
     half = float(np.sum(W**2)) / 2
     if bias_feature is not None:
         half += float(np.sum((biases / bias_feature) ** 2)) / 2
     rounding = bound_rounding(W.size + 8, 2 * half) + sum(float(bound[0]) for _, bound in found)
-    return half + sum(float(loss[0]) for loss, _ in found), rounding
+    bound = verify_dual.sum_bounds(problems, sums[0]) if problems else None
+    return half + sum(float(loss[0]) for loss, _ in found), rounding, bound
 
 
 def _start_problems(n_problems: int) -> list[ExactLosses]:
@@ -130,28 +191,21 @@ def _start_problems(n_problems: int) -> list[ExactLosses]:
 def _add_problems(totals: list[ExactLosses], rows: Rows, W: F64, biases: F64, costs: F64) -> None:
     """Add the rows' losses in the problem of two classes, or in each of the problems of a class against the rest."""
     for k, total in enumerate(totals):
-        add_exact(total, _single_out(rows, k, len(totals)), W[k : k + 1], biases[k : k + 1], costs[k])
-
-
-def _single_out(rows: Rows, code: int, n_problems: int) -> Rows:
-    if n_problems == 1 or rows.y is None:
-        return rows
-    return replace(rows, y=(rows.y == code).astype(np.int32))
+        add_exact(total, single_out(rows, k, len(totals)), W[k : k + 1], biases[k : k + 1], costs[k])
 
 
 def _combine_problems(left: list[ExactLosses], right: list[ExactLosses]) -> list[ExactLosses]:
     return [combine_exact(a, b) for a, b in zip(left, right, strict=True)]
 
 
-def _evaluate_ranking(
-    model: LinearModel, source: RowSource, engine: Engine, pair_cost: float, task: str
-) -> tuple[float, float]:
-    pairs, _ = find_pairs(source, task)
+def _evaluate_ranking(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
+    pairs, _ = find_pairs(engine.source, str(model.info["task"]))
     tiles = engine.scan(Scan(list, _add_scores, _join, (np.atleast_2d(model.coef),)))
     scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
     loss, rounding = measure_pairs_exactly(scores, pairs, pair_cost)
     half = float(model.coef @ model.coef) / 2
-    return half + loss, rounding + bound_rounding(len(model.coef) + 8, 2 * half)
+    bound = None if points is None else verify_dual.bound_ranking(points[0], engine, pairs, pair_cost)
+    return half + loss, rounding + bound_rounding(len(model.coef) + 8, 2 * half), bound
 
 
 def _add_scores(tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
@@ -180,7 +234,7 @@ def _add_kernel_losses(
     X = to_float64(rows.X)
     F = compute_kernel_sums(kernel, X, vectors, coefs)
     for k in range(len(coefs)):
-        one = _single_out(rows, k, len(coefs))
+        one = single_out(rows, k, len(coefs))
         y, row_costs = read_labels(costs[k], one.y, one.sample_weight)
         f = F[:, k] + biases[k]
         totals[k] += float(row_costs @ np.maximum(0.0, 1.0 - y * f)), float(row_costs @ (np.abs(f) + 1.0))
@@ -199,7 +253,7 @@ def _measure_squares(model: KernelModel, coefs: F64) -> F64:
     return squares
 
 
-def _evaluate_dual(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> float | None:
+def _evaluate_dual(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bound | None:
     """Return D of the model's coefficients, less its rounding; None for a kernel without a bound.
 
     InputError for coefficients that are no dual point: their sum is not zero, or one is above the cost of its class
@@ -214,4 +268,4 @@ def _evaluate_dual(model: KernelModel, source: RowSource, problem: dict[str, Any
     if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):
         raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
     rounding = bound_rounding(coefs.shape[1] + source.n_features + 8, float(np.sum(total + squares)))
-    return float(np.sum(total - squares / 2)) - rounding
+    return Bound(float(np.sum(total - squares / 2)) - rounding, rounding)

@@ -103,7 +103,7 @@ def test_bad_npz(save: Save, members: dict[str, Any], message: str) -> None:
         assert fault(read_npy([path], piece_bytes)).startswith(f"{path}: {message}")
 
 
-@pytest.mark.parametrize(("n_rows", "message"), [(3, "X: is truncated"), (1, "X: is longer than its header tells")])
+@pytest.mark.parametrize(("n_rows", "message"), [(3, "X: is truncated"), (1, "X: is longer than its header says")])
 def test_npz_whose_header_is_wrong(tmp_path: Path, n_rows: int, message: str) -> None:
     """A member of two rows that is said to have another number."""
     np.save(tmp_path / "X.npy", np.ones((2, 2)))
@@ -176,7 +176,7 @@ def test_a_file_that_is_longer_than_its_header_tells(tmp_path: Path) -> None:
             "y: row 2 (counted from 1): label is no",
         ),
         (CSR | {"shape": [2.0, 2.0]}, "X: format csr; save it as CSR"),
-        (CSR | {"shape": [2, 2**31]}, "X: 2147483648 columns; the most are 2147483647"),
+        (CSR | {"shape": [2, 2**31]}, "X: 2147483648 columns; at most 2147483647"),
         (CSR | {"shape": [-2, 2]}, "X: no CSR matrix of -2 rows"),
         (CSR | {"indices": [0.0, 1.0]}, "X: indices are not whole numbers"),
         (CSR | {"format": np.zeros(10**6, np.uint8)}, "format: an array uint8 (1000000,) is not of a CSR matrix"),
@@ -216,4 +216,4 @@ def test_an_array_that_is_there_twice(tmp_path: Path) -> None:
         archive.writestr("X.npy", content)
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr("X.npy", content)
-    assert fault(read_npy([path])) == f"{path}: an array is there twice"
+    assert fault(read_npy([path])) == f"{path}: two arrays have the same name"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from scipy.sparse import random_array
 
 from streamsvm.data.readers import ingest
+from streamsvm.methods.warm_up import compile_all
 from tests.conftest import make_problem
 
 
@@ -21,7 +24,6 @@ class Case:
     arguments: tuple[str, ...]
 
 
-SOLVERS = ("cutting-plane", "smo", "irwls", "platt", "budgeted-sgd", "interior-point")  # whose kernels are compiled
 RBF = ("--kernel", "rbf", "--gamma", "0.05")
 CASES = (
     Case("guided", "long", ("--C", "1", "--tol", "1e-5", "--resident-rows", "2000")),
@@ -37,16 +39,44 @@ CASES = (
 )
 
 
-def make_data(folder: Path) -> None:
-    """Write the datasets of all cases."""
+def make_data(folder: Path, names: Collection[str]) -> None:
+    """Write those datasets of the cases that are named."""
+    for name in names:
+        _WRITERS[name](folder / name)
+
+
+def load_kernels(cases: Iterable[Case]) -> None:
+    """Compile what these cases need, or load it, for forks to begin with."""
+    compile_all(sorted({name for case in cases for name in name_kernels(case)}))
+
+
+def name_kernels(case: Case) -> set[str]:
+    """Return the names by which the kernels of a case are compiled."""
+    solver = dict(pairwise(case.arguments)).get("--solver", "cutting-plane")
+    return {solver, "platt"} if "selection=platt" in case.arguments else {solver}
+
+
+def _write_long(path: Path) -> None:
+    make_problem(1, n=60_000, d=40).store(path, layout="dense", chunk_bytes=1 << 20)
+
+
+def _write_short(path: Path) -> None:
+    make_problem(2, n=6000, d=12).store(path, layout="dense", chunk_bytes=50_000)
+
+
+def _write_wide(path: Path) -> None:
     random = np.random.default_rng(0)
-    make_problem(1, n=60_000, d=40).store(folder / "long", layout="dense", chunk_bytes=1 << 20)
-    short = make_problem(2, n=6000, d=12)
-    short.store(folder / "short", layout="dense", chunk_bytes=50_000)
     X = random_array((3000, 4000), density=0.02, rng=random, dtype=np.float32).tocsr()
     y = np.where(X @ random.normal(size=4000) + 0.3 * random.normal(size=3000) > 0, 1, -1)
-    ingest(X, folder / "wide", y, layout="sparse", chunk_bytes=200_000, shuffle=None)
+    ingest(X, path, y, layout="sparse", chunk_bytes=200_000, shuffle=None)
+
+
+def _write_queries(path: Path) -> None:
+    random = np.random.default_rng(1)
     ranks, rows = random.integers(0, 5, 40_000), random.normal(size=(40_000, 20))
     rows[:, 0] += ranks
     qid = np.repeat(np.arange(400), 100)
-    ingest(rows.astype(np.float32), folder / "queries", ranks, qid=qid, layout="dense", chunk_bytes=500_000)
+    ingest(rows.astype(np.float32), path, ranks, qid=qid, layout="dense", chunk_bytes=500_000)
+
+
+_WRITERS = {"long": _write_long, "short": _write_short, "wide": _write_wide, "queries": _write_queries}

@@ -31,12 +31,12 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 
 from streamsvm import __main__ as _  # noqa: F401  (forks begin with everything imported)
 from streamsvm.estimators import LinearSVC  # noqa: F401
-from streamsvm.methods.warm_up import compile_kernels
-from tests.faults.cases import CASES, SOLVERS, Case, make_data
+from tests.faults.cases import CASES, Case, load_kernels, make_data
 from tests.faults.forks import Forked, describe_folder, describe_run, fork, run
 from tests.faults.native_state import interrupt
 
 AIM = 400  # looks at a process until one of its threads, the main one if it can be, is within compiled code
+COMMANDS = ("ingest", "predict", "tune")
 LATEST = 0.9  # share of a run after which it is not interrupted
 COUNTS = ("main thread in compiled code", "any thread", "with a checkpoint", "before the first step", "had finished")
 
@@ -166,12 +166,13 @@ def write_text(work: Path) -> None:
 
 def study(work: Path, number: int, seed: int, only: Sequence[str]) -> dict[str, Found]:
     """Interrupt every case equally often, `number` times in all; print a row of the table after each."""
-    make_data(work)
-    write_text(work)
-    for solver in SOLVERS:
-        compile_kernels(solver)
-    names = [name for name in (*(case.name for case in CASES), "ingest", "predict", "tune") if name in only or not only]
-    cases, found = {case.name: case for case in CASES}, dict[str, Found]()
+    names = [name for name in (*(case.name for case in CASES), *COMMANDS) if name in only or not only]
+    cases, found = {case.name: case for case in CASES if case.name in names}, dict[str, Found]()
+    with_commands = len(cases) < len(names)
+    load_kernels(CASES if with_commands else cases.values())
+    make_data(work, {case.data for case in cases.values()} | ({"long", "short"} if with_commands else set()))
+    if with_commands:
+        write_text(work)
     print(f"| run | interrupts | {' | '.join(COUNTS)} | longest wait (s) | wrong |\n|{'---|' * (len(COUNTS) + 4)}")
     for k, name in enumerate(names):
         rng, mine = random.Random(f"{seed} {name}"), number // len(names) + (k < number % len(names))

@@ -29,9 +29,8 @@ from distributed import Client
 from streamsvm.data.dataset import open_dataset
 from streamsvm.engines.workers import start_workers
 from streamsvm.estimators import LinearSVC  # noqa: F401  (forks begin with everything imported)
-from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.training.train import TrainOptions, train
-from tests.faults.cases import CASES, SOLVERS, Case, make_data
+from tests.faults.cases import CASES, Case, load_kernels, make_data
 from tests.faults.forks import describe_run, fork, run
 from tests.faults.instants import keep_every
 
@@ -61,7 +60,7 @@ def study_drivers(work: Path, number: int, seed: int) -> bool:
     """Kill so many drivers, solver by solver; print a row for each."""
     print("| solver | drivers killed | runs | not the same |\n|---|---|---|---|")
     all_kills, held = 0, True
-    for k, case in enumerate(CASES):
+    for k, case in enumerate(CASES[:number]):
         rng, told, wanted = random.Random(f"{seed} {case.name}"), work / "told", number // len(CASES)
         wanted += k < number % len(CASES)
         began = time.monotonic()
@@ -139,9 +138,9 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        make_data(work)
-        for solver in SOLVERS:
-            compile_kernels(solver)
+        driven = CASES[: options.drivers]  # with few, the first cases have one each
+        make_data(work, {case.data for case in driven} | {"long"})
+        load_kernels(driven)
         held = True
         if options.drivers:
             keep_every(2)

@@ -13,12 +13,15 @@ from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays
 from streamsvm.methods.cutting_plane.cuts import add_cuts, minimise_master
+from streamsvm.methods.cutting_plane.origins import Origin
 from streamsvm.methods.cutting_plane.segments import start_totals
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, start_state
+from streamsvm.methods.dual_points import keep_dual_point
+from streamsvm.methods.kept_cuts import note_cuts
 from streamsvm.methods.ranking.setup import ROW_VECTORS
 from streamsvm.methods.set_up import set_up
 from streamsvm.options import TrainOptions
-from streamsvm.requests import Step
+from streamsvm.requests import Progress, Step
 
 D, M = 50_000, 64
 
@@ -84,3 +87,30 @@ def _make_steps(source: ArrayDataset) -> None:
             request = solver.send(None)
         else:
             request = solver.send(answer(engine, request))
+
+
+def test_keeping_a_dual_point_takes_what_is_planned() -> None:
+    """As many cuts as are kept at once, each made at ends of its own; and a checkpoint of all that is known of them."""
+    n_features, random = 20_000, np.random.default_rng(0)
+    rows = ArrayDataset(np.ones((4, n_features), np.float32), np.arange(4, dtype=np.int32) % 2, np.arange(2))
+    fit = set_up(rows, TrainOptions(options={"acceleration": "line-search", "max_cuts": str(M)}))
+    keeping = keep_dual_point(fit)
+    planned = keeping.memory(1).driver_bytes - fit.memory(1).driver_bytes
+    cuts = random.standard_normal((M, n_features + 1))
+    inner = replace(
+        fit.start(), cuts=cuts, offsets=np.ones(M), sizes=np.ones(M), z=np.full(M, 1 / M), passes=1,
+        magnitudes=np.ones(n_features + 1), largest=np.ones(n_features + 1), total_cost=1.0, terms=4.0,
+    )  # fmt: skip
+    tracemalloc.start()
+    try:
+        ends = random.standard_normal((M, 2, n_features + 1))
+        made = [Origin(cut, 1.0, *pair, 0.5) for cut, pair in zip(cuts, ends, strict=True)]
+        state = keeping.start()
+        for bound in (1.0, 2.0):
+            tracemalloc.reset_peak()
+            state = note_cuts(state, inner, Progress(3.0, bound, 1), made)
+        assert len(state.vectors) == 2 * M
+        pack_arrays({part.name: getattr(state, part.name) for part in fields(state) if part.name != "inner"})
+        assert tracemalloc.get_traced_memory()[1] <= planned
+    finally:
+        tracemalloc.stop()

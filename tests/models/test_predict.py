@@ -142,7 +142,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_anything_is_read(tmp_
     (tmp_path / "old.zarr").mkdir()
     (tmp_path / "folder.csv").mkdir()
     for out, message in (
-        ("p", "ends in .csv, .npy or .zarr"),
+        ("p", "the name must end in .csv, .npy or .zarr"),
         ("none/p.csv", "none: no such folder"),
         ("old.zarr", "old.zarr: exists already"),
         ("folder.csv", "folder.csv: exists already"),

@@ -17,7 +17,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.svm import SVC, LinearSVC
 
-from tests.conftest import ROOT, make_problem
+from tests.conftest import make_problem
 
 TRAINERS = """
 import numpy as np
@@ -58,7 +58,8 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
 def bench(load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A problem of 300 rows in memory or on the disk, and the trainers above."""
     (tmp_path / "odd_trainers.py").write_text(TRAINERS)
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     problems, runs = load("problems"), load("runs")
 
     def make(memory: int | None = None, limit: int = 60, gamma: float | None = None) -> Any:
@@ -220,7 +221,6 @@ def test_a_row_tells_the_first_rung_that_is_near_enough(load: Callable[[str], An
 @pytest.fixture
 def run(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Exit status of compare.py with a few trainers and these arguments."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     compare, known = load("__main__"), load("runs").TRAINERS["linear"]
     few = ("streamsvm", "scikit-learn LinearSVC", "scikit-learn SGDClassifier", "LIBLINEAR")
     chosen = tuple(trainer for trainer in known if trainer.name in few)

@@ -120,7 +120,7 @@ def test_the_limit_is_enforced_from_outside(pipeline: ModuleType) -> None:
 
 def test_control_groups_that_cannot_be_made_leave_nothing(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").touch()
-    limits = importlib.import_module("pipelines.larger_than_memory.limits")
+    limits = importlib.import_module("pipelines.limits")
     assert limits.make_control_group(10**9, tmp_path) is None
     assert [file.name for file in tmp_path.iterdir()] == ["cgroup.controllers"]
 

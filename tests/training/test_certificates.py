@@ -133,6 +133,23 @@ def test_many_features() -> None:
     check(model, objective, objective, 1e-6)
 
 
+def test_products_of_cuts_that_mislead_are_not_trusted_for_long() -> None:
+    """Their multipliers are good, but the w that these make of the cuts leaves a loss of twice the optimum."""
+    rows = [
+        [24499.297, 399760.0, -292019900.0], [29297.078, 374359.75, -64146424.0], [28591.463, -482238.4, 314840860.0],
+        [-38908.383, -91261.95, 89176184.0], [-14632.07, 21691.367, 301672500.0],
+    ]  # fmt: skip
+    X, y = np.array(rows, np.float32), np.array([0, 1, 1, 0, 1])
+    model = LinearSVC(C=1.0, tol=1e-3, acceleration="line-search", intercept_scaling=0.1, n_jobs=1).fit(X, y)
+    assert model.status_ == "converged"
+    assert model.n_passes_ <= 30
+    w, b = model.coef_[0].astype(np.longdouble), np.longdouble(model.intercept_[0])
+    objective = (w @ w + (b / np.longdouble(0.1)) ** 2) / 2 + hinge(
+        np.ones(5, np.longdouble), y, X.astype(np.longdouble) @ w + b
+    )
+    check(model, objective, objective, 1e-3)
+
+
 def test_a_gap_that_rounding_hides_is_not_called_converged() -> None:
     """C = 1e6 and features of 1e3: the rounding bound counts."""
     assert not Progress(1.0, 1.0 - 1e-15, 1, rounding_bound=0.016).is_proved(1e-3)

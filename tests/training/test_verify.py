@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.features import FeatureOptions, make_features
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
+from streamsvm.numeric.kernels import Kernel
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
 from tests.commands import Run, run  # noqa: F401  (a fixture)
@@ -90,3 +92,55 @@ def test_the_command(data: Dataset, tmp_path: Path, run: Run) -> None:  # noqa: 
     told = run("verify", tmp_path / "forged.npz", data.path)
     assert told.code == 1
     assert "is NOT" in told.out
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("bias", ["none", "free"])
+def test_a_budgeted_model_has_an_objective_of_all_rows(tmp_path: Path, bias: str, n_classes: int) -> None:
+    """1/2 |w|^2 + sum C_i max(0, 1 - y_i f_i), written out; what the training told is an estimate by a sample."""
+    problem, weights = make_problem(8, n=1500, d=3, weighted=True), {1: 2.0}
+    codes = np.arange(1500) % 3 if n_classes == 3 else (problem.y > 0).astype(np.int64)
+    data = replace(problem, y=codes).store(tmp_path / "rows.zarr")
+    own = {"budget": "30", "bias": bias}
+    options = TrainOptions(
+        C=0.5, solver="budgeted-sgd", kernel="rbf", gamma=0.2, threads=1, class_weight=weights, options=own
+    )
+    train(data, options, tmp_path / "run")
+    model: Any = load(tmp_path / "run")
+    X, Z = problem.dense(), np.asarray(model.support_vectors, np.float64)
+    K, L = (np.exp(-0.2 * ((A[:, None] - Z[None]) ** 2).sum(axis=2)) for A in (X, Z))
+    P = 0.0
+    models = zip(np.atleast_2d(model.dual_coef), np.atleast_1d(model.intercept), strict=True)
+    for k, (coef, intercept) in enumerate(models, start=3 - n_classes if n_classes == 2 else 0):
+        y = np.where(codes == k, 1.0, -1.0)
+        costs = 0.5 * np.where((codes == 1) & (k == 1), 2.0, 1.0) * np.asarray(problem.weight)
+        P += 0.5 * coef @ L @ coef + costs @ np.maximum(0.0, 1.0 - y * (K @ coef + intercept))
+    found = verify(model, data, threads=1)
+    assert found.objective == pytest.approx(P, rel=1e-9)
+    assert found.told_is_estimate
+    assert found.agrees
+    assert found.lower_bound is None
+
+
+def test_the_command_on_a_budgeted_model(data: Dataset, tmp_path: Path, run: Run) -> None:  # noqa: F811
+    train(data, TrainOptions(threads=1, solver="budgeted-sgd", kernel="rbf", gamma=0.2), tmp_path / "run")
+    told = run("verify", tmp_path / "run", data.path)
+    assert told.code == 0
+    assert "no number to compare with" in told.out
+    assert run("verify", tmp_path / "run", data.path, "--json").result["told_is_estimate"]
+
+
+def test_rows_of_other_features_are_refused(data: Dataset, tmp_path: Path) -> None:
+    other = make_problem(5, n=300, d=7).store(tmp_path / "other.zarr")
+    for settings in SETTINGS.values():
+        with pytest.raises(InputError, match="rows of 7 features; the model was trained on 6"):
+            verify(train(data, TrainOptions(threads=1, **settings)).model, other, threads=1)
+
+
+def test_a_model_of_mapped_features(data: Dataset, tmp_path: Path) -> None:
+    kernel = Kernel("rbf", 0.2)
+    mapped = make_features(data, tmp_path / "mapped.zarr", FeatureOptions("nystrom", 20), kernel)
+    result = train(mapped, TrainOptions(threads=1), tmp_path / "run", keep_dual=True)
+    found = verify(load(tmp_path / "run"), mapped, True, threads=1, dual_file=tmp_path / "run" / "dual.npz")
+    assert found.agrees
+    assert found.objective == pytest.approx(result.objective, rel=1e-9)

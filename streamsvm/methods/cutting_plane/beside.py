@@ -44,7 +44,9 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
 
     makers: of a solver from its state; the guided one's first.
     """
-    solvers = [make(own) for make, own in zip(makers[: 2 - state.alone], state.states, strict=False)]
+    solvers = [make(own) for make, own in zip(makers, state.states, strict=True)]
+    if state.alone:
+        del solvers[1:]
     requests: list[Any] = [next(solver) for solver in solvers]
     while True:
         for k, request in enumerate(requests):
@@ -53,7 +55,8 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
         found = yield All(requests)
         steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
         state = _take_over(state, [step.state for step in steps])
-        solvers = solvers[: 2 - state.alone]
+        if state.alone:
+            del solvers[1:]
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
         stalled = all(step.status == "stalled" for step in steps)
         status = "converged" if state.progress.is_proved(tol) else "stalled" if stalled else None

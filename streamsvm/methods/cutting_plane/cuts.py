@@ -28,6 +28,7 @@ from streamsvm.requests import Progress
 
 IDLE_STEPS = 40  # a cut that has been inactive for so many steps is dropped
 STUCK_STEPS = 30  # neither bound has moved for so many steps: rounding is the limit
+DOUBTFUL_STEPS = 5  # neither bound has moved for so many steps: the products of the cuts may be to blame
 MASTER_SHARE = 0.05  # the master is solved to this share of the gap that is left or wanted
 
 
@@ -150,7 +151,8 @@ def drop_cuts(state: S) -> S:
 def minimise_master(state: S, tol: float) -> S:
     """Solve the master problem; its minimiser and the lower bound are the state's."""
     wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
-    z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted)
+    trusted = state.stuck < DOUBTFUL_STEPS
+    z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted, trusted)
     value, rounding = bound_dual(state, z)
     rises = value - rounding > state.lower_bound
     return replace(
@@ -164,13 +166,16 @@ def minimise_master(state: S, tol: float) -> S:
     )
 
 
-def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float) -> tuple[F64, F64]:
+def solve_cuts(
+    cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float, trusted: bool = True
+) -> tuple[F64, F64]:  # fmt: skip
     """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` if it can be had.
 
-    The products of the cuts serve as long as their rounding, eps |a_c|^2, is less than that; then the cuts themselves.
+    The products of the cuts serve as long as they are trusted, and their rounding, eps |a_c|^2, is less than that; then
+    the cuts themselves.
     """
     lengths, z = np.sqrt(np.maximum(gram.diagonal(), 0.0)), start
-    if 8 * EPS * float(lengths @ z) ** 2 <= wanted:
+    if trusted and 8 * EPS * float(lengths @ z) ** 2 <= wanted:
         solution = solve_master(gram, offsets, start, wanted)
         z = solution.z
         if solution.gap <= wanted and 8 * EPS * float(lengths @ z) ** 2 <= wanted:
@@ -186,11 +191,23 @@ def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
     value = float(shares @ offsets - w @ w / 2)
     products = [float(np.abs(state.cuts[k]) @ lengths) for k in used]  # row by row: cuts may be most of the memory
     combined = float(shares @ (np.abs(offsets) + products))
+    missed = _bound_combination(state, used, shares)
     costs, most = np.minimum(state.total_cost, state.sizes[used]), float(lengths @ state.magnitudes)
     summed = float(shares @ (costs + np.minimum(most, costs * float(lengths @ state.largest))))
     ascended = float(z[0]) * state.sizes[0] * (1.0 + float(lengths @ state.largest)) if state.updates else 0.0
     own = bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.updates, ascended)
-    return value, own + bound_rounding(state.terms + 8, summed)
+    return value, own + bound_rounding(state.terms + 8, summed) + float(missed @ missed) / 2
+
+
+def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
+    """Return how far each item of z @ cuts can be off, (width,): its square counts where the terms cancel in w."""
+    summed, combined = np.zeros(len(state.magnitudes)), np.zeros(len(state.magnitudes))
+    for k, share in zip(used.tolist(), shares.tolist(), strict=True):
+        costs = min(state.total_cost, float(state.sizes[k]))
+        summed += share * np.minimum(state.magnitudes, costs * state.largest)
+        combined += share * np.abs(state.cuts[k])
+    missed: F64 = bound_rounding(state.terms + 8, 1.0) * summed + bound_rounding(len(used) + 8, 1.0) * combined
+    return missed
 
 
 def scale_costs(state: S, factor: float, tol: float) -> S:

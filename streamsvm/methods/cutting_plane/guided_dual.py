@@ -9,8 +9,10 @@ row). Between two passes the rows that violate their condition most,
     c_i = 0: y_i w.x_i >= 1,    c_i = 1: y_i w.x_i <= 1,    else: y_i w.x_i = 1,
 
 are taken into memory, and their shares improved by coordinate ascent, all others fixed. What comes out is a cut, too,
-the best that the master has. The pass looks along the line from the best point to the master's minimiser, as that of
-cutting_plane.solver does, and finds cuts and margins on it. The bounds, and P at the best point, are of all rows.
+the best that the master has. Where a dataset of a few hundred rows is not done after some passes, an interior-point
+method takes the place of the ascent (cutting_plane.multiplier_qp). The pass looks along the line from the best point to
+the master's minimiser, as that of cutting_plane.solver does, and finds cuts and margins on it. The bounds, and P at the
+best point, are of all rows.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_exact,
     take_magnitudes,
 )
+from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, maximise_shares, multiply_rows
 from streamsvm.methods.cutting_plane.nearness import draw_any
 from streamsvm.methods.cutting_plane.row_statuses import U8, find_active, read_statuses
 from streamsvm.methods.cutting_plane.segments import (
@@ -58,6 +61,8 @@ KEPT_CUTS = 128
 EPOCHS = 20  # at most, between two passes
 ASCENT_SHARE = 0.1  # of the gap: to this the resident rows' part of it is closed
 WHOLE_SHARE = 0.5  # of the gap that is asked for, where all rows are resident
+PRODUCTS = 6  # matrices of the rows' products at once, while an interior-point method uses them
+ASCENT_PASSES = 10  # after so many the ascent is taken to be slow, and few rows go to an interior-point method
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,10 @@ class GuidedDual:
     def driver_bytes(self, n_rows: int, n_features: int) -> int:
         """Memory of the driver but for the resident rows: cuts, shares, statuses, and work on all rows."""
         width = n_features + 1
-        return 8 * width * (2 * KEPT_CUTS + 3 * count_cut_steps(width)) + n_rows * (KEPT_CUTS // 8 * 2 + 60)
+        cuts_bytes, products_bytes = 8 * width * (2 * KEPT_CUTS + 3 * count_cut_steps(width)), 0
+        if n_rows <= MOST_ROWS:
+            products_bytes = PRODUCTS * 8 * n_rows**2
+        return cuts_bytes + products_bytes + n_rows * (KEPT_CUTS // 8 * 2 + 60)
 
     def turn_bytes(self, n_features: int) -> int:
         """Part of it that is in use only while a step is computed: one of two copies of the cuts."""
@@ -149,12 +157,14 @@ def warm_state(settings: GuidedDual, before: State, factor: float) -> State:
 
 def solve(settings: GuidedDual, state: State) -> Solver:
     """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
-    class_costs, rows = np.array(settings.class_costs), None
+    class_costs, rows, products = np.array(settings.class_costs), None, None
     while True:
         before = state
         if rows is None or len(state.resident) < len(state.share):
-            rows = yield Take(state.resident)
-        state = _improve(settings, state, rows)
+            rows, products = (yield Take(state.resident)), None
+        if products is None and _calls_for_qp(state):
+            products = multiply_rows(rows, settings.bias_feature)
+        state = _improve(settings, state, rows, products)
         ends = np.stack((state.best_w, state.master_w))
         cut_steps = choose_cut_steps(state.step, count_cut_steps(ends.shape[1]))
         start = partial(start_line, len(cut_steps), ends.shape[1])
@@ -171,18 +181,24 @@ def solve(settings: GuidedDual, state: State) -> Solver:
         yield Step(state, state.progress, find_status(state, settings.tol), figures)
 
 
-def _improve(settings: GuidedDual, state: State, rows: Rows) -> State:
+def _calls_for_qp(state: State) -> bool:
+    """Whether the ascent is slow and the rows are few.
+
+    Where some of the rows are resident, every other pass ascends: exact optima of one part of the rows after another
+    approach that of all rows more slowly on some problems, and much faster on others.
+    """
+    if state.passes < ASCENT_PASSES or len(state.share) > MOST_ROWS:
+        return False
+    return len(state.resident) == len(state.share) or state.passes % 2 == 0
+
+
+def _improve(settings: GuidedDual, state: State, rows: Rows, products: F64 | None) -> State:
     """Improve the shares of the resident rows; then the master's combination."""
     state = _collapse(state)
     own, class_costs = state.share[state.resident], np.array(settings.class_costs)
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    before, everything = costs @ own, len(own) == len(state.share)
-    known = np.isfinite(state.objective)
-    wanted = ASCENT_SHARE * (state.objective - state.lower_bound) if known and not everything else 0.0
-    found, _ = ascend(
-        rows, class_costs, settings.bias_feature, own, state.cuts[0], float(state.offsets[0] - before), wanted,
-        settings.tol * (WHOLE_SHARE if everything else ASCENT_SHARE), EPOCHS, (settings.seed, state.passes),
-    )  # fmt: skip
+    before, known = costs @ own, np.isfinite(state.objective)
+    found = _raise_shares(settings, state, rows, products, float(state.offsets[0] - before))
     share, cuts, gram = state.share.copy(), state.cuts.copy(), state.gram.copy()
     offsets, sizes, change = state.offsets.copy(), state.sizes.copy(), costs * (found - own)
     share[state.resident] = found
@@ -197,7 +213,20 @@ def _improve(settings: GuidedDual, state: State, rows: Rows) -> State:
     return _collapse(minimise_master(state, settings.tol) if known else replace(state, master_w=cuts[0]))
 
 
-def _combine_shares(state: State) -> F64:
+def _raise_shares(settings: GuidedDual, state: State, rows: Rows, products: F64 | None, others: float) -> F64:
+    """Return better shares of the resident rows: by coordinate ascent, or by a QP if the rows' products are given."""
+    own, w, class_costs = state.share[state.resident], state.cuts[0], np.array(settings.class_costs)
+    everything = len(own) == len(state.share)
+    known = np.isfinite(state.objective)
+    wanted = ASCENT_SHARE * (state.objective - state.lower_bound) if known and not everything else 0.0
+    tol = settings.tol * (WHOLE_SHARE if everything else ASCENT_SHARE)
+    if products is not None:
+        return maximise_shares(rows, products, class_costs, settings.bias_feature, own, w, others, wanted, tol)
+    seed = (settings.seed, state.passes)
+    return ascend(rows, class_costs, settings.bias_feature, own, w, others, wanted, tol, EPOCHS, seed)[0]
+
+
+def combine_shares(state: State) -> F64:
     """Return c of the master's combination."""
     share: F64 = state.z[0] * state.share
     for k in np.flatnonzero(state.z[1:]):
@@ -217,7 +246,7 @@ def _collapse(state: State) -> State:
     first, sizes = np.zeros(len(z)), state.sizes.copy()
     first[0], sizes[0] = 1.0, z @ state.sizes
     return replace(
-        state, share=_combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
+        state, share=combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
         updates=state.updates + np.count_nonzero(z[1:]),
     )  # fmt: skip
 
@@ -252,7 +281,7 @@ def _choose_rows(settings: GuidedDual, state: State, margins: F32) -> I64:
     """Return the rows that violate their condition most, at the line's end, ascending."""
     if settings.resident_rows >= len(margins):
         return state.resident
-    share = _combine_shares(state)
+    share = combine_shares(state)
     slope = 1.0 - margins
     inside = np.where(share >= 1.0, np.maximum(-slope, 0.0), np.abs(slope))
     violation = np.where(share <= 0.0, np.maximum(slope, 0.0), inside)

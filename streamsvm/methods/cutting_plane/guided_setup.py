@@ -12,12 +12,13 @@ from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.cutting_plane import beside, guided, guided_dual
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.cutting_plane.beside import State
+from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
-from streamsvm.methods.fit import Fit, TakeRows, report_progress
+from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
@@ -109,6 +110,8 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
 
 
 def _make_fit(source: RowSource, guide: Guide) -> Fit:
+    width = source.n_features + 1
+    own_cuts = most_cuts(width) if isinstance(guide.settings, Guided) else 0
     told = {"acceleration": "guided", **asdict(guide.settings), "class_costs": list(guide.settings.class_costs)}
     return Fit(
         method="cutting-plane",
@@ -120,6 +123,7 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
         make_model=partial(guide.make_model, source),
         report=report_progress,
         kernels=("cutting-plane",),
+        dual=DualWatch("cuts", width, BESIDE_CUTS + own_cuts, source.n_rows),
     )
 
 

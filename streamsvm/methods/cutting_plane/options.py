@@ -12,10 +12,13 @@ class CuttingPlaneOptions:
     """See the help texts; `guided` takes neither epsilon nor max_cuts."""
 
     acceleration: str | None = choice(
-        "guided", "line-search", "none", default=None,
+        "guided",
+        "line-search",
+        "none",
+        default=None,
         help="guided by rows in memory, by a line search, or Algorithm 1 of Joachims 2006 as it is; guided unless the "
         "memory is too small for such rows, or epsilon or max_cuts is given",
-    )  # fmt: skip
+    )
     epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per row")
     intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
     max_cuts: int | None = count(4, help="cuts that are kept at once")

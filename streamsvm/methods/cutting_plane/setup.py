@@ -18,7 +18,7 @@ from streamsvm.methods.cutting_plane.master_qp import solve_master
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, State
-from streamsvm.methods.fit import Fit, TakeRows, report_progress
+from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.exact_losses import add_exact, start_exact
@@ -59,6 +59,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
         make_model=partial(_make_model, settings, source),
         report=report_progress,
         kernels=("cutting-plane",),
+        dual=DualWatch("cuts", source.n_features + 1, settings.most_cuts(source.n_features)),
     )
 
 

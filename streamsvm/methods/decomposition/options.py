@@ -12,12 +12,20 @@ class DecompositionOptions:
     """See the help texts."""
 
     selection: str = choice(
-        "second-order", "largest", "smallest", "random", "chunking", "platt",
+        "second-order",
+        "largest",
+        "smallest",
+        "random",
+        "chunking",
+        "platt",
         help="how a working set is chosen; chunking is Perez-Cruz's, platt are the loops of Platt 1998",
-    )  # fmt: skip
+    )
     inner: str | None = choice(
-        "smo", "irwls", "qp", default=None,
+        "smo",
+        "irwls",
+        "qp",
+        default=None,
         help="what solves a working set: pairs, reweighted least squares, or a QP library (default: the solver's own)",
-    )  # fmt: skip
+    )
     working_rows: int | None = count(2, help="rows of a working set; a share of the active rows if not given")
     cache_bytes: int | None = count(0, help="memory for kernel columns; a quarter of what is spare if not given")

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.methods.interior_point.exact_sums import ExactSums
 from streamsvm.methods.interior_point.steps import unwarned
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import ExactLosses
+from streamsvm.numeric.exact_sums import ExactSums
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64
 
@@ -108,10 +108,11 @@ def find_lower_bound(sums: F64, y: F64, alpha: F64, most: float, magnitudes: Mag
 
 
 @unwarned
-def find_exact_lower_bound(sums: ExactSums, most: float, magnitudes: Magnitudes) -> Dual:
-    """Return the same, of sums in twice the precision."""
+def find_exact_lower_bound(sums: ExactSums, most: float, magnitudes: Magnitudes, corrections: float = 0.0) -> Dual:
+    """Return the same, of sums in twice the precision; corrections: sum of the magnitudes that were added to alpha."""
     lighter, v = sums.balance()
-    return _maximise(v, 2 * lighter, most, sums.share * _bound_sums(2 * lighter, most, magnitudes))
+    terms = _bound_sums(2 * lighter, most, magnitudes) + 2 * corrections * magnitudes.largest
+    return _maximise(v, 2 * lighter, most, sums.share * terms)
 
 
 def _bound_sums(total: float, most: float, magnitudes: Magnitudes) -> F64:

@@ -12,9 +12,12 @@ class InteriorPointOptions:
     """See the help texts; the symbols are those of Jung, O'Leary & Tits 2008."""
 
     reduction: str = choice(
-        "adaptive-balanced", "adaptive", "fixed", "none",
+        "adaptive-balanced",
+        "adaptive",
+        "fixed",
+        "none",
         help="how many rows make the normal equations: q of the paper, by class or over both, fixed, or all",
-    )  # fmt: skip
+    )
     rule: str = choice("omega", "distance", help="by what the rows are chosen: their omega_i, or their distance")
     most_rows: int | None = count(1, help="rows that make the equations at most, q_U of the paper; all if not given")
     theta: float = positive(default=100.0, help="a row is in Q if 1 / omega_i is at least theta sqrt(mu), (3.20)")

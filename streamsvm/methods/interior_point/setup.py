@@ -10,10 +10,9 @@ import numpy as np
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.methods.fit import Fit, TakeRows, report_progress
+from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.interior_point import solver as interior_point
 from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
-from streamsvm.methods.interior_point.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.methods.interior_point.gram import BUFFER_ROWS
 from streamsvm.methods.interior_point.options import InteriorPointOptions
 from streamsvm.methods.interior_point.solver import InteriorPoint
@@ -42,6 +41,7 @@ from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import add_exact, start_exact
+from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.requests import MemoryNeed
@@ -72,6 +72,7 @@ def set_up(source: RowSource, options: TrainOptions, own: InteriorPointOptions) 
         make_model=partial(_make_model, source),
         report=report_progress,
         kernels=("interior-point",),
+        dual=DualWatch("shares", source.n_features + 1, 0, source.n_rows),
     )
 
 

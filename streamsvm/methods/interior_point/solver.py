@@ -53,6 +53,15 @@ from streamsvm.methods.interior_point.steps import (
     unwarned,
 )
 from streamsvm.methods.interior_point.sums import (
+    CENTERING,
+    CHOSEN,
+    LABELS,
+    MAPPED,
+    NEGATIVE,
+    POSITIVE,
+    PREDICTOR,
+    SAMPLE_WEIGHTS,
+    WEIGHTS,
     AssembledSums,
     PredictedSums,
     add_assembled,
@@ -104,7 +113,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
     costs, start = np.array(settings.class_costs), partial(start_assembled, len(state.w))
     if state.passes == 0:
         sums = yield _assemble(settings, state, _stay(state, np.full(2, np.inf)), start)
-        y, row_costs = read_labels(costs, gather(sums.tiles, 2), gather(sums.tiles, 3))
+        y, row_costs = read_labels(costs, gather(sums.tiles, LABELS), gather(sums.tiles, SAMPLE_WEIGHTS))
         state = replace(state, y=y, costs=row_costs, magnitudes=sums.magnitudes)
         state = yield from settle(state, sums, costs, settings.tol)
         yield _make_step(settings, state)
@@ -115,7 +124,9 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
             yield Step(state, state.progress, "stalled", {"cholesky_failed": 1.0})
             return
         mean = find_mean(state.costs)
-        predictor, center = equations.predict(state.sums[1], mean * state.sums[2], find_scales(state.costs, mean))
+        predictor, center = equations.predict(
+            state.sums[PREDICTOR], mean * state.sums[CENTERING], find_scales(state.costs, mean)
+        )
         mu = measure_complementarity(state.point, state.costs)
         shared = (costs, np.stack((predictor[0], center[0])), np.array([state.bias, predictor[1]]), mu, mean)
         scan = Scan(partial(start_predicted, len(state.w)), add_predicted, combine_predicted, shared, state.point)
@@ -127,7 +138,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         guess[critical] = compute_scores((yield Take(critical)).X, plan.dw[None, :])[:, 0]
         plan = _choose_length(settings, state, plan, guess, critical)
         sums = yield _assemble(settings, state, plan, start)
-        moved, inside = _move(state, plan, gather(sums.tiles, 1))
+        moved, inside = _move(state, plan, gather(sums.tiles, MAPPED))
         if not inside:
             limits = _find_limits(settings, moved, moved.point, moved.bias)
             sums = yield _assemble(settings, moved, _stay(moved, limits), start)
@@ -137,7 +148,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
 
 def _make_equations(state: State) -> NormalEquations:
     return NormalEquations(
-        state.gram, state.sums[5], state.chosen_weight, state.sums[0], _miss_w(state), state.point, state.y,
+        state.gram, state.sums[CHOSEN], state.chosen_weight, state.sums[WEIGHTS], _miss_w(state), state.point, state.y,
         state.costs, state.bias,
     )  # fmt: skip
 
@@ -157,7 +168,7 @@ def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> St
 
 def _miss_w(state: State) -> F64:
     """Return r_w."""
-    missed: F64 = state.w - (state.sums[3] - state.sums[4])
+    missed: F64 = state.w - (state.sums[POSITIVE] - state.sums[NEGATIVE])
     return missed
 
 
@@ -190,7 +201,7 @@ def _correct(
     sums: PredictedSums,
 ) -> tuple[Plan, F64]:  # fmt: skip
     """Return the corrector's step, its length not known yet, and a guess of X dw."""
-    products, point = np.asfortranarray(gather(sums.tiles, 1)), state.point
+    products, point = np.asfortranarray(gather(sums.tiles, MAPPED)), state.point
     zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
     predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
     length = min(1.0, float(np.min(find_ratios(point, predicted))))
@@ -198,7 +209,7 @@ def _correct(
     sigma_mu = max(mu * share * share * share, _find_least_center(settings, state))
     mean = find_mean(state.costs)
     targets = aim_at_center(point, predicted, mu, sigma_mu, find_scales(state.costs, mean))
-    h = state.sums[1] + sums.second_order[0] + sigma_mu * mean * state.sums[2]
+    h = state.sums[PREDICTOR] + sums.second_order[0] + sigma_mu * mean * state.sums[CENTERING]
     dw, bias_change = equations.solve(h, targets)
     known, basis = np.array([1.0, sigma_mu, 0.0]), np.stack((predictor[0], center[0], state.w), axis=1)
     mapped = dtrmm(1.0, equations.U, np.column_stack((basis, dw - basis @ known)))

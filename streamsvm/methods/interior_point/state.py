@@ -3,7 +3,8 @@
 A point that is settled brings P at the best bias for its w, and D at a feasible multiple of its alpha, either with a
 bound of what was rounded (interior_point.bounds). Where the gap is small enough and only that bound is in the way of
 a proof, a pass in twice the precision gives D of that alpha, and P of that w and of slightly longer ones: rows of high
-costs that w holds at a margin of 1 lose what rounding makes of it, and a w longer by as much loses nothing.
+costs that w holds at a margin of 1 lose what rounding makes of it, and a w longer by as much loses nothing. Where D is
+too low at the end of the path, multipliers between their bounds are corrected (interior_point.free_multipliers).
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from streamsvm.methods.interior_point.bounds import (
     find_primal,
     lengthen,
 )
-from streamsvm.methods.interior_point.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
-from streamsvm.methods.interior_point.steps import Point
-from streamsvm.methods.interior_point.sums import AssembledSums, gather
+from streamsvm.methods.interior_point.free_multipliers import choose_free_rows, correct_sums
+from streamsvm.methods.interior_point.steps import Point, unwarned
+from streamsvm.methods.interior_point.sums import MAPPED, NEGATIVE, POSITIVE, AssembledSums, gather
 from streamsvm.numeric.exact_losses import add_exact, combine_exact, start_exact
+from streamsvm.numeric.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
 from streamsvm.numeric.rows import F64
-from streamsvm.requests import All, Progress, Scan
+from streamsvm.requests import All, Progress, Scan, Take
 
+LOST_STEPS = 3  # steps at the end of the path in which the gap has not fallen: alpha is not known well enough
 FALLS = 0.99  # a run is stuck while the gap stays above this share of what it was
 
 
@@ -94,18 +97,18 @@ def start_state(n_rows: int, n_features: int) -> State:
     return State(np.zeros(n_rows), two, one, two, one, none, none, np.zeros((0, 0)), np.zeros((0, 0)))
 
 
-def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> Generator[All, Any, State]:
+def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> Generator[All | Take, Any, State]:
     """Return the state with the sums of its point, and what they prove; an exact pass may be asked for."""
     state = replace(
-        state, f=gather(sums.tiles, 1)[:, 1].copy(), gram=sums.gram.finish(), sums=sums.sums, steps=state.steps + 1,
-        chosen_weight=sums.chosen_weight, chosen_rows=sums.chosen_rows, passes=state.passes + 1,
+        state, f=gather(sums.tiles, MAPPED)[:, 1].copy(), gram=sums.gram.finish(), sums=sums.sums,
+        chosen_weight=sums.chosen_weight, chosen_rows=sums.chosen_rows, passes=state.passes + 1, steps=state.steps + 1,
     )  # fmt: skip
     if not all(np.isfinite(part).all() for part in (state.f, state.sums, np.diag(state.gram))):
         return replace(state, objective=float("nan"))
     most, magnitudes = max(1.0, float(np.max(state.t))), Magnitudes(*state.magnitudes)
     alpha = state.costs * state.t
     found = find_primal(state.w, state.f, state.y, state.costs, magnitudes)
-    bound = find_lower_bound(state.sums[3:5], state.y, alpha, most, magnitudes, sums.depth)
+    bound = find_lower_bound(state.sums[[POSITIVE, NEGATIVE]], state.y, alpha, most, magnitudes, sums.depth)
     state = _keep_best(state, found, bound)
     if not _needs_exact_pass(state, found, bound, tol):
         return _note_progress(state)
@@ -116,7 +119,12 @@ def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> G
     again = state.steps + 2**state.exact_passes
     state = replace(state, passes=state.passes + 1, exact_passes=state.exact_passes + 1, exact_step=again)
     found, bound = choose_exact(W, biases, exact_losses), find_exact_lower_bound(exact_sums, most, magnitudes)
-    return _note_progress(_keep_best(state, found, bound))
+    state = _keep_best(state, found, bound)
+    if not state.progress.is_proved(tol) and _is_at_end_of_path(state, tol):
+        free = choose_free_rows(state.point, state.costs)
+        exact_sums, moved = correct_sums(exact_sums, (yield Take(free)), state.w, alpha[free], most * state.costs[free])
+        state = _keep_best(state, found, find_exact_lower_bound(exact_sums, most, magnitudes, moved))
+    return _note_progress(state)
 
 
 def _needs_exact_pass(state: State, found: Primal, bound: Dual, tol: float) -> bool:
@@ -126,8 +134,15 @@ def _needs_exact_pass(state: State, found: Primal, bound: Dual, tol: float) -> b
     """
     allowed = tol * found.objective
     near = found.objective - max(state.lower_bound, bound.computed) <= allowed
-    useful = (near or state.progress.is_rounded) and not state.progress.is_proved(tol)
+    lost = state.stuck >= LOST_STEPS and _is_at_end_of_path(state, tol)
+    useful = (near or lost or state.progress.is_rounded) and not state.progress.is_proved(tol)
     return useful and state.steps >= state.exact_step
+
+
+@unwarned
+def _is_at_end_of_path(state: State, tol: float) -> bool:
+    """Whether the gap that the path itself leaves is as small as is asked for: what is left besides is rounding."""
+    return float(state.costs @ (state.s * state.t + state.xi * state.r)) <= tol * state.objective
 
 
 def _keep_best(state: State, found: Primal, bound: Dual) -> State:

@@ -40,14 +40,16 @@ from streamsvm.numeric.rows import (
     unpack,
 )
 
+WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # the rows of AssembledSums.sums, see there
 N_SUMS = 6
+MAPPED, LABELS, SAMPLE_WEIGHTS = 1, 2, 3  # columns of a tile after its first row, see AssembledSums.tiles
 N_MAGNITUDES = 2
 
 Tile = tuple[int, F64, Any, Any]
 
 
 def gather(tiles: list[Tile], column: int) -> Any:
-    """Return one of the columns for all rows, in their order; None if there is none."""
+    """Return a column (MAPPED, LABELS or SAMPLE_WEIGHTS) for all rows, in their order; None if there is none."""
     parts = [tile[column] for tile in sorted(tiles, key=lambda tile: tile[0])]
     return None if parts[0] is None else np.concatenate(parts)
 
@@ -56,10 +58,10 @@ def gather(tiles: list[Tile], column: int) -> Any:
 class AssembledSums:
     """Of `assemble`, at the new point. gram, chosen_weight, chosen_rows: X'WX, e'We, e'e over Q.
 
-    sums (6, d): X'We, X'YW r_Omega of the predictor, X'Y (1/r - 1/t) / omega, sum alpha_i x_i of the classes +1 and
-    -1, and X'We over Q. depth: how many additions a term of them has gone through at most. magnitudes (2, d), if asked
-    for: sum C_i |x_ij|, and the largest |x_ij| of a row that costs. tiles: first row, X dw beside X w at the new point
-    (n, 2), and, if asked for, codes of the labels and weights.
+    sums (6, d), by the names WEIGHTS to CHOSEN: X'We, X'YW r_Omega of the predictor, X'Y (1/r - 1/t) / omega,
+    sum alpha_i x_i of the classes +1 and -1, and X'We over Q. depth: the most additions that one of their terms has
+    gone through. magnitudes (2, d), if asked for: sum C_i |x_ij|, and the largest |x_ij| of a row that costs. tiles:
+    first row; X dw and X w at the new point (n, 2); and, if asked for, codes of the labels, and sample weights.
     """
 
     gram: GramSum
@@ -103,9 +105,9 @@ def add_assembled(
     products = _map(*unpack(rows.X), ends)
     df, after = products[:, 0].copy(), products[:, 1].copy()
     coefs = _weigh(f, s, t, xi, r, sv, xu, allowed, y, costs, df, after, biases, step, limits, rule == "omega")
-    chosen = np.flatnonzero(coefs[-1])
-    totals.gram.add(rows.X, chosen, coefs[-1, chosen])
-    totals.chosen_weight += float(np.sum(coefs[-1]))
+    chosen = np.flatnonzero(coefs[CHOSEN])
+    totals.gram.add(rows.X, chosen, coefs[CHOSEN, chosen])
+    totals.chosen_weight += float(np.sum(coefs[CHOSEN]))
     totals.chosen_rows += len(chosen)
     _add_products(*unpack(rows.X), coefs, totals.sums)
     totals.depth += rows.n_rows if isinstance(rows.X, CsrRows) else -(-rows.n_rows // 4) + 2  # see _add_products
@@ -128,13 +130,13 @@ def _weigh(
         t_i, xi_i, r_i = point.t[i], point.xi[i], point.r[i]
         omega, distance = point.s[i] / t_i + xi_i / r_i, y[i] * (after[i] + bias) + xi_i - 1.0
         weight = costs[i] / omega
-        coefs[0, i] = weight
-        coefs[1, i] = y[i] * weight * (distance - xi_i * (1.0 - t_i) / r_i)  # r_Omega with r_sv = s t, r_xu = xi r
-        coefs[2, i] = y[i] / omega * (1.0 / r_i - 1.0 / t_i) if costs[i] > 0 else 0.0
-        coefs[3 if y[i] > 0 else 4, i] = costs[i] * t_i
+        coefs[WEIGHTS, i] = weight
+        coefs[PREDICTOR, i] = y[i] * weight * (distance - xi_i * (1.0 - t_i) / r_i)  # r_sv = s t, r_xu = xi r
+        coefs[CENTERING, i] = y[i] / omega * (1.0 / r_i - 1.0 / t_i) if costs[i] > 0 else 0.0
+        coefs[POSITIVE if y[i] > 0 else NEGATIVE, i] = costs[i] * t_i
         key = omega if by_omega else y[i] * (point.f[i] + bias) + xi_i - 1.0  # of this f, as the limits are
         if allowed[i] and key <= limits[1 if y[i] > 0 else 0]:
-            coefs[5, i] = weight
+            coefs[CHOSEN, i] = weight
     return coefs
 
 

@@ -9,13 +9,14 @@ import numpy as np
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.methods.fit import Fit, TakeRows, report_progress
+from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.ranking import solver as ranking
 from streamsvm.methods.ranking.options import RankingOptions
 from streamsvm.methods.ranking.solver import Ranking, State
 from streamsvm.models.model import RankModel
 from streamsvm.numeric.exact_losses import compute_exact_scores
-from streamsvm.numeric.exact_pairs import measure_pairs_exactly
+from streamsvm.numeric.exact_pairs import count_pairs_exactly, measure_pairs_exactly
+from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions
@@ -46,6 +47,7 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit
         make_model=partial(_make_model, source),
         report=report_progress,
         kernels=("cutting-plane",),
+        dual=DualWatch("pairs", source.n_features, settings.most_cuts(source.n_features)),
     )
 
 
@@ -80,3 +82,5 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         pairs = Pairs(np.arange(2, dtype=np.int32), np.ones(2), np.array(starts))
         count_pairs(np.zeros(2), pairs, 1.0)
         measure_pairs_exactly(scores, pairs, 1.0)
+        count_pairs_exactly(np.zeros(2), pairs)
+    add_exact_sums(start_exact_sums(2), rows, np.ones(2))

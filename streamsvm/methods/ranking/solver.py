@@ -15,8 +15,9 @@ Sonnenburg 2008), whose second cut, further on, is not worth its sort here (trie
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -74,7 +75,13 @@ class Ranking:
 
 @dataclass
 class State(CutState):
-    """All that changes; the rows' scores are computed anew in every step."""
+    """All that changes; the rows' scores are computed anew in every step.
+
+    latest (k, 2): of the cuts that the last step made, the step on its segment and the offset.
+    """
+
+    latest: F64 = field(default_factory=lambda: np.zeros((1, 2)))
+    shapes: ClassVar = CutState.shapes | {"latest": ("k", "2")}
 
 
 def start_state(n_features: int) -> State:
@@ -175,7 +182,7 @@ def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[P
     up, down = count_pairs(np.zeros(n_rows), pairs, 1.0)
     state = replace(
         state, objective=loss.loss, total_cost=loss.loss, terms=2.0 * n_rows + 16.0,
-        objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss),
+        objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss), latest=np.array([(0.0, loss.offset)]),
     )  # fmt: skip
     return state, [loss], loss.loss, settings.pair_cost * (up + down)
 
@@ -213,7 +220,8 @@ def _search_line(
     near = state.best_w + step * moves
     if is_better(objective, rounding, state):
         state = replace(state, best_w=near, objective=objective, objective_rounding=rounding)
-    return state, [one[2] for one in found], worst, near
+    latest = np.array([(one[0], one[2].offset) for one in found])
+    return replace(state, latest=latest), [one[2] for one in found], worst, near
 
 
 def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[Tile]) -> State:

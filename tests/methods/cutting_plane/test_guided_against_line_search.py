@@ -14,6 +14,7 @@ from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
 from streamsvm.methods.cutting_plane.guided_setup import Guide
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, solve, start_state
 from streamsvm.numeric.rows import F64
+from tests.conftest import choose_examples
 from tests.linear_problems import run_steps
 
 KINDS = ("normal", "repeated", "rare", "heavy", "sparse", "wide", "separable", "noise")
@@ -41,7 +42,7 @@ def make_rows(kind: str, seed: int, n: int, d: int) -> ArrayDataset:
     return ArrayDataset(matrix, y[order].astype(np.int32), np.array([-1, 1]))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=choose_examples(250, 1000), deadline=None)
 @given(
     kind=st.sampled_from(KINDS), seed=st.integers(0, 10**6), n=st.integers(10, 150), d=st.integers(1, 12),
     log_C=st.floats(-3, 2), share=st.sampled_from([0.02, 0.1, 0.3, 1.0]), dual=st.booleans(),

@@ -201,3 +201,17 @@ def test_resumed_after_each_step(resident: str, dataset: Dataset, tmp_path: Path
         train(dataset, replace(options, max_passes=step), out=out)
         train(dataset, replace(options, threads=2), out=out, resume=True)
         assert describe(out) == whole
+
+
+@pytest.mark.parametrize(("resident", "most"), [(60, 20), (30, 199)])
+def test_few_rows_that_are_nearly_parallel_need_few_passes(resident: int, most: int) -> None:
+    """Rows far from the origin, on which coordinate ascent alone has gaps of 98% after 150 passes."""
+    random = np.random.default_rng(1)
+    X = (random.normal(size=(60, 100)) + 1000.0).astype(np.float32)
+    problem = Problem(X, np.where(np.arange(60) % 2, 1, -1), 10.0 ** random.uniform(-6, 6, 60))
+    steps = run(problem.in_memory(), GuidedDual((1e4, 1e4), resident, 1e-6))
+    assert steps[-1].status == "converged"
+    assert len(steps) <= most
+    state = steps[-1].state
+    assert state.objective == pytest.approx(primal(problem, problem.costs(1e4), state.best_w), rel=1e-3)
+    check_parts(problem, problem.costs(1e4), state)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.methods.together import State, solve, start_state
+from streamsvm.methods.many_problems import State, solve, start_state
 from streamsvm.requests import All, Progress, Solver, Step, Take
 
 

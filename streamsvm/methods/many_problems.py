@@ -83,9 +83,14 @@ def _sort(steps: dict[int, Step], requests: Mapping[int, Request]) -> dict[int, 
 def _update(state: State, steps: Mapping[int, Step]) -> State:
     """Return the state after a step of those problems; the one that took the most passes took part in all of them."""
     after = State(
-        list(state.problems), state.statuses.copy(), state.objectives.copy(), state.lower_bounds.copy(),
-        state.rounding_bounds.copy(), state.counts.copy(), state.passes,
-    )  # fmt: skip
+        list(state.problems),
+        state.statuses.copy(),
+        state.objectives.copy(),
+        state.lower_bounds.copy(),
+        state.rounding_bounds.copy(),
+        state.counts.copy(),
+        state.passes,
+    )
     for k, step in steps.items():
         bound = step.progress.lower_bound
         after.problems[k], after.statuses[k] = step.state, step.status or ""

@@ -1,0 +1,155 @@
+"""The multipliers of a few hundred resident rows at their optimum, by a primal-dual interior-point method.
+
+    max over c   D(c0) + g'(c - c0) - 1/2 (c - c0)'H (c - c0),   0 <= c <= 1
+    H_ij = C_i C_j y_i y_j x_i.x_j,   g_i = C_i (1 - y_i w.x_i)       at the multipliers c0, whose vector is w
+
+Coordinate ascent takes thousands of epochs where the rows are nearly parallel, as rows far from the origin are. Few
+rows have a small H, and Newton's method does not mind. The problem is written from c0 on, not from 0, because g is
+known much better than what H makes of it: so a second call repairs what rounding has left of the first.
+
+Newton's equations with the multipliers p of c >= 0 and q of u = 1 - c >= 0, where (p c, q u) is to become `targets`:
+
+    (H + p/c + q/u) dc = g - H (c - c0) + target_p / c - target_q / u
+    dp = (target_p - p dc) / c - p,   dq = (target_q + q dc) / u - q
+
+Source: Mehrotra 1992, "On the implementation of a primal-dual interior point method" (SIAM J. Optimization 2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from streamsvm import interrupts
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.rows import F64, CsrRows, Rows, compute_scores, slice_rows, to_dense
+
+MOST_ROWS = 500  # of which H is 2 MB, and a step a hundredth of a second
+BLOCK_ROWS = 32  # two blocks of rows are written out in float64 at once, and take as much memory as so many cuts each
+MOST_STEPS = 100
+PATIENCE = 10  # steps in which the gap has not fallen by a part in ten: rounding is the limit
+PROGRESS = 0.9
+BOUNDARY = 0.995  # share of the way to the boundary
+MOST_SECOND_ORDER = 3.0  # of mu
+
+
+class Point(NamedTuple):
+    """Shares c, what they leave of 1, and the multipliers of both bounds, (n,) each."""
+
+    c: F64
+    u: F64
+    p: F64
+    q: F64
+
+
+def multiply_rows(rows: Rows, bias_feature: float) -> F64:
+    """Return the products of the rows with one another, (n, n), the constant feature included."""
+    products = np.empty((rows.n_rows, rows.n_rows))
+    blocks = [slice(at, min(at + BLOCK_ROWS, rows.n_rows)) for at in range(0, rows.n_rows, BLOCK_ROWS)]
+    for k, own in enumerate(blocks):
+        left = _write_out(rows, own)
+        for other in blocks[: k + 1]:
+            products[own, other] = left @ _write_out(rows, other).T
+            products[other, own] = products[own, other].T
+    return products + bias_feature**2
+
+
+def _write_out(rows: Rows, part: slice) -> F64:
+    some = slice_rows(rows.X, part)
+    dense = to_dense(some) if isinstance(some, CsrRows) else some
+    return dense.astype(np.float64)
+
+
+def maximise_shares(
+    rows: Rows, products: F64, class_costs: F64, bias_feature: float, share: F64, w: F64, others: float, wanted: float,
+    tol: float,
+) -> F64:  # fmt: skip
+    """Return multipliers c (n,) of the rows whose part of the duality gap is at most `wanted`, or tol * D.
+
+    products: of `multiply_rows`; share (n,): c0; w (d+1,): the vector of all multipliers, the last entry the weight of
+    the constant feature; others: sum C_i c_i of the other rows, whose multipliers are fixed. Where rounding is in the
+    way, the multipliers with the smallest gap that was met are returned; D is never less than it was. Equal input gives
+    equal bits.
+    """
+    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
+    used = np.flatnonzero(costs > 0.0)
+    if not len(used):
+        return share
+    signed = (costs * y)[used]
+    scores = compute_scores(rows.X, w[None, :])[used, 0] + w[-1] * bias_feature
+    value = others + float(costs @ share) - float(w @ w) / 2
+    found, rise = _climb(
+        products[np.ix_(used, used)] * np.outer(signed, signed), costs[used] - signed * scores, share[used], value,
+        wanted, tol,
+    )  # fmt: skip
+    best = share.copy()
+    if rise > 0.0:
+        best[used] = np.minimum(found, 1.0)
+    return best
+
+
+def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) -> tuple[F64, float]:
+    """Return c of the smallest gap, and by how much its D is larger than `value`, that of the start."""
+    half, size = np.full(len(g), 0.5), np.full(len(g), float(np.mean(np.abs(g))))
+    point = Point(half, half, size, size)
+    best, rise, least, idle = start, 0.0, np.inf, 0
+    with np.errstate(all="ignore"):  # what is not finite ends the loop: no gap is less than a NaN
+        for _ in range(MOST_STEPS):
+            interrupts.check()
+            slope = g - H @ (point.c - start)
+            gap = float(np.maximum(slope, 0.0) @ point.u + np.maximum(-slope, 0.0) @ point.c)
+            idle = 0 if gap < PROGRESS * least else idle + 1
+            if gap < least:
+                best, least, rise = point.c, gap, float((g + slope) @ (point.c - start)) / 2
+            if gap <= max(wanted, tol * (value + rise)) or idle > PATIENCE:
+                break
+            direction = _find_direction(H, slope, point)
+            point = _move(point, direction, BOUNDARY * _find_length(point, direction))
+    return best, rise
+
+
+def _find_direction(H: F64, slope: F64, point: Point) -> Point:
+    """Return the step of Mehrotra's predictor and corrector; it is not a number where H has no factor."""
+    c, u, p, q = point
+    factor = _factor(H, p / c + q / u)
+
+    def direct(target_p: F64, target_q: F64) -> Point:
+        dc = dpotrs(factor, slope + target_p / c - target_q / u, lower=1)[0]
+        return Point(dc, -dc, (target_p - p * dc) / c - p, (target_q + q * dc) / u - q)
+
+    mu, predicted = _measure(point), direct(np.zeros(len(c)), np.zeros(len(c)))
+    after = _measure(_move(point, predicted, _find_length(point, predicted)))
+    center, most = mu * (after / mu) ** 3, MOST_SECOND_ORDER * mu
+    products = np.clip(predicted.c * predicted.p, -most, most), np.clip(predicted.u * predicted.q, -most, most)
+    return direct(center - products[0], center - products[1])
+
+
+def _factor(H: F64, diagonal: F64) -> F64:
+    """Return Cholesky's factor of H + diagonal, with as much more of its own diagonal as rounding calls for."""
+    own = H.diagonal()
+    for shift in 4 * UNIT * 10.0 ** np.arange(0, 12, 2):
+        shifted = H.copy(order="F")
+        shifted.flat[:: len(H) + 1] += diagonal + shift * own
+        factor: F64
+        factor, failed_at = dpotrf(shifted, lower=1)
+        if failed_at == 0:
+            return factor
+    return np.full_like(H, np.nan)
+
+
+def _measure(point: Point) -> float:
+    """Return mu."""
+    return float(point.c @ point.p + point.u @ point.q) / (2 * len(point.c))
+
+
+def _find_length(point: Point, direction: Point) -> float:
+    """Return the longest step, of 1 at most, that leaves every variable at 0 or above."""
+    falls = max(float(np.max(-change / value)) for value, change in zip(point, direction, strict=True))
+    return min(1.0, 1.0 / falls) if falls > 0 else 1.0
+
+
+def _move(point: Point, direction: Point, length: float) -> Point:
+    return Point(*(value + length * change for value, change in zip(point, direction, strict=True)))

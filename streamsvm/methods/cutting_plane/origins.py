@@ -1,0 +1,83 @@
+"""Where the cuts of a pass were made: read off what the solver asked for and the totals that it was sent.
+
+A cut at a step of a segment is known by the segment's ends and the step; a cut at a point by a segment of no length.
+From these, and the multipliers of the master problem, anyone can form the dual point anew (numeric.dual_points).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane import beside, guided_dual
+from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual
+from streamsvm.methods.cutting_plane.point_cuts import PointTotals, read_cuts
+from streamsvm.methods.cutting_plane.segments import SegmentTotals
+from streamsvm.numeric.rows import F64
+from streamsvm.requests import Scan
+
+
+class Origin(NamedTuple):
+    """A cut, as the solver adds it to its master problem, and where it was made. Vectors are (width,)."""
+
+    cut: F64
+    offset: float
+    start: F64
+    end: F64
+    step: float
+
+
+def list_origins(request: Any, answer: Any) -> Iterator[Origin]:
+    """Yield the cuts that a pass has on offer; none of passes that make no cuts."""
+    if not isinstance(request, Scan):
+        return
+    if isinstance(answer, SegmentTotals):
+        ends, _, cut_steps, _ = request.shared
+        cuts, offsets = np.cumsum(answer.gradients, axis=0), np.cumsum(answer.costs)
+        yield Origin(cuts[0], float(offsets[0]), ends[0], ends[0], 1.0)
+        for k, step in enumerate(cut_steps.tolist(), start=1):
+            yield Origin(cuts[k], float(offsets[k]), ends[0], ends[1], step)
+    elif isinstance(answer, PointTotals):
+        for w, cut, offset in zip(request.shared[0], *read_cuts(answer), strict=True):
+            yield Origin(cut, float(offset), w, w, 1.0)
+
+
+def list_states(state: Any) -> list[CutState]:
+    """Return the states that hold cuts: one, or the two of solvers that go side by side."""
+    return list(state.states) if isinstance(state, beside.State) else [state]
+
+
+class Certificate(NamedTuple):
+    """A state and multipliers (m,) of its cuts, which give a lower bound."""
+
+    state: CutState
+    z: F64
+
+    @property
+    def bound(self) -> float:
+        """The lower bound, its rounding taken off."""
+        if not self.z.any():
+            return 0.0
+        value, rounding = bound_dual(self.state, self.z)
+        return value - rounding
+
+
+def find_certificate(state: Any) -> Certificate:
+    """Return what gives the highest bound at the end of a step."""
+    found = [Certificate(one, one.z) for one in list_states(state)]
+    first = found[0].state
+    if isinstance(first, guided_dual.State):  # the master's combination may be worse than the dual point, its first cut
+        alone = np.zeros(len(first.z))
+        alone[0] = 1.0
+        found.append(Certificate(first, alone))
+    return max(found, key=lambda one: one.bound)
+
+
+def read_shares(found: Certificate) -> F64 | None:
+    """Return the share of every row, (n,), if the state knows it; None where the cuts' origins are needed."""
+    if not isinstance(found.state, guided_dual.State):
+        return None
+    return guided_dual.combine_shares(replace(found.state, z=found.z))

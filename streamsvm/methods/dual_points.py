@@ -1,0 +1,120 @@
+"""A fit, and beside it the dual point that its lower bound rests on, for those who want to check the bound.
+
+The solver runs as it would alone, to the same bits. What it asks for and is sent is looked at on the way, and so are
+its states (methods.kept_cuts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.errors import InputError
+from streamsvm.methods.cutting_plane import origins
+from streamsvm.methods.fit import DualWatch, Fit, Report, TakeRows
+from streamsvm.methods.kept_cuts import State, note_cuts, note_pair_cuts, note_shares, read_dual_point
+from streamsvm.methods.ranking import origins as ranking_origins
+from streamsvm.models.model import Model
+from streamsvm.numeric.dual_points import DualPoint
+from streamsvm.requests import All, MemoryNeed, Progress, Solver, Step
+
+ROW_VECTORS = 4  # of 8 bytes a row: shares of this state, of the next, of a checkpoint, and one in the making
+TABLES = 4  # vectors a cut: two of each cut that is in use, and two of each that the bound rests on
+MADE = 96  # vectors of a pass: the cuts that it has on offer, of which few are kept
+
+
+class Reader(NamedTuple):
+    """What is noted of a request and its answer, and what the state after a step is, given the notes of the step."""
+
+    note: Callable[[Any, Any], Iterable[Any]]
+    read: Callable[[State, Any, Progress, Sequence[Any]], State]
+
+
+def note_nothing(request: Any, answer: Any) -> Iterable[Any]:  # noqa: ARG001
+    """Return no notes."""
+    return ()
+
+
+READERS = {
+    "cuts": Reader(origins.list_origins, note_cuts),
+    "pairs": Reader(ranking_origins.note_pass, note_pair_cuts),
+    "shares": Reader(note_nothing, note_shares),
+}
+
+
+def keep_dual_point(fit: Fit) -> Fit:
+    """Return the fit that keeps its dual point; InputError for one that has none to keep."""
+    if fit.dual is None:
+        raise InputError(
+            f"{fit.method}: no dual point is kept; the model of smo or irwls is one, and budgeted-sgd proves no bound: "
+            "leave --keep-dual out"
+        )
+    return replace(
+        fit,
+        settings={**fit.settings, "keep_dual": True},
+        memory=partial(_need_memory, fit, fit.dual),
+        start=partial(_start, fit, fit.dual),
+        warm_start=partial(_start_warm, fit, fit.dual),
+        solve=partial(_solve, fit, READERS[fit.dual.kind]),
+        make_model=partial(_make_model, fit),
+        report=partial(_report, fit),
+    )
+
+
+def read_dual_points(state: Any) -> list[DualPoint]:
+    """Return the dual points of a run that kept them, one of each problem."""
+    problems = [state] if isinstance(state, State) else state.problems
+    return [read_dual_point(problem) for problem in problems]
+
+
+def _need_memory(fit: Fit, dual: DualWatch, threads: int) -> MemoryNeed:
+    """Return what the fit needs, and tables of vectors besides, twice while they are copied; and shares of the rows."""
+    need = fit.memory(threads)
+    tables = 8 * dual.width * (2 * TABLES * dual.most_cuts + MADE)
+    return replace(need, driver_bytes=need.driver_bytes + tables + 8 * ROW_VECTORS * dual.n_rows)
+
+
+def _start(fit: Fit, dual: DualWatch) -> State:
+    return State([fit.start()], np.empty((0, dual.width)))
+
+
+def _start_warm(fit: Fit, dual: DualWatch, before: State, factor: float) -> State:
+    """Return a warm start. Costs have changed, and with them all cuts: what was known of their origins is dropped."""
+    return replace(_start(fit, dual), inner=[fit.start_after(before.inner[0], factor)])
+
+
+def _solve(fit: Fit, reader: Reader, state: State) -> Solver:
+    inner = fit.solve(state.inner[0])
+    notes: list[Any] = []
+    request = next(inner)
+    while True:
+        if isinstance(request, Step):
+            state = reader.read(state, request.state, request.progress, notes)
+            notes = []
+            yield replace(request, state=state)
+            request = inner.send(None)
+        else:
+            answers = [(yield request)]
+            notes += [one for pair in _list_pairs(request, answers[0]) for one in reader.note(*pair)]
+            request = inner.send(answers.pop())
+
+
+def _make_model(fit: Fit, state: State, take: TakeRows) -> Model:
+    return fit.make_model(state.inner[0], take)
+
+
+def _report(fit: Fit, state: State) -> Report:
+    return fit.report(state.inner[0])
+
+
+def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield single requests and their answers."""
+    if isinstance(request, All):
+        for one, part in zip(request.requests, answer, strict=True):
+            yield from _list_pairs(one, part)
+    else:
+        yield request, answer

@@ -1,0 +1,153 @@
+"""Where the cuts of a run were made, and with which multipliers its lower bound last rose.
+
+Cuts are known again by a digest of their numbers, so solvers need not keep account of where theirs came from. Solvers
+whose states hold a share of every row (guided by multipliers, interior-point) have these noted instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.methods.cutting_plane import guided_dual, origins
+from streamsvm.methods.cutting_plane.origins import Origin
+from streamsvm.methods.interior_point.shares import read_shares
+from streamsvm.methods.ranking import origins as ranking_origins
+from streamsvm.numeric.dual_points import DualPoint
+from streamsvm.numeric.rows import F64, I64
+from streamsvm.requests import Progress
+
+DIGEST_BYTES = 16
+
+U64 = npt.NDArray[np.uint64]
+
+
+@dataclass
+class State:
+    """All that changes. inner: the solver's own state, alone in its list.
+
+    Of the cuts whose origin is known: digests (m, 2), and ends (m, 2), steps (m,), multipliers (m,) and vectors
+    (p, width) as in DualPoint. share: of every row, or empty. bound: the lower bound that they give.
+    """
+
+    inner: list[Any]
+    vectors: F64
+    digests: U64 = field(default_factory=lambda: np.empty((0, 2), np.uint64))
+    ends: I64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    steps: F64 = field(default_factory=lambda: np.empty(0))
+    multipliers: F64 = field(default_factory=lambda: np.empty(0))
+    share: F64 = field(default_factory=lambda: np.empty(0))
+    bound: float = 0.0
+    shapes: ClassVar[dict[str, tuple[str, ...]]] = {
+        "vectors": ("p", "d"), "digests": ("m", "2"), "ends": ("m", "2"), "steps": ("m",), "multipliers": ("m",),
+        "share": ("n",),
+    }  # fmt: skip
+
+    def check(self) -> None:
+        """ValueError for cuts at vectors that are not there."""
+        if self.ends.size and not 0 <= int(self.ends.min()) <= int(self.ends.max()) < len(self.vectors):
+            raise ValueError(f"ends are not from 0 to {len(self.vectors) - 1}")
+
+
+class Place(NamedTuple):
+    """Where a cut was made."""
+
+    start: F64
+    end: F64
+    step: float
+
+
+def read_dual_point(state: State) -> DualPoint:
+    """Return the dual point that the bound rests on."""
+    if len(state.share):
+        return DualPoint(share=state.share)
+    used = np.flatnonzero(state.multipliers)
+    places, ends = np.unique(state.ends[used], return_inverse=True)
+    return DualPoint(
+        vectors=state.vectors[places], ends=ends.reshape(-1, 2), steps=state.steps[used],
+        multipliers=state.multipliers[used],
+    )  # fmt: skip
+
+
+def note_shares(state: State, inner: Any, progress: Progress, _notes: Sequence[Any]) -> State:
+    """Return the state after a step of the interior-point method."""
+    bound = progress.lower_bound or 0.0
+    if bound > state.bound:
+        return replace(state, inner=[inner], share=read_shares(inner), bound=bound)
+    return replace(state, inner=[inner])
+
+
+def note_pair_cuts(state: State, inner: Any, progress: Progress, notes: Sequence[Any]) -> State:
+    """Return the state after a step of a ranking."""
+    return note_cuts(state, inner, progress, list(ranking_origins.list_origins(notes, inner)))
+
+
+def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origin]) -> State:
+    """Return the state after a step that made those cuts; the solver may have kept some of them only."""
+    known = {digest: _read_place(state, k) for k, digest in enumerate(_list_digests(state))}
+    known |= {_digest(one.cut, one.offset): Place(one.start, one.end, one.step) for one in made}
+    share, bound = state.share, progress.lower_bound or 0.0
+    multipliers = dict(zip(_list_digests(state), state.multipliers.tolist(), strict=True))
+    digests = {id(one): _digest_cuts(one) for one in origins.list_states(inner)}
+    if bound > state.bound:
+        found = origins.find_certificate(inner)
+        shares = origins.read_shares(found)
+        multipliers = _add_up(digests[id(found.state)], found.z) if shares is None else {}
+        share = np.empty(0) if shares is None else shares
+    used = [digest for digest, multiplier in multipliers.items() if multiplier > 0.0]
+    live = dict.fromkeys([*(digest for several in digests.values() for digest in several), *used])
+    after = replace(state, inner=[inner], share=share, bound=max(bound, state.bound))
+    return _fill(after, {digest: known[digest] for digest in live if digest in known}, multipliers)
+
+
+def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[bytes, float]) -> State:
+    """Return the state that knows those cuts; a vector that several need is there once."""
+    vectors: dict[bytes, F64] = {}
+    pairs = [tuple(_digest(w, 0.0) for w in (place.start, place.end)) for place in places.values()]
+    for place, (start, end) in zip(places.values(), pairs, strict=True):
+        vectors |= {start: place.start, end: place.end}
+    rank = {digest: k for k, digest in enumerate(vectors)}
+    return replace(
+        state,
+        vectors=np.stack(list(vectors.values())) if vectors else state.vectors[:0],
+        digests=np.frombuffer(b"".join(places), np.uint64).reshape(-1, 2),
+        ends=np.array([[rank[one] for one in pair] for pair in pairs], np.int64).reshape(-1, 2),
+        steps=np.array([place.step for place in places.values()]),
+        multipliers=np.array([multipliers.get(digest, 0.0) for digest in places]),
+    )
+
+
+def _add_up(digests: Sequence[bytes], z: F64) -> dict[bytes, float]:
+    """Return the multipliers by cut: one that is there twice has two."""
+    found: dict[bytes, float] = {}
+    for digest, multiplier in zip(digests, z.tolist(), strict=True):
+        found[digest] = found.get(digest, 0.0) + multiplier
+    return found
+
+
+def _read_place(state: State, k: int) -> Place:
+    start, end = state.ends[k]
+    return Place(state.vectors[start], state.vectors[end], float(state.steps[k]))
+
+
+def _list_digests(state: State) -> list[bytes]:
+    return [digest.tobytes() for digest in state.digests]
+
+
+def _digest_cuts(state: Any) -> list[bytes]:
+    """Return the digests of a state's cuts; a state that keeps shares of the rows needs none."""
+    if isinstance(state, guided_dual.State):
+        return []
+    return [_digest(cut, offset) for cut, offset in zip(state.cuts, state.offsets.tolist(), strict=True)]
+
+
+def _digest(cut: F64, offset: float) -> bytes:
+    """Return what tells a cut, or a vector (offset 0), from all others."""
+    content = hashlib.blake2b(np.ascontiguousarray(cut).data, digest_size=DIGEST_BYTES)
+    content.update(np.float64(offset).tobytes())
+    return content.digest()

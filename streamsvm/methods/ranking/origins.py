@@ -1,0 +1,31 @@
+"""Where the cuts of a ranking were made; see cutting_plane.origins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane.origins import Origin
+from streamsvm.methods.ranking.solver import State, add_scores, add_sums
+from streamsvm.numeric.rows import F64
+from streamsvm.requests import Scan
+
+Note = tuple[str, F64]
+
+
+def note_pass(request: Any, answer: Any) -> Iterator[Note]:
+    """Yield the ends of the segment that a pass scored, or the cuts that it summed up."""
+    if isinstance(request, Scan) and request.add is add_scores:
+        yield "ends", request.shared[0]
+    elif isinstance(request, Scan) and request.add is add_sums:
+        yield "cuts", answer
+
+
+def list_origins(notes: Sequence[Note], state: State) -> Iterator[Origin]:
+    """Yield the cuts of a step, from its passes and the state after it; the first step cuts at w = 0."""
+    found = dict(notes)
+    start, end = found.get("ends", np.zeros((2, len(state.best_w))))
+    for cut, (step, offset) in zip(found["cuts"], state.latest, strict=True):
+        yield Origin(cut, float(offset), start, end, float(step))

@@ -1,0 +1,120 @@
+"""The file in which a run keeps its dual points: `dual.npz`, arrays without pickle, beside the model.
+
+about             JSON: the format, the model's and the data's fingerprints, the number of rows
+0/share           of problem 0 (of each class against the rest, if there are more than two): see DualPoint
+0/vectors, ends, steps, multipliers
+
+Nothing that the file says has to be believed: `verify` refuses a point that is not feasible, and computes what is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
+from streamsvm.files import unpack_arrays, write_arrays
+from streamsvm.models.model import Model
+from streamsvm.numeric.dual_points import DualPoint
+
+NAME = "dual.npz"
+FORMAT = 1
+MOST_ABOVE = 1e-9  # by which rounding may have made a sum of multipliers more than 1
+
+
+def find_dual_file(model: Path) -> Path:
+    """Return where the dual point of a model is kept: in the run's folder, which may be given itself."""
+    return (model if model.is_dir() else model.parent) / NAME
+
+
+def write_dual_points(folder: Path, points: Sequence[DualPoint], model: Model, source: RowSource) -> None:
+    """Write the file, whole or not at all."""
+    arrays = {f"{k}/{name}": part for k, point in enumerate(points) for name, part in vars(point).items()}
+    about = {"format": FORMAT, **_describe(model, source), "n_problems": len(points)}
+    write_arrays(folder / NAME, {"about": json.dumps(about), **arrays})
+
+
+def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPoint]:
+    """Return the dual points of this model and these rows; InputError, with what does not fit, for anything else."""
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file: a linear model holds no dual point itself; train with --keep-dual to keep one"
+        )
+    arrays = unpack_arrays(path)
+    try:
+        about = _read_about(arrays.pop("about", None))
+        for name, value in _describe(model, source).items():
+            if about.get(name) != value:
+                what = {"model_sha256": "model", "fingerprint": "data", "n_rows": "data"}[name]
+                raise ValueError(f"it was kept for another {what}")
+        n_problems = count_problems(model)
+        if about.get("n_problems") != n_problems or set(arrays) != _list_names(n_problems):
+            raise ValueError(f"the dual points of {n_problems} problems are expected")
+        return [_read_point(arrays, k, model, source) for k in range(n_problems)]
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not the dual point of this model and these rows ({error})") from error
+
+
+def count_problems(model: Model) -> int:
+    """Return how many problems of two classes a model solves."""
+    return 1 if np.ndim(model.intercept) == 0 else len(np.asarray(model.intercept))
+
+
+def _describe(model: Model, source: RowSource) -> dict[str, Any]:
+    sha256 = hashlib.sha256(model.to_bytes()).hexdigest()
+    return {"model_sha256": sha256, "fingerprint": source.fingerprint, "n_rows": source.n_rows}
+
+
+def _read_about(text: Any) -> dict[str, Any]:
+    about = json.loads(str(text)) if text is not None else None
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        found = about.get("format") if isinstance(about, dict) else about
+        raise ValueError(f"format {str(found)[:40]}; this version of streamsvm reads {FORMAT}")
+    return about
+
+
+def _list_names(n_problems: int) -> set[str]:
+    return {f"{k}/{name}" for k in range(n_problems) for name in vars(DualPoint())}
+
+
+def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSource) -> DualPoint:
+    """Return the point of a problem, every part of it checked; ValueError."""
+    empty = DualPoint()
+    parts = {name: arrays[f"{k}/{name}"] for name in vars(empty)}
+    for name, part in parts.items():
+        expected = getattr(empty, name)
+        if part.dtype != expected.dtype or part.ndim != expected.ndim:
+            raise ValueError(f"{k}/{name} is {part.dtype} in {part.ndim} dimensions")
+        if part.dtype.kind == "f" and not np.isfinite(part).all():
+            raise ValueError(f"{k}/{name} holds values that are not finite")
+    point = DualPoint(**{name: np.ascontiguousarray(part) for name, part in parts.items()})
+    _check_shares(point, model, source)
+    _check_cuts(point, source.n_features + model.problem.predicts_labels)
+    return point
+
+
+def _check_shares(point: DualPoint, model: Model, source: RowSource) -> None:
+    allowed = (0, source.n_rows) if model.problem.predicts_labels else (0,)
+    if len(point.share) not in allowed:
+        raise ValueError(f"share has {len(point.share)} rows, the data have {source.n_rows}")
+    if len(point.share) and not 0.0 <= float(point.share.min()) <= float(point.share.max()) <= 1.0:
+        raise ValueError("share is not from 0 to 1: a multiplier is beyond its bounds")
+
+
+def _check_cuts(point: DualPoint, width: int) -> None:
+    m, p = len(point.steps), len(point.vectors)
+    if point.ends.shape != (m, 2) or len(point.multipliers) != m or (p and point.vectors.shape[1] != width):
+        raise ValueError(f"cuts, their vectors of {width} weights and their multipliers do not go together")
+    if m and not 0 <= int(point.ends.min()) <= int(point.ends.max()) < p:
+        raise ValueError(f"ends are not from 0 to {p - 1}")
+    if m and not 0.0 <= float(point.steps.min()) <= float(point.steps.max()) <= 1.0:
+        raise ValueError("steps are not from 0 to 1")
+    if m and (float(point.multipliers.min()) < 0.0 or math.fsum(point.multipliers.tolist()) > 1.0 + MOST_ABOVE):
+        raise ValueError("multipliers are negative, or sum to more than 1")

@@ -1,0 +1,196 @@
+"""D anew, from dual points that a run has kept (numeric.dual_points); the solver that made them is not trusted.
+
+The multipliers of all rows are formed as the rows are read, from shares or from where the cuts were made, so no vector
+of all rows is needed for the latter. For a ranking the cuts count pairs,
+
+    coefs_i = K sum_t lambda_t (up_i - down_i),   v = sum_i coefs_i x_i,   D = K sum_t lambda_t sum_i up_i - 1/2 |v|^2
+
+with up and down of numeric.exact_pairs at the scores of cut t. These need the scores of all rows, and as many reads of
+the rows as the memory for scores asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.engines.protocol import Engine
+from streamsvm.numeric.dual_points import (
+    Bound,
+    DualPoint,
+    DualSums,
+    add_dual_sums,
+    bound_by_coefs,
+    bound_by_shares,
+    combine_dual_sums,
+    find_active,
+    limit_sum,
+    start_dual_sums,
+)
+from streamsvm.numeric.exact_pairs import count_pairs_exactly
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.pair_counts import Pairs
+from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding, multiply_two
+from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, slice_rows
+from streamsvm.requests import Scan
+
+SLICE_ROWS = 1024  # whose scores at all vectors are held at once
+SCORE_BYTES = 64 << 20  # of all rows at once, for a ranking; two vectors at least
+ROW_VECTORS = (
+    24  # of 8 bytes a row that counting pairs takes: ranks, weights, two scores, order, up, down, coefs, sizes
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem of two classes: its place among those of one against the rest, and its dual point.
+
+    class_costs (2,): of the rest and of the class. bias_feature: the constant feature, None for a free bias.
+    """
+
+    place: int
+    n_problems: int
+    point: DualPoint
+    class_costs: F64
+    bias_feature: float | None
+
+
+def count_bytes(points: Sequence[DualPoint], n_rows: int, n_features: int, is_ranking: bool) -> tuple[int, int]:
+    """Return the memory of the driver, which is sent the points, and of the totals of one task."""
+    held = 3 * sum(point.nbytes for point in points)
+    sums = 8 * 6 * (n_features + 1) * len(points)
+    if is_ranking:
+        return held + 8 * ROW_VECTORS * n_rows + 3 * max(SCORE_BYTES, 16 * n_rows), sums
+    cuts = max((len(point.steps) + len(point.vectors) for point in points), default=0)
+    return held, sums + 8 * 6 * SLICE_ROWS * (cuts + 1)
+
+
+def make_scan(problems: Sequence[Problem], n_features: int) -> Scan:
+    """Return the pass that sums up the dual points of all problems."""
+    by_row = [problem.point.share for problem in problems if len(problem.point.share)]
+    bare = [replace(problem, point=replace(problem.point, share=problem.point.share[:0])) for problem in problems]
+    given = [bool(len(problem.point.share)) for problem in problems]
+    add = partial(_add_problems, bare, given)
+    return Scan(partial(_start, len(problems), n_features), add, _combine, (), tuple(by_row))
+
+
+def sum_bounds(problems: Sequence[Problem], totals: Sequence[DualSums]) -> Bound:
+    """Return the lower bound of the sum of the problems' objectives."""
+    found = [bound_by_shares(sums, one.bias_feature) for one, sums in zip(problems, totals, strict=True)]
+    return Bound(sum(one.value for one in found), sum(one.rounding for one in found))
+
+
+def _start(n_problems: int, n_features: int) -> list[DualSums]:
+    return [start_dual_sums(n_features) for _ in range(n_problems)]
+
+
+def _combine(left: list[DualSums], right: list[DualSums]) -> list[DualSums]:
+    return [combine_dual_sums(a, b) for a, b in zip(left, right, strict=True)]
+
+
+def _add_problems(
+    problems: Sequence[Problem], given: Sequence[bool], totals: list[DualSums], rows: Rows, *shares: F64
+) -> None:
+    columns = iter(shares)
+    for problem, total, is_given in zip(problems, totals, given, strict=True):
+        own = single_out(rows, problem.place, problem.n_problems)
+        share = next(columns) if is_given else None
+        for at in range(0, rows.n_rows, SLICE_ROWS):
+            part = slice(at, min(at + SLICE_ROWS, rows.n_rows))
+            tile = _slice(own, part)
+            y, costs = read_labels(problem.class_costs, tile.y, tile.sample_weight)
+            found = _find_shares(problem, tile, y) if share is None else share[part]
+            add_dual_sums(total, tile, costs * found, costs * found)
+
+
+def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
+    """Return the rows as the problem of one class sees them; of two classes there is one problem."""
+    if n_problems == 1 or rows.y is None:
+        return rows
+    return replace(rows, y=(rows.y == code).astype(np.int32))
+
+
+def _slice(rows: Rows, part: slice) -> Rows:
+    y = None if rows.y is None else rows.y[part]
+    weight = None if rows.sample_weight is None else rows.sample_weight[part]
+    return Rows(rows.start + part.start, slice_rows(rows.X, part), y, weight)
+
+
+def _find_shares(problem: Problem, rows: Rows, y: F64) -> F64:
+    """Return c_i of rows, from the cuts; it is never above 1, however the sum is rounded."""
+    point = problem.point
+    if not len(point.steps):
+        return np.zeros(rows.n_rows)
+    scores, biases = compute_scores(rows.X, point.vectors), point.vectors[:, -1] * (problem.bias_feature or 0.0)
+    share: F64 = find_active(scores, biases, y, point.ends, point.steps) @ point.multipliers
+    return np.minimum(share, 1.0, out=share)
+
+
+def bound_ranking(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float) -> Bound:
+    """Return the lower bound that the cuts of a ranking prove."""
+    n_rows, shares = engine.source.n_rows, limit_sum(pair_cost * point.multipliers, pair_cost)
+    counts = PairCounts(np.zeros((n_rows, 2)), np.zeros(n_rows))
+    for cuts in _split_cuts(point.ends, n_rows):
+        places, ends = np.unique(point.ends[cuts], return_inverse=True)
+        scores = _score_rows(engine, point.vectors[places])
+        for cut, (start, end) in zip(cuts.tolist(), ends.reshape(-1, 2).tolist(), strict=True):
+            at_cut = scores[start] + point.steps[cut] * (scores[end] - scores[start])
+            counts.add(shares[cut], *count_pairs_exactly(at_cut, pairs))
+    start_sums = partial(start_dual_sums, engine.source.n_features)
+    by_row = (counts.coefs[:, 0].copy(), counts.coefs[:, 1].copy(), counts.sizes)
+    sums = engine.scan(Scan(start_sums, _add_coefs, combine_dual_sums, (), by_row))
+    error = bound_rounding(8.0 * (n_rows + len(shares) + 64.0), 1.0) * UNIT
+    return bound_by_coefs(sums, math.fsum(counts.totals), 2 * UNIT * math.fsum(counts.sizes.tolist()), error)
+
+
+@dataclass
+class PairCounts:
+    """Sums over the cuts: coefs (n, 2) of the rows as pairs, their magnitudes (n,), parts of sum_t lambda_t up_i."""
+
+    coefs: F64
+    sizes: F64
+    totals: list[float] = field(default_factory=list)
+
+    def add(self, share: float, up: F64, down: F64) -> None:
+        """Add a cut, share times what it counts; up and down: (n, 2)."""
+        for counts, sign in ((up, 1.0), (down, -1.0)):
+            product, lost = multiply_two.py_func(counts[:, 0], sign * share)
+            added = product, lost + counts[:, 1] * (sign * share)
+            self.coefs = np.stack(add_pairs(self.coefs[:, 0], self.coefs[:, 1], *added), axis=1)
+            self.sizes += np.abs(product)
+            if sign > 0.0:
+                self.totals += [math.fsum(part.tolist()) for part in added]
+
+
+def _add_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F64) -> None:
+    """Add both numbers of a pair; the second is small, but the first may cancel."""
+    alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
+    add_dual_sums(sums, alike, coefs, sizes)
+    add_dual_sums(sums, alike, rests, np.abs(rests))
+
+
+def _split_cuts(ends: I64, n_rows: int) -> list[I64]:
+    """Return the cuts in batches for which the scores of all rows fit into memory together."""
+    most, batches = max(1, SCORE_BYTES // (16 * n_rows)), np.arange(len(ends))
+    return [batches[at : at + most] for at in range(0, len(ends), most)]
+
+
+def _score_rows(engine: Engine, W: F64) -> F64:
+    """Return X W' of all rows, (k, n)."""
+    scores = np.empty((len(W), engine.source.n_rows))
+    for start, part in engine.scan(Scan(list, _add_scores, _join, (W,))):
+        scores[:, start : start + part.shape[1]] = part
+    return scores
+
+
+def _add_scores(tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
+    tiles.append((rows.start, np.ascontiguousarray(compute_scores(rows.X, W).T)))
+
+
+def _join(left: list[Any], right: list[Any]) -> list[Any]:
+    return left + right
