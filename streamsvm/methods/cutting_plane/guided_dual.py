@@ -144,10 +144,18 @@ def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
     width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
     none = np.zeros(width)
     return State(
-        best_w=none, master_w=none, cuts=none[None, :], offsets=np.zeros(1), sizes=np.zeros(1), z=np.ones(1),
-        gram=np.zeros((1, 1)), idle=np.zeros(1, np.int64), share=np.zeros(n_rows),
-        active=np.empty((0, -(-n_rows // 8)), np.uint8), resident=rows,
-    )  # fmt: skip
+        best_w=none,
+        master_w=none,
+        cuts=none[None, :],
+        offsets=np.zeros(1),
+        sizes=np.zeros(1),
+        z=np.ones(1),
+        gram=np.zeros((1, 1)),
+        idle=np.zeros(1, np.int64),
+        share=np.zeros(n_rows),
+        active=np.empty((0, -(-n_rows // 8)), np.uint8),
+        resident=rows,
+    )
 
 
 def warm_state(settings: GuidedDual, before: State, factor: float) -> State:
@@ -246,9 +254,15 @@ def _collapse(state: State) -> State:
     first, sizes = np.zeros(len(z)), state.sizes.copy()
     first[0], sizes[0] = 1.0, z @ state.sizes
     return replace(
-        state, share=combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
+        state,
+        share=combine_shares(state),
+        cuts=cuts,
+        gram=gram,
+        offsets=offsets,
+        sizes=sizes,
+        z=first,
         updates=state.updates + np.count_nonzero(z[1:]),
-    )  # fmt: skip
+    )
 
 
 def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, totals: LineTotals) -> tuple[State, F32]:
@@ -270,11 +284,15 @@ def _add_cuts(state: State, cuts: F64, offsets: F64, sizes: F64, active: U8) -> 
     old, none = state.cuts[keep], np.zeros(len(cuts))
     gram = extend_products(state.gram[np.ix_(keep, keep)], old, cuts)
     return replace(
-        state, cuts=np.vstack((old, cuts)), offsets=np.append(state.offsets[keep], offsets), gram=gram,
+        state,
+        cuts=np.vstack((old, cuts)),
+        offsets=np.append(state.offsets[keep], offsets),
+        gram=gram,
         sizes=np.append(state.sizes[keep], sizes),
-        z=np.append(state.z[keep], none), idle=np.append(state.idle[keep], none.astype(np.int64)),
+        z=np.append(state.z[keep], none),
+        idle=np.append(state.idle[keep], none.astype(np.int64)),
         active=np.vstack((state.active[others - 1], active)),
-    )  # fmt: skip
+    )
 
 
 def _choose_rows(settings: GuidedDual, state: State, margins: F32) -> I64:

@@ -179,9 +179,13 @@ def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[P
     loss = measure_pairs(np.zeros(n_rows), pairs, settings.pair_cost)
     up, down = count_pairs(np.zeros(n_rows), pairs, 1.0)
     state = replace(
-        state, objective=loss.loss, total_cost=loss.loss, terms=2.0 * n_rows + 16.0,
-        objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss), latest=_list_cuts([(0.0, loss.offset)]),
-    )  # fmt: skip
+        state,
+        objective=loss.loss,
+        total_cost=loss.loss,
+        terms=2.0 * n_rows + 16.0,
+        objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss),
+        latest=_list_cuts([(0.0, loss.offset)]),
+    )
     return state, [loss], loss.loss, settings.pair_cost * (up + down)
 
 
