@@ -39,22 +39,19 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_exact,
     take_magnitudes,
 )
+from streamsvm.methods.cutting_plane.line_statuses import LineTotals, add_to_line, combine_lines, start_line
 from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, maximise_shares, multiply_rows
 from streamsvm.methods.cutting_plane.nearness import draw_any
-from streamsvm.methods.cutting_plane.row_statuses import U8, find_active, read_statuses
+from streamsvm.methods.cutting_plane.row_statuses import U8, find_active
 from streamsvm.methods.cutting_plane.segments import (
     LineState,
-    SegmentTotals,
-    add_to_totals,
     choose_cut_steps,
-    combine_totals,
     count_cut_steps,
     search_line,
-    start_totals,
     totals_bytes,
 )
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I64, Rows, add_rows, compute_scores
+from streamsvm.numeric.rows import F32, F64, I64, Rows, add_rows
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
 KEPT_CUTS = 128
@@ -109,34 +106,6 @@ class State(LineState):
     resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     shapes: ClassVar = CutState.shapes | {"share": ("n",), "active": ("m-1", "n/8"), "resident": ("r",)}
     row_numbers: ClassVar = ("resident",)
-
-
-@dataclass
-class LineTotals:
-    """What a pass adds up; tiles: first row, margins at the line's end, codes of cutting_plane.row_statuses."""
-
-    segment: SegmentTotals
-    tiles: list[tuple[int, F32, U8]] = field(default_factory=list)
-
-
-def start_line(k: int, width: int) -> LineTotals:
-    """Return the totals of no rows."""
-    return LineTotals(start_totals(k, width))
-
-
-def add_to_line(
-    totals: LineTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
-) -> None:
-    """Add rows."""
-    scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
-    add_to_totals(totals.segment, replace(rows, scores=scores), ends, class_costs, cut_steps, bias_feature)
-    found = read_statuses(rows, scores, ends[:, -1] * bias_feature, class_costs, cut_steps)
-    totals.tiles.append((rows.start, *found))
-
-
-def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
-    """Return the sum."""
-    return LineTotals(combine_totals(left.segment, right.segment), left.tiles + right.tiles)
 
 
 def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
