@@ -23,6 +23,7 @@ from streamsvm.engines.fold import run_pass
 from streamsvm.engines.group import (
     Partial,
     combine_partials,
+    count_rows,
     limit_blas_threads,
     release_pins,
     run_group,
@@ -61,9 +62,16 @@ class ThreadedEngine:
             for left, right in level:
                 graph["sum", depth, left] = (partial(_combine, scan), keys[left], keys[right])
                 keys[left] = ("sum", depth, left)
+
+        def note(key: Any, *_: Any) -> None:
+            if key[0] == "group":
+                self.costs.note_rows(count_rows(self.source, groups[key[1]]))
+
         try:
             with waiting():
-                total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
+                total: Partial = dask.threaded.get(
+                    graph, keys[0], pool=self._pool, callbacks=[(None, None, None, note, None)]
+                )
         finally:
             stopped.set()  # where one has failed, or Ctrl-C has come, the others end early
         return self.costs.count(total)
@@ -124,6 +132,9 @@ class DistributedEngine:
             )
             for k, group in enumerate(groups)
         ]  # fmt: skip
+        if self.costs.report is not None:
+            for group, future in zip(groups, futures, strict=True):
+                future.add_done_callback(partial(_note, self.costs, count_rows(self.source, group)))
         for level in tree_levels(len(groups)):
             for left, right in level:  # before further groups, or a worker would hold the totals of all of its own
                 parts = (futures[left], futures[right])
@@ -156,6 +167,12 @@ class DistributedEngine:
         release = partial(self.client._run, release_pins, self.source.fingerprint, on_error="ignore")
         with suppress(TimeoutError, OSError):
             self.client.sync(release, callback_timeout=RELEASE_SECONDS)
+
+
+def _note(costs: Costs, n_rows: int, future: Future) -> None:
+    """Report the rows of a task that is done."""
+    if future.status == "finished":
+        costs.note_rows(n_rows)
 
 
 def _hold(shared: tuple[Any, ...]) -> tuple[Any, ...]:

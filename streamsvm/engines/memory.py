@@ -12,6 +12,7 @@ from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import format_bytes
 
 SLACK_BYTES = 48 << 20  # garbage between collections, thread stacks, messages in flight
+REMEDY = "use fewer --threads, or ingest with a smaller --chunk-bytes"
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class MemoryPlan:
 
 def plan_memory(
     budget_bytes: int, base_bytes: int, threads: int, stream_bytes: int, totals_bytes: int, solver_bytes: int,
-    data_bytes: int,
+    data_bytes: int, remedy: str = REMEDY,
 ) -> MemoryPlan:  # fmt: skip
     """Project a process: base + threads * (stream + 3 totals) + solver + slack; what is left may hold chunks.
 
     A task that combines holds three totals: two and their sum.
 
-    Raises MemoryBudgetError, naming the knob to turn, if that is over the budget without a single pinned chunk.
+    Raises MemoryBudgetError if that is over the budget without a single pinned chunk; remedy: the knobs that it names.
     """
     parts = {
         "interpreter and libraries": base_bytes,
@@ -49,7 +50,6 @@ def plan_memory(
         listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items())
         raise MemoryBudgetError(
             f"{format_bytes(needed)} of memory are needed ({listed}) but the budget is {format_bytes(budget_bytes)}: "
-            f"raise --memory to at least {format_bytes(needed, up=True)}, use fewer --threads, "
-            "or ingest with a smaller --chunk-bytes"
+            f"raise --memory to at least {format_bytes(needed, up=True)}, {remedy}"
         )
     return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)))

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel import KernelSVC
@@ -18,6 +19,7 @@ from streamsvm.interrupts import caught
 from streamsvm.methods.budgeted_sgd.setup import BudgetedModels, make_stream
 from streamsvm.methods.budgeted_sgd.solver import State
 from streamsvm.methods.one_against_rest import join_models, make_each, view_class
+from streamsvm.training.statistics import settle_gamma
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -115,7 +117,8 @@ class BudgetedSVC(KernelSVC):
             self.__dict__.pop(name, None)
         if self.class_weight == "balanced":
             raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
-        make, options = partial(make_stream, expected_rows=self.expected_rows), self._options()
+        make = partial(make_stream, expected_rows=self.expected_rows)
+        options = settle_gamma(SerialEngine(chunk), self._options())
         several = chunk.classes is not None and len(chunk.classes) > 2
         algorithms = [make(chunk, options)] if not several else [one for _, one in make_each(chunk, options, make)]
         return [(algorithm, algorithm.start_state(chunk)) for algorithm in algorithms]

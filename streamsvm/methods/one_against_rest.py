@@ -25,7 +25,7 @@ from streamsvm.methods.method import Algorithm, Report, TakeRows, count_driver_b
 from streamsvm.methods.together import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows
-from streamsvm.options import TrainOptions, compute_class_factors, make_kernel
+from streamsvm.options import TrainOptions, compute_class_factors
 from streamsvm.requests import Solver
 
 A = TypeVar("A", bound=Algorithm)
@@ -198,8 +198,5 @@ def make_each(
     views = [view_class(source, code) for code in range(len(factors))]
     budget = share_budget(options.memory_bytes or default_budget_bytes(), len(views))
     given = replace(options, memory_bytes=budget, class_weight=None)
-    if options.kernel != "linear" and options.gamma == "scale":
-        make(views[0], replace(given, gamma="auto"))  # refuses what cannot be trained, before rows are read
-        given = replace(given, gamma=make_kernel(source, options).gamma)
     each = [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
     return [(view, make(view, its)) for view, its in zip(views, each, strict=True)]

@@ -9,13 +9,24 @@ from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.setup import make_budgeted
 from streamsvm.methods.cutting_plane.setup import make_cutting_planes
 from streamsvm.methods.decomposition.setup import make_decomposition
+from streamsvm.methods.feature_map.setup import FeatureMaps, FeatureOptions, make_feature_maps
 from streamsvm.methods.interior_point.setup import make_interior_points
 from streamsvm.methods.method import Algorithm, Report, TakeRows, count_driver_bytes
 from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.ranking.setup import make_rankings
 from streamsvm.options import TrainOptions, check_costs, check_numbers
 
-__all__ = ["FACTORIES", "Algorithm", "Report", "TakeRows", "count_driver_bytes", "make_algorithm"]
+__all__ = [
+    "FACTORIES",
+    "Algorithm",
+    "FeatureMaps",
+    "FeatureOptions",
+    "Report",
+    "TakeRows",
+    "count_driver_bytes",
+    "make_algorithm",
+    "make_feature_maps",
+]
 
 FACTORIES: dict[str, Callable[[RowSource, TrainOptions], Algorithm]] = {
     "cutting-plane": make_cutting_planes,

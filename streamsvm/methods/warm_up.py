@@ -36,6 +36,7 @@ from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.exact_losses import add_exact, compute_exact_scores, start_exact
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
+from streamsvm.numeric.feature_maps import compute_block, measure_diagonal
 from streamsvm.numeric.kernels import (
     Kernel,
     add_chosen_columns,
@@ -47,6 +48,7 @@ from streamsvm.numeric.kernels import (
     to_float64,
 )
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
+from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import F32, CsrRows, Matrix, Rows, compute_scores, compute_scores_of_parts, take_rows
 
@@ -55,6 +57,11 @@ def compile_all(solvers: Sequence[str]) -> None:
     """Load what several solvers need."""
     for solver in solvers:
         compile_kernels(solver)
+
+
+def compile_feature_maps() -> None:
+    """Load what feature maps need."""
+    compile_kernels("feature-map")
 
 
 @lru_cache
@@ -76,6 +83,9 @@ def run_kernels(solver: str) -> None:
     for rows in both:
         take_rows(rows.X, np.arange(2))
         compute_scores(rows.X, np.zeros((1, 2)))
+        add_moments([], rows, np.ones((1, 2)))
+        if solver == "feature-map":
+            _map(rows.X)
         if solver == "interior-point":
             _step_inside(rows)
         if solver == "budgeted-sgd":
@@ -87,6 +97,13 @@ def run_kernels(solver: str) -> None:
                 _decompose(rows.X, kind)
         if solver == "platt":
             solve_by_platt(rows.X, np.array([-1.0, 1.0]), np.ones(2), Kernel("rbf"))
+
+
+def _map(X: Matrix) -> None:
+    """Run what maps rows by their kernel values with others."""
+    for name in ("linear", "rbf", "poly"):
+        measure_diagonal(Kernel(name), X)
+        compute_block(Kernel(name), X, X)
 
 
 def _cut(rows: Rows) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from streamsvm.methods.warm_up import compile_all
 from streamsvm.options import TrainOptions
 from streamsvm.training.loop import Event, Listener, Requests, Result, Training, drive
 from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -45,10 +47,15 @@ def train(
     before anything runs, ConnectionError if the scheduler of a cluster is lost (the checkpoint is in the folder).
     """
     with caught(), threadpool_limits(1):
-        algorithm = make_algorithm(source, options)
-        run = None if out is None else RunFolder(out, _describe(source, options, algorithm), resume, overwrite, lock)
-        opened = open_for(source, options, [algorithm], client)
-        with closing(run) if run else nullcontext(), opened as (engine, plan):
+        algorithm = make_algorithm(source, put_stand_in(options))
+        open_run = partial(_open_run, source, out, resume, overwrite, lock)
+        if needs_scale(options):
+            with open_for(source, options, [algorithm], client) as (engine, plan):
+                options = settle_gamma(engine, options)
+                algorithm = make_algorithm(source, options)
+                with open_run(options, algorithm) as run:
+                    return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
+        with open_run(options, algorithm) as run, open_for(source, options, [algorithm], client) as (engine, plan):
             return Training(source, options, algorithm, engine, plan, run, listener).carry_out()
 
 
@@ -64,7 +71,7 @@ def train_together(
     """
     if not many:
         raise InputError("no settings are given to train with")
-    fits = [(options, make_algorithm(source, options)) for options in many]
+    fits = [(options, make_algorithm(source, options)) for options in settle_gammas(source, many, client)]
     with train_chains(source, [[fit] for fit in fits], client, lambda _chain, _place, event: listener(event)) as (
         _,
         results,
@@ -146,6 +153,36 @@ def open_for(
         scheduler=options.scheduler,
         client=client,
     )
+
+
+def _open_run(
+    source: RowSource,
+    out: str | Path | None,
+    resume: bool,
+    overwrite: bool,
+    lock: Lock | None,
+    options: TrainOptions,
+    algorithm: Algorithm,
+) -> AbstractContextManager[RunFolder | None]:
+    """Open the folder of a run, if there is to be one; it is closed at the end of the block."""
+    if out is None:
+        return nullcontext()
+    return closing(RunFolder(out, _describe(source, options, algorithm), resume, overwrite, lock))
+
+
+def settle_gammas(source: RowSource, many: Sequence[TrainOptions], client: Client | None) -> list[TrainOptions]:
+    """Return the settings with numbers for gamma; where any is "scale", the rows are read once, for all of them.
+
+    InputError for settings that cannot be trained, MemoryBudgetError for those that need too much memory; both are
+    raised before a row is read.
+    """
+    asking = [options for options in many if needs_scale(options)]
+    if not asking:
+        return list(many)
+    algorithms = [make_algorithm(source, put_stand_in(options)) for options in asking]
+    with caught(), threadpool_limits(1), open_for(source, many[0], algorithms, client) as (engine, _):
+        gamma = settle_gamma(engine, asking[0]).gamma
+    return [replace(options, gamma=gamma) if needs_scale(options) else options for options in many]
 
 
 def _describe(source: RowSource, options: TrainOptions, algorithm: Algorithm) -> dict[str, Any]:
