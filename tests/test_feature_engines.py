@@ -13,6 +13,7 @@ from distributed import Client
 
 from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.protocol import Costs
 from streamsvm.errors import IntegrityError
 from streamsvm.training.features import FeatureOptions, make_features
@@ -31,7 +32,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def store(problem: Problem, folder: Path) -> Dataset:
-    dataset = problem.store(folder / "rows.zarr", chunk_bytes=1500)
+    dataset = problem.store(folder / "rows.zarr", chunk_bytes=4000 if problem is PROBLEMS["dense"] else 2000)
     assert len(groups.plan_groups(dataset)) >= 5
     return dataset
 
@@ -41,7 +42,7 @@ def store(problem: Problem, folder: Path) -> Dataset:
 def test_the_same_bits_on_threads_and_workers(name: str, problem: str, client: Client, tmp_path: Path) -> None:
     """The manifest, which lists the checksum of every chunk, is the same; chunks of features end within groups."""
     source = store(PROBLEMS[problem], tmp_path)
-    options, found = FeatureOptions(name, 12, seed=3, chunk_bytes=4000), []
+    options, found = FeatureOptions(name, 12, seed=3, chunk_bytes=3000), []
     for threads, workers in ((1, None), (3, None), (None, client)):
         place = tmp_path / f"{threads}.zarr"
         settings = ask_for(KINDS["rbf"], threads=threads)
@@ -104,6 +105,26 @@ def test_every_row_of_a_pass_is_reported(workers: bool, client: Client, tmp_path
     make_features(source, place, FeatureOptions("eigen", 12), settings, report, client=client if workers else None)
     assert all_told.wait(60), f"{sum(told)} rows were told, {12 * N} were read"
     assert len(told) == 12 * len(groups.plan_groups(source))
+
+
+def test_a_cluster_that_is_lost_is_not_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """What finished passes have found is kept, and nothing else is left."""
+    source, passes, scan = store(PROBLEMS["dense"], tmp_path), list[int](), ThreadedEngine.scan
+
+    def lose(self: ThreadedEngine, request: Any) -> Any:
+        passes.append(1)
+        if len(passes) == 3:
+            raise ConnectionError("scheduler tcp://somewhere: the connection is lost")
+        return scan(self, request)
+
+    command = ("features", source.path, tmp_path / "f.zarr", "--rank", 12, "--gamma", 0.3)
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadedEngine, "scan", lose)
+        ran = run(*command)
+    message = "\nstreamsvm features: scheduler tcp://somewhere: the connection is lost\n"
+    assert (ran.code, ran.err.endswith(message)) == (1, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.zarr", ".f.zarr.passes.npz"}
+    assert run(*command, "--resume").code == 0
 
 
 def test_nobody_has_to_listen() -> None:

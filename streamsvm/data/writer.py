@@ -171,7 +171,7 @@ class DatasetWriter:
         assert not self.shape.sparse
         assert self.codec == "crc32c"
         columns = tuple(array.column for array in self._arrays.values())
-        return DenseChunks(self.folder, self.shape.n_rows, self._items_per_chunk, columns)
+        return DenseChunks(self.folder.absolute(), self.shape.n_rows, self._items_per_chunk, columns)
 
     def note_chunks(self, checksums: Sequence[Checksums]) -> None:
         """Take note of all chunks, which tasks have written, with the checksums of the parts of each."""
