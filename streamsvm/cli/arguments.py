@@ -82,7 +82,8 @@ def _add_features(commands: Any) -> None:
     _add_kernel(features, "(default: rbf)")
     _add_gamma(features)
     features.add_argument("--seed", type=int, default=0)
-    features.add_argument("--memory", metavar="SIZE", help="of the process, whole (default: half the machine's)")
+    features.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
+    _add_engine(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     kept = (
@@ -164,9 +165,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
     command.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
     command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
-    command.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
-    command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
-    command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
+    _add_engine(command)
     command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     command.add_argument("--seed", type=int, default=0)
     limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
@@ -177,6 +176,13 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = describe_methods()
     command.add_argument("--json", action="store_true")
+
+
+def _add_engine(command: argparse.ArgumentParser) -> None:
+    """Arguments that say where the rows are read."""
+    command.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
+    command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
+    command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
 
 
 def _add_predict(commands: Any) -> None:

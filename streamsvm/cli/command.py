@@ -135,42 +135,56 @@ def _features(options: argparse.Namespace) -> int:
     from streamsvm.cli.info import describe_features, format_features
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.data.dataset import open_dataset
-    from streamsvm.data.features import FeatureOptions, make_features, plan_features
     from streamsvm.machine import parse_bytes
-    from streamsvm.numeric.kernels import Kernel
-    from streamsvm.options import TrainOptions, make_kernel
+    from streamsvm.options import TrainOptions
+    from streamsvm.training.features import FeatureOptions, make_features
 
-    began, line, polynomial = time.monotonic(), Line(), options.map == "polynomial"
-    if polynomial and (options.kernel or options.rank):
+    began, line = time.monotonic(), Line()
+    if options.map == "polynomial" and (options.kernel or options.rank):
         raise InputError("--map polynomial has no kernel and no rank: leave --kernel and --rank out")
     memory, chunk = (None if size is None else parse_bytes(size) for size in (options.memory, options.chunk_bytes))
     map_options = FeatureOptions(options.map, options.rank or 300, options.seed, chunk, options.overwrite)
-    source, name, counter = open_dataset(options.data, options.label), options.kernel or "rbf", RowCounter(line)
-    projected = plan_features(source, options.destination, map_options, name, memory)
-    kernel_options = TrainOptions(kernel=name, gamma=options.gamma, degree=options.degree, coef0=options.coef0)
+    settings = TrainOptions(
+        kernel=options.kernel or "rbf",
+        gamma=options.gamma,
+        degree=options.degree,
+        coef0=options.coef0,
+        memory_bytes=memory,
+        threads=options.threads,
+        workers=_count_workers(options),
+        scheduler=options.scheduler,
+    )
+    source, counter = open_dataset(options.data, options.label), RowCounter(line)
     try:
-        kernel = Kernel() if polynomial else make_kernel(source, kernel_options)
-        dataset = make_features(source, options.destination, map_options, kernel, counter.add, resume=options.resume)
+        made = make_features(source, options.destination, map_options, settings, counter.add, resume=options.resume)
     finally:
         line.close()
-    about = describe_features(dataset, time.monotonic() - began, projected)
+    about = describe_features(made, time.monotonic() - began)
     print(json.dumps(about) if options.json else format_features(about))
     return 0
 
 
+def _count_workers(options: argparse.Namespace) -> int | None:
+    """Return the number of worker processes that is asked for, None for threads."""
+    from streamsvm.machine import default_threads
+
+    if options.workers == "auto":
+        return default_threads()
+    return None if options.workers is None else parse_count("--workers", options.workers)
+
+
 def _read_settings(options: argparse.Namespace) -> TrainOptions:
     """Return the settings of `train` and `tune`, except C and gamma."""
-    from streamsvm.machine import default_threads, parse_bytes
+    from streamsvm.machine import parse_bytes
     from streamsvm.options import TrainOptions
 
-    workers = default_threads() if options.workers == "auto" else options.workers
     return TrainOptions(
         solver=options.solver,
         class_weight=parse_class_weight(options.class_weight),
         tol=options.tol,
         memory_bytes=None if options.memory is None else parse_bytes(options.memory),
         threads=options.threads,
-        workers=None if workers is None else parse_count("--workers", workers),
+        workers=_count_workers(options),
         scheduler=options.scheduler,
         max_passes=options.max_passes,
         max_seconds=options.max_seconds,

@@ -32,7 +32,7 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
 from streamsvm.training.grid_folder import GridFolder
 from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import Event, Job, Result, train, train_chains
+from streamsvm.training.train import Event, Job, Result, settle_gammas, train, train_chains
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -97,7 +97,7 @@ def tune(
         "seed": options.seed,
     }  # fmt: skip
     folder = None if out is None else GridFolder(out, settings, resume, overwrite)
-    grid = _make_grid(source, options, costs, gammas)
+    grid = _make_grid(source, options, costs, gammas, client)
     fold = draw_folds(source, options, folds)
     with closing(folder) if folder else nullcontext():
         return _carry_out(source, grid, fold, folder, client, progress)
@@ -181,7 +181,11 @@ def _split(grid: list[TrainOptions]) -> Iterator[list[TrainOptions]]:
 
 
 def _make_grid(
-    source: RowSource, options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str]
+    source: RowSource,
+    options: TrainOptions,
+    costs: Sequence[float],
+    gammas: Sequence[float | str],
+    client: Client | None = None,
 ) -> list[TrainOptions]:
     """Return the settings, the smallest C first; "scale" reads the rows once, for all."""
     if not costs:
@@ -195,7 +199,8 @@ def _make_grid(
         raise InputError("gamma: the kernel linear has none; leave it out")
     if options.kernel != "linear":
         set_up(source, replace(options, gamma="auto"))  # refuses what cannot be trained, before rows are read
-        kinds = [make_kernel(source, replace(options, gamma=gamma)).gamma for gamma in gammas or (options.gamma,)]
+        asked = [replace(options, gamma=gamma) for gamma in gammas or (options.gamma,)]
+        kinds = [make_kernel(source, each).gamma for each in settle_gammas(source, asked, client)]
     else:
         kinds = [1.0]
     if options.resident_rows is None:

@@ -31,6 +31,7 @@ from streamsvm.numeric.rows import I64, CsrRows, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan, Take, Walk
 from streamsvm.training.loop import Training, drive
+from streamsvm.training.statistics import settle_gamma
 
 T = TypeVar("T")
 
@@ -169,6 +170,7 @@ def try_sample(
     C = options.C * source.n_rows / sample.n_rows
     alike = replace(options, C=C, max_passes=most_passes, max_seconds=SAMPLE_SECONDS)
     engine = _Recorder(sample)
+    alike = settle_gamma(SerialEngine(sample), alike)
     fit = set_up(sample, alike)
     training = Training(sample, alike, fit, engine, plan, None, lambda _: None)
     drive(engine, [training.requests()])
