@@ -12,11 +12,10 @@ import numpy as np
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.numeric.kernel_codes import KERNELS
-from streamsvm.numeric.kernels import Kernel, compute_squares, to_float64
-from streamsvm.numeric.rows import F64, compute_scores
+from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.rows import F64
 
 LARGEST_COST = 1e100  # squares of such a sum times features of 1e38 are still numbers
-ROUNDING = 2.0**-47  # share of the mean square that is left of the variance of equal values
 
 BUDGET_SHARE = 4  # rows held in memory get a quarter of what is spare, and their kernel columns another
 
@@ -141,7 +140,10 @@ def list_labels(classes: Any) -> str:
 
 
 def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
-    """Return the kernel that was asked for; gamma "scale" reads the rows once. InputError for bad parameters."""
+    """Return the kernel that was asked for. InputError for bad parameters.
+
+    gamma "scale" has to be a number by now: training.statistics has measured it.
+    """
     if options.kernel not in KERNELS:
         raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(KERNELS)}")
     gamma = options.gamma
@@ -149,9 +151,6 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
         gamma = 1.0
     elif gamma == "auto":
         gamma = 1.0 / source.n_features
-    elif gamma == "scale":
-        variance = _measure_variance(source)
-        gamma = 1.0 / (source.n_features * variance) if variance > 0 else 1.0
     if not (isinstance(gamma, Real) and np.isfinite(gamma) and gamma > 0):
         raise InputError(f"gamma is {options.gamma!r}; it must be positive and finite, or scale, or auto")
     if not (isinstance(options.degree, Integral) and options.degree >= 1):
@@ -159,22 +158,6 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
     if not (isinstance(options.coef0, Real) and np.isfinite(options.coef0)):
         raise InputError(f"coef0 is {options.coef0!r}; it must be finite")
     return Kernel(options.kernel, float(gamma), int(options.degree), float(options.coef0))
-
-
-def _measure_variance(source: RowSource) -> float:
-    """Return the variance of all values, zeros of sparse rows included; a row counts as much as its weight."""
-    total, squares, count = 0.0, 0.0, 0.0
-    ones = np.ones((1, source.n_features))
-    for index in range(source.n_chunks):
-        for rows in source.tiles(index):
-            weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-            total += float(weight @ compute_scores(rows.X, ones)[:, 0])
-            squares += float(weight @ compute_squares(to_float64(rows.X)))
-            count += float(np.sum(weight)) * source.n_features
-    if count <= 0:
-        return 0.0
-    variance = squares / count - (total / count) ** 2
-    return variance if variance > ROUNDING * squares / count else 0.0
 
 
 def count_resident(wanted: int | str, all_rows: int) -> int:

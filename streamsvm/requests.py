@@ -73,7 +73,8 @@ class MemoryNeed:
 
     driver_bytes: where the solver runs, what it sends to tasks included; turn_bytes: the part of them that is in use
     only while a step is computed, which fits that take turns share; totals_bytes: the totals of one task; shared_bytes:
-    what every task of a pass is sent; walk_bytes: the walks that one process carries out at once.
+    what every task of a pass is sent; walk_bytes: the walks that one process carries out at once, or what its tasks
+    work with besides their totals.
     """
 
     driver_bytes: int

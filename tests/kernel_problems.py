@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import piqp
@@ -15,6 +16,7 @@ from streamsvm.methods.decomposition.solver import Decomposition, solve
 from streamsvm.methods.decomposition.state import State, start_state
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows
+from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan, Step, Take
 from tests.conftest import Problem
 
@@ -24,6 +26,11 @@ KINDS = {
     "poly": Kernel("poly", gamma=0.2, degree=3, coef0=1.0),
     "sigmoid": Kernel("sigmoid", gamma=0.1, coef0=-0.5),
 }
+
+
+def ask_for(kernel: Kernel, **others: Any) -> TrainOptions:
+    """Settings of a run with that kernel."""
+    return TrainOptions(kernel=kernel.name, gamma=kernel.gamma, degree=kernel.degree, coef0=kernel.coef0, **others)
 
 
 @dataclass(frozen=True)

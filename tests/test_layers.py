@@ -36,7 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods.options": {"methods.option_fields"},
 }
 OF_A_METHOD = {"errors", "interrupts", "numeric", "requests"}
-METHODS = {f"methods.{name}" for name in ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd")}
+NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map")
+METHODS = {f"methods.{name}" for name in NAMES}
 MAY_IMPORT |= dict.fromkeys(METHODS, OF_A_METHOD)
 MAY_IMPORT["methods.ranking"] = {*OF_A_METHOD, "methods.cutting_plane"}
 MAY_IMPORT["methods.setup"] = {*MAY_IMPORT, "methods"} - {"engines", "files", "npy_header"}

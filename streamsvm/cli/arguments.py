@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,17 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
-        _add_demo, _add_ingest, _add_info, _add_features, _add_train, _add_tune, _add_predict, _add_evaluate,
-        _add_verify, _add_report,
-    ):  # fmt: skip
+        _add_demo,
+        _add_ingest,
+        _add_info,
+        _add_features,
+        _add_train,
+        _add_tune,
+        _add_predict,
+        _add_evaluate,
+        _add_verify,
+        _add_report,
+    ):
         add(commands)
     return parser
 
@@ -82,7 +89,8 @@ def _add_features(commands: Any) -> None:
     _add_kernel(features, "(default: rbf)")
     _add_gamma(features)
     features.add_argument("--seed", type=int, default=0)
-    features.add_argument("--memory", metavar="SIZE", help="of the process, whole (default: half the machine's)")
+    features.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
+    _add_engine(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     kept = (
@@ -164,9 +172,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
     command.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
     command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
-    command.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
-    command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
-    command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
+    _add_engine(command)
     command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     command.add_argument("--seed", type=int, default=0)
     limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
@@ -177,6 +183,13 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = describe_methods()
     command.add_argument("--json", action="store_true")
+
+
+def _add_engine(command: argparse.ArgumentParser) -> None:
+    """Arguments that say where the rows are read."""
+    command.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
+    command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
+    command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
 
 
 def _add_predict(commands: Any) -> None:
@@ -270,21 +283,3 @@ def parse_shuffle(text: str) -> int | None:
     if not text.isdecimal():
         raise InputError(f"--shuffle {text!r}: give a seed (a whole number) or no")
     return int(text)
-
-
-def parse_class_weight(text: str | None) -> dict[str, float] | str | None:
-    """Return weights by label, or "balanced"."""
-    if text is None or text == "balanced":
-        return text
-    try:
-        return {label: float(weight) for label, weight in (part.rsplit("=", 1) for part in text.split(","))}
-    except ValueError:
-        raise InputError(f"--class-weight {text!r}: write balanced, or label=weight,label=weight") from None
-
-
-def parse_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return the options of a solver by name."""
-    for text in texts:
-        if "=" not in text:
-            raise InputError(f"--option {text!r}: write name=value")
-    return dict(text.split("=", 1) for text in texts)

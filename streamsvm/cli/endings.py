@@ -73,9 +73,9 @@ def _find_passes(options: argparse.Namespace) -> Path | None:
     """Return the file with the results of finished passes of `features`, or None."""
     if options.command != "features":
         return None
-    from streamsvm.data.passes import name_passes
+    from streamsvm.training.feature_checkpoint import name_checkpoint
 
-    kept = name_passes(options.destination)
+    kept = name_checkpoint(options.destination)
     return kept if kept.exists() else None
 
 

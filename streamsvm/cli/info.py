@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +10,10 @@ from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
 from streamsvm.errors import IntegrityError
-from streamsvm.machine import format_bytes, peak_bytes
+from streamsvm.machine import format_bytes
+
+if TYPE_CHECKING:
+    from streamsvm.training.features import MadeFeatures
 
 MOST_CONFUSION_CLASSES = 16  # for more classes, the text has no table of the confusion
 MOST_LISTED_CLASSES = 10
@@ -96,8 +99,9 @@ def format_description(about: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_features(dataset: Dataset, seconds: float, projected_bytes: int) -> dict[str, Any]:
+def describe_features(made: MadeFeatures, seconds: float) -> dict[str, Any]:
     """Return the facts of a new dataset of features. trace_error: trace(K - Phi Phi') / trace K of kernels."""
+    dataset = made.dataset
     assert dataset.features is not None
     return {
         "path": dataset.path,
@@ -109,8 +113,9 @@ def describe_features(dataset: Dataset, seconds: float, projected_bytes: int) ->
         "trace_error": dataset.meta["trace_error"],
         "passes": dataset.meta["passes"],
         "seconds": seconds,
-        "peak_memory_bytes": peak_bytes(),
-        "projected_memory_bytes": projected_bytes,
+        "read_bytes": made.read_bytes,
+        "peak_memory_bytes": made.peak_memory_bytes,
+        "projected_memory_bytes": made.projected_memory_bytes,
         "map_sha256": dataset.features.sha256,
     }
 

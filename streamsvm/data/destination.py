@@ -54,7 +54,7 @@ def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
             yield partial
             sync_tree(partial)
             _put_in_place(partial, destination, overwrite)
-        except InputError:
+        except (InputError, ConnectionError):  # a cluster that was lost says so itself
             raise
         except OSError as error:
             raise WriteError(f"{destination}: cannot be written: {error.strerror or error}") from error

@@ -5,7 +5,7 @@ The dataset is made in a folder of `data.destination`, so that it appears whole 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from streamsvm.data.chunk_file import checksum_parts, read_checksum
+from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
 from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, describe_array, make_fingerprint
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError
@@ -108,6 +109,18 @@ class _ArrayWriter:
             return {self.name: entry}
         return {self.name: {**entry, "part_rows": self.part_rows}, **self._parts.finish()}
 
+    def note_chunks(self, checksums: Sequence[npt.NDArray[np.uint32]]) -> None:
+        """Take note that all chunks were written by others; checksums: of the parts of each, if it has parts."""
+        self._written = self.array.shape[0]
+        if self._parts is not None:
+            self._parts.append(np.stack(checksums))
+
+    @property
+    def column(self) -> Column:
+        """What others have to know to write chunks."""
+        part_bytes = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
+        return Column(self.name, str(self.array.dtype), self.array.shape[1:], part_bytes)
+
     def _flush(self) -> None:
         if self._parts is not None:
             self._buffer[self._filled :] = 0  # Zarr fills up the last chunk in the same way
@@ -162,6 +175,18 @@ class DatasetWriter:
             if values is not None:
                 self._arrays[name].append(values)
         self._n_rows += rows.n_rows
+
+    def share_out(self) -> DenseChunks:
+        """Return what tasks write the chunks of dense rows with, none of which is appended here."""
+        assert not self.shape.sparse
+        assert self.codec == "crc32c"
+        columns = tuple(array.column for array in self._arrays.values())
+        return DenseChunks(self.folder.absolute(), self.shape.n_rows, self._items_per_chunk, columns)
+
+    def note_chunks(self, checksums: Sequence[Checksums]) -> None:
+        """Take note of all chunks, which tasks have written, with the checksums of the parts of each."""
+        for name, array in self._arrays.items():
+            array.note_chunks([each[name] for each in checksums if name in each])
 
     def finish(
         self, meta: dict[str, Any], scaling: Scaling | None, others: Mapping[str, npt.NDArray[Any]] | None = None

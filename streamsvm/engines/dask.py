@@ -24,6 +24,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.group import (
     Partial,
     combine_partials,
+    count_rows,
     limit_blas_threads,
     release_pins,
     run_group,
@@ -63,9 +64,16 @@ class ThreadedEngine:
             for left, right in level:
                 graph["sum", depth, left] = (partial(_combine, scan), keys[left], keys[right])
                 keys[left] = ("sum", depth, left)
+
+        def note(key: Any, *_: Any) -> None:
+            if key[0] == "group":
+                self.costs.note_rows(count_rows(self.source, groups[key[1]]))
+
         try:
             with waiting():
-                total: Partial = dask.threaded.get(graph, keys[0], pool=self._pool)
+                total: Partial = dask.threaded.get(
+                    graph, keys[0], pool=self._pool, callbacks=[(None, None, None, note, None)]
+                )
         finally:
             stopped.set()  # after a failure or Ctrl-C the other tasks end early
         return self.costs.count(total)
@@ -126,6 +134,8 @@ class DistributedEngine:
             by_row = slice_by_row(self.source, group, scan)
             task = (_run_group, self.source, group, bare, shared, by_row, self.pin_bytes)
             futures.append(self.client.submit(*task, pure=False, **_prefer_worker(workers, k, len(groups))))
+            if self.costs.report is not None:
+                futures[k].add_done_callback(partial(_note, self.costs, count_rows(self.source, group)))
         for level in tree_levels(len(groups)):
             for left, right in level:  # sums have priority, or a worker would hold the totals of all its groups
                 parts = (futures[left], futures[right])
@@ -165,6 +175,12 @@ def _prefer_worker(workers: list[str], task: int, n_tasks: int) -> dict[str, Any
     if not workers:
         return {"workers": None, "allow_other_workers": False}
     return {"workers": [workers[task * len(workers) // n_tasks]], "allow_other_workers": True}
+
+
+def _note(costs: Costs, n_rows: int, future: Future) -> None:
+    """Report the rows of a task that is done."""
+    if future.status == "finished":
+        costs.note_rows(n_rows)
 
 
 def _hold(shared: tuple[Any, ...]) -> tuple[Any, ...]:

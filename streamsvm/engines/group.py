@@ -81,6 +81,11 @@ def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarr
     return tuple(vector[start:stop] for vector in scan.by_row)
 
 
+def count_rows(source: RowSource, chunks: range) -> int:
+    """Return the number of rows of a group."""
+    return int(source.chunk_starts[chunks[-1] + 1] - source.chunk_starts[chunks[0]])
+
+
 @lru_cache(maxsize=1)
 def limit_blas_threads() -> None:
     """Leave BLAS one thread in this worker process from now on: more threads add in another order, with other bits."""
@@ -164,5 +169,5 @@ def _writable(value: Any) -> Any:
     if isinstance(value, CsrRows):
         return CsrRows(_writable(value.data), _writable(value.indices), _writable(value.indptr), value.n_features)
     if isinstance(value, np.ndarray) and not value.flags.writeable:
-        return value.copy()
+        return value.copy(order="K")  # a product of matrices in another order may have other last bits
     return value

@@ -12,6 +12,7 @@ from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import format_bytes
 
 SLACK_BYTES = 48 << 20  # garbage between two collections, stacks of threads, messages in flight
+REMEDY = "use fewer --threads, or ingest with a smaller --chunk-bytes"
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,12 @@ def plan_memory(
     totals_bytes: int,
     solver_bytes: int,
     data_bytes: int,
+    remedy: str = REMEDY,
 ) -> MemoryPlan:
     """Plan a process of base + threads * (stream + 3 totals) + solver + slack bytes; what is left may hold chunks.
 
     A task that combines two totals holds three of them, since their sum is the third. Raises MemoryBudgetError, which
-    names the options to change, if the plan exceeds the budget without a single pinned chunk.
+    names the options to change as `remedy` says, if the plan exceeds the budget without a single pinned chunk.
     """
     parts = {
         "interpreter and libraries": base_bytes,
@@ -53,7 +55,6 @@ def plan_memory(
         listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items())
         raise MemoryBudgetError(
             f"{format_bytes(needed)} of memory are needed ({listed}) but the budget is {format_bytes(budget_bytes)}: "
-            f"raise --memory to at least {format_bytes(needed, up=True)}, use fewer --threads, "
-            "or ingest with a smaller --chunk-bytes"
+            f"raise --memory to at least {format_bytes(needed, up=True)}, {remedy}"
         )
     return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)))

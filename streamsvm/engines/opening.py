@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
-from streamsvm.engines.memory import MemoryPlan, plan_memory
+from streamsvm.engines.memory import REMEDY, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.workers import Load, connect, prepare_workers, start_workers
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
@@ -32,39 +32,43 @@ def open_engine(
     workers: int | None = None,
     scheduler: str | None = None,
     client: Client | None = None,
+    remedy: str = REMEDY,
 ) -> Iterator[Opened]:
     """Open an engine, yield it with the plan of the process that needs the most memory, and close it at the end.
 
     A client, a scheduler or a number of workers asks for a cluster; otherwise the engine runs threads. `load` is called
     by each worker before its first task, to load the kernels. memory(threads) is what a process with so many threads
     needs beside the chunks. budget_bytes is for one process (None: half of the machine's memory). Raises
-    MemoryBudgetError before anything is started or read, and InputError for a scheduler that cannot be used.
+    MemoryBudgetError, whose message ends with `remedy`, before anything is started or read, and InputError for a
+    scheduler that cannot be used.
     """
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     opened: AbstractContextManager[Opened]
     if client is None and workers is None and scheduler is None:
         n_threads = threads or default_threads()
-        opened = _open_threads(source, n_threads, budget, memory(n_threads))
+        opened = _open_threads(source, n_threads, budget, memory(n_threads), remedy)
     else:
         need = memory(threads or 1)
         held = need.driver_bytes + 2 * need.shared_bytes
-        driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0)
+        driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0, remedy)
         cluster: AbstractContextManager[Client] = nullcontext(client)
         if client is None and scheduler is not None:
             cluster = connect(scheduler)
         elif client is None:
             cluster = start_workers(workers or default_threads(), threads or 1, budget)
-        opened = _open_cluster(source, cluster, driver, memory, load)
+        opened = _open_cluster(source, cluster, driver, memory, load, remedy)
     with opened as engine_and_plan:
         yield engine_and_plan
 
 
 @contextmanager
-def _open_threads(source: RowSource, threads: int, budget_bytes: int, need: MemoryNeed) -> Iterator[Opened]:
+def _open_threads(
+    source: RowSource, threads: int, budget_bytes: int, need: MemoryNeed, remedy: str
+) -> Iterator[Opened]:
     held = need.driver_bytes + need.walk_bytes + _waiting_bytes(source, need.totals_bytes)
     data_bytes = source.nbytes if source.on_disk else 0
-    stream_bytes = source.stream_bytes()
-    plan = plan_memory(budget_bytes, resident_bytes(), threads, stream_bytes, need.totals_bytes, held, data_bytes)
+    chunks = source.stream_bytes()
+    plan = plan_memory(budget_bytes, resident_bytes(), threads, chunks, need.totals_bytes, held, data_bytes, remedy)
     engine = ThreadedEngine(source, threads, plan.pin_bytes)
     try:
         yield engine, plan
@@ -79,6 +83,7 @@ def _open_cluster(
     driver: MemoryPlan,
     memory: Callable[[int], MemoryNeed],
     load: Load,
+    remedy: str,
 ) -> Iterator[Opened]:
     with cluster as client:
         ready = prepare_workers(client, load)
@@ -88,7 +93,7 @@ def _open_cluster(
         need = memory(threads)
         held = 4 * need.totals_bytes + _waiting_bytes(source, need.totals_bytes) + (2 + threads) * need.shared_bytes
         held += need.walk_bytes
-        plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes)
+        plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
         engine = DistributedEngine(source, client, plan.pin_bytes)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)

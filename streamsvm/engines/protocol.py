@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,10 +14,20 @@ from streamsvm.requests import Scan, Take, Walk
 
 @dataclass
 class Costs:
-    """What an engine has spent: bytes read from storage, and peak resident memory in bytes by process id."""
+    """What an engine has spent: bytes read from storage, and peak resident memory in bytes by process id.
+
+    If `report` is set, it is told the number of rows of each group of chunks as soon as the group's task is done. An
+    engine of worker processes calls it in a thread of its own.
+    """
 
     read_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
+    report: Callable[[int], None] | None = None
+
+    def note_rows(self, n_rows: int) -> None:
+        """Report rows that a task has read."""
+        if self.report is not None:
+            self.report(n_rows)
 
     def count(self, part: Partial) -> Any:
         """Add the costs of a task, and return its totals."""

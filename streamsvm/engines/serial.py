@@ -7,7 +7,7 @@ from typing import Any
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.engines.group import combine_partials, release_pins, run_group, slice_by_row, tree_levels
+from streamsvm.engines.group import combine_partials, count_rows, release_pins, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.walk import run_walk
 from streamsvm.numeric.rows import Rows
@@ -22,9 +22,11 @@ class SerialEngine:
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        groups = plan_groups(self.source)
-        mine = [replace(scan, by_row=slice_by_row(self.source, group, scan)) for group in groups]
-        parts = [run_group(self.source, group, part, self.pin_bytes) for group, part in zip(groups, mine, strict=True)]
+        parts = []
+        for group in plan_groups(self.source):
+            mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
+            parts.append(run_group(self.source, group, mine, self.pin_bytes))
+            self.costs.note_rows(count_rows(self.source, group))
         for level in tree_levels(len(parts)):
             for left, right in level:
                 parts[left] = combine_partials(parts[left], parts[right], scan)

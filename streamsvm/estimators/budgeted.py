@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel import KernelSVC
@@ -21,6 +22,7 @@ from streamsvm.methods.budgeted_sgd.solver import State
 from streamsvm.methods.one_against_rest import join_models, share_options, view_classes
 from streamsvm.options import ClassWeight
 from streamsvm.problems.classification import CLASSIFY
+from streamsvm.training.statistics import settle_gamma
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -185,9 +187,10 @@ class BudgetedSVC(KernelSVC):
             self.__dict__.pop(name, None)
         if self.class_weight == "balanced":
             raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
-        make, options = partial(make_stream, expected_rows=self.expected_rows), self._options()
+        make = partial(make_stream, expected_rows=self.expected_rows)
+        options = settle_gamma(SerialEngine(chunk), self._options())
         views = self._view_problems(chunk)
-        each = [options] if len(views) == 1 else share_options(chunk, options, make)
+        each = [options] if len(views) == 1 else share_options(chunk, options)
         problems = [make(view, its) for view, its in zip(views, each, strict=True)]
         return [(problem, problem.fit.start()) for problem in problems]
 

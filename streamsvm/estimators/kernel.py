@@ -17,7 +17,6 @@ from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.features import FeatureOptions, make_features, plan_features
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVC
@@ -26,7 +25,8 @@ from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.numeric.kernels import combine_rows
 from streamsvm.numeric.rows import F64, CsrRows
-from streamsvm.options import ClassWeight, TrainOptions, check_numbers, make_kernel
+from streamsvm.options import ClassWeight, TrainOptions, check_numbers
+from streamsvm.training.features import FeatureOptions, make_features
 from streamsvm.training.train import train
 
 if TYPE_CHECKING:
@@ -204,11 +204,10 @@ class SVC(KernelSVC):
         options, began = self._options(), time.monotonic()
         check_numbers(options)
         with open_source(self, X, y, sample_weight) as source, self._open_folder() as folder:
-            dataset, projected = self._make_features(source, options, folder / "features.zarr")
+            dataset, projected, read = self._make_features(source, options, folder / "features.zarr")
             seconds, passes = time.monotonic() - began, dataset.meta["passes"]
             linear, resume = replace(options, kernel="linear", options={}), self.checkpoint is not None
             result = train(dataset, linear, out=self.checkpoint, resume=resume, client=self.client)
-            read_bytes = result.read_bytes + (passes * source.nbytes if source.on_disk else 0)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         assert isinstance(result.model, LinearModel)
@@ -219,7 +218,7 @@ class SVC(KernelSVC):
             model=model,
             passes=result.passes + passes,
             seconds=result.seconds + seconds,
-            read_bytes=read_bytes,
+            read_bytes=result.read_bytes + read,
             projected_memory_bytes=max(projected, result.projected_memory_bytes),
             n_features=model.n_features,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
@@ -240,10 +239,11 @@ class SVC(KernelSVC):
             raise InputError(f"{self.checkpoint}: cannot be written: {error.strerror}") from error
         yield Path(self.checkpoint)
 
-    def _make_features(self, source: RowSource, options: TrainOptions, path: Path) -> tuple[Dataset, int]:
-        """Return the dataset of the features and the projected memory, 0 if an earlier fit made the features.
+    def _make_features(self, source: RowSource, options: TrainOptions, path: Path) -> tuple[Dataset, int, int]:
+        """Return the dataset of the features, the projected memory, and the bytes that were read for them.
 
-        InputError if there are features of other rows or settings.
+        Both numbers are 0 if an earlier fit made the features. InputError if there are features of other rows or
+        settings.
         """
         feature_options = FeatureOptions(self.approximation, self.rank, options.seed)
         made_by = {"data": source.fingerprint, **asdict(feature_options), **self._name_kernel()}
@@ -251,10 +251,10 @@ class SVC(KernelSVC):
             dataset = open_dataset(path)
             if dataset.meta.get("made_by") != json.loads(json.dumps(made_by)):
                 raise InputError(f"{path}: these are features of other rows or settings; choose another checkpoint")
-            return dataset, 0
-        projected = plan_features(source, path, feature_options, self.kernel, options.memory_bytes)
-        kernel, resume = make_kernel(source, options), self.checkpoint is not None
-        return make_features(source, path, feature_options, kernel, made_by=made_by, resume=resume), projected
+            return dataset, 0, 0
+        resume = self.checkpoint is not None
+        made = make_features(source, path, feature_options, options, made_by=made_by, resume=resume, client=self.client)
+        return made.dataset, made.projected_memory_bytes, made.read_bytes
 
     def _name_options(self) -> dict[str, Any]:
         options = {"selection": self.selection, "inner": self.inner, "working_rows": self.working_rows}

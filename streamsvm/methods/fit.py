@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from streamsvm.models.model import Model
+from streamsvm.numeric.feature_maps import FeatureMap
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.requests import MemoryNeed, Progress, Solver
 
@@ -78,6 +79,21 @@ class Fit:
     def start_after(self, before: Any, factor: float) -> Any:
         """Return a state to start from, given the last one with costs so many times smaller."""
         return self.start() if self.warm_start is None else self.warm_start(before, factor)
+
+
+@dataclass(frozen=True)
+class MapFit:
+    """A feature map that is to be found, set up as a `Fit` is: what `training.features` drives.
+
+    make_map: returns the map of the last state; it is given a function that takes rows by their numbers.
+    """
+
+    settings: Mapping[str, Any]
+    memory: Callable[[int], MemoryNeed]
+    start: Callable[[], Any]
+    solve: Callable[[Any], Solver]
+    make_map: Callable[[Any, TakeRows], FeatureMap]
+    kernels: tuple[str, ...]
 
 
 def report_progress(state: Any) -> Report:

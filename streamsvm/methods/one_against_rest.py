@@ -26,7 +26,7 @@ from streamsvm.methods.fit import Fit, Report, TakeRows, sum_memory
 from streamsvm.methods.many_problems import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.rows import I64, Rows, stack_rows
-from streamsvm.options import TrainOptions, compute_class_factors, make_kernel
+from streamsvm.options import TrainOptions, compute_class_factors
 from streamsvm.requests import MemoryNeed, Solver
 
 
@@ -35,7 +35,7 @@ def make_one_against_rest(
 ) -> Fit:
     """Make a fit for each class by the function that makes one for two classes; InputError as that function raises."""
     views = view_classes(source)
-    parts = [make(view, each) for view, each in zip(views, share_options(source, options, make), strict=True)]
+    parts = [make(view, each) for view, each in zip(views, share_options(source, options), strict=True)]
     return join_fits(source, views, parts)
 
 
@@ -45,19 +45,11 @@ def view_classes(source: RowSource) -> list[OneClass]:
     return [OneClass(source, code) for code in range(len(source.classes))]
 
 
-def share_options(
-    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Any]
-) -> list[TrainOptions]:
-    """Return the options of each class's problem: an equal part of the memory that is left for rows, and its costs.
-
-    make: refuses what cannot be trained, before the rows are read for gamma="scale".
-    """
+def share_options(source: RowSource, options: TrainOptions) -> list[TrainOptions]:
+    """Return the options of each class's problem: an equal part of the memory that is left for rows, and its costs."""
     factors = compute_class_factors(source, options)
     budget = share_budget(options.memory_bytes or default_budget_bytes(), len(factors))
     given = replace(options, memory_bytes=budget, class_weight=None)
-    if options.kernel != "linear" and options.gamma == "scale":
-        make(OneClass(source, 0), replace(given, gamma="auto"))
-        given = replace(given, gamma=make_kernel(source, options).gamma)
     return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.methods.dual_points import keep_dual_point
-from streamsvm.methods.fit import Fit
+from streamsvm.methods.feature_map.options import FeatureOptions
+from streamsvm.methods.fit import Fit, MapFit
 from streamsvm.methods.method import Method
 from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
@@ -39,6 +40,13 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) ->
     make = partial(_set_up_with, method, own, keep_dual)
     several = problem.count_problems(source) > 1
     return make_one_against_rest(source, options, make) if several else make(source, options)
+
+
+def set_up_map(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> MapFit:
+    """Return the feature map that was asked for, of the kernel of kernel_options; InputError for what cannot be."""
+    from streamsvm.methods.feature_map import setup
+
+    return setup.set_up(source, options, kernel_options)
 
 
 def _set_up_with(method: Method, own: Any, keep_dual: bool, source: RowSource, options: TrainOptions) -> Fit:

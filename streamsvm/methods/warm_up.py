@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from streamsvm.methods.method import Method
 from streamsvm.methods.registry import METHODS
 from streamsvm.numeric.canonical import make_canonical_rows
 from streamsvm.numeric.compilation import load_or_compile
+from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import CsrRows, Rows, compute_scores, take_rows
 
 GROUPS = {  # that are not called by a method's name: what scores rows, and measures models; Platt's loops of smo
     "": ("cutting-plane", "smo"),
     "platt": ("smo",),
 }
+FEATURE_MAPS = "feature-map"  # the group of what is no method, and has no record
 
 
 def compile_all(groups: Sequence[str]) -> None:
@@ -39,10 +41,16 @@ def run_kernels(group: str) -> None:
     for rows in (Rows(0, X, y), Rows(0, sparse, y)):
         take_rows(rows.X, np.arange(2))
         compute_scores(rows.X, np.zeros((1, 2)))
-        for method in _find_methods(group):
-            method.run_kernels(group, rows)
+        add_moments([], rows, np.ones((1, 2)))
+        for each in _find_modules(group):
+            each.run_kernels(group, rows)
 
 
-def _find_methods(group: str) -> list[Method]:
+def _find_modules(group: str) -> list[Any]:
+    """Return what has the compiled functions of a group: methods, or the set-up of feature maps."""
+    if group == FEATURE_MAPS:
+        from streamsvm.methods.feature_map import setup
+
+        return [setup]
     names = GROUPS.get(group, (group,))
     return [method for method in METHODS if method.name in names]

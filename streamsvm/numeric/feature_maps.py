@@ -26,7 +26,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares, to_float64
 from streamsvm.numeric.overflow import round_rows
 from streamsvm.numeric.rows import (
     F32,
@@ -207,6 +207,11 @@ def compute_diagonal(kernel: Kernel, squares: F64) -> F64:
     if kernel.name == "poly":
         return np.asarray((kernel.gamma * squares + kernel.coef0) ** kernel.degree)
     return np.asarray(np.tanh(kernel.gamma * squares + kernel.coef0) if kernel.name == "sigmoid" else squares)
+
+
+def measure_diagonal(kernel: Kernel, X: Matrix) -> F64:
+    """k(x, x) of rows (n, d), float64."""
+    return compute_diagonal(kernel, compute_squares(to_float64(X)).astype(np.float64))
 
 
 def choose_pivots(residual: F64, number: int, least: float) -> I64:

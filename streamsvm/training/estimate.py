@@ -36,6 +36,7 @@ from streamsvm.training.probe import (
     repeat,
     try_sample,
 )
+from streamsvm.training.statistics import put_stand_in
 from streamsvm.training.train import open_for
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def plan_training(
 
     InputError and MemoryBudgetError as `train` raises them.
     """
-    asked = replace(options, gamma="auto") if options.gamma == "scale" else options  # which would read all rows
+    asked = put_stand_in(options)
     fit = set_up(source, asked, keep_dual)
     with threadpool_limits(1), open_for(source, asked, [fit], client) as (engine, memory):
         n_tasks = (options.workers or 1) * (options.threads or (1 if options.workers else default_threads()))
@@ -94,9 +95,7 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
     return passes, speed, tried.between, 0.0
 
 
-def _plan_passes(
-    fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int
-) -> Found:  # fmt: skip
+def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
     source = engine.source
     sample = draw_sample(source, find_problem(options.task).reads_queries, options.seed)
     resident = fit.settings.get("resident_rows")

@@ -31,6 +31,7 @@ from streamsvm.numeric.rows import I64, CsrRows, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan, Take, Walk
 from streamsvm.training.loop import Training, drive
+from streamsvm.training.statistics import settle_gamma
 
 T = TypeVar("T")
 
@@ -162,13 +163,14 @@ def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
 
 def try_sample(
     sample: ArrayDataset, source: RowSource, options: TrainOptions, plan: MemoryPlan, most_passes: int | None = None
-) -> Tried:  # fmt: skip
+) -> Tried:
     """Train on the sample, for a few seconds at most. InputError where its problem is none (one class only)."""
     if sample.y is not None and len(np.unique(sample.y)) < 2:
         raise InputError(f"{sample.n_rows:,} sampled rows are of one class")
     C = options.C * source.n_rows / sample.n_rows
     alike = replace(options, C=C, max_passes=most_passes, max_seconds=SAMPLE_SECONDS)
     engine = _Recorder(sample)
+    alike = settle_gamma(SerialEngine(sample), alike)
     fit = set_up(sample, alike)
     training = Training(sample, alike, fit, engine, plan, None, lambda _: None)
     drive(engine, [training.requests()])

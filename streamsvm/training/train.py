@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.training.dual_file import write_dual_points
 from streamsvm.training.loop import Event, Listener, Requests, Result, Training, drive
 from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,10 +37,16 @@ OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
 
 
 def train(
-    source: RowSource, options: TrainOptions, out: str | Path | None = None, resume: bool = False,
-    client: Client | None = None, listener: Listener = lambda _: None, overwrite: bool = False,
-    lock: Lock | None = None, keep_dual: bool = False,
-) -> Result:  # fmt: skip
+    source: RowSource,
+    options: TrainOptions,
+    out: str | Path | None = None,
+    resume: bool = False,
+    client: Client | None = None,
+    listener: Listener = lambda _: None,
+    overwrite: bool = False,
+    lock: Lock | None = None,
+    keep_dual: bool = False,
+) -> Result:
     """Train on all rows of the source; with `out`, in a run's folder, from which a killed run is resumed.
 
     overwrite, lock: see RunFolder. keep_dual: keep the dual point that the lower bound rests on in the run's folder
@@ -51,15 +59,24 @@ def train(
     if keep_dual and out is None:
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
     with caught(), threadpool_limits(1):
-        fit = set_up(source, options, keep_dual)
-        run = None if out is None else RunFolder(out, _describe(source, options, fit), resume, overwrite, lock)
-        opened = open_for(source, options, [fit], client)
-        with closing(run) if run else nullcontext(), opened as (engine, plan):
-            training = Training(source, options, fit, engine, plan, run, listener)
-            result = training.carry_out()
-            if keep_dual and run:
-                write_dual_points(run.path, read_dual_points(training.state), result.model, source)
-            return result
+        fit = set_up(source, put_stand_in(options), keep_dual)
+        open_run = partial(_open_run, source, out, resume, overwrite, lock)
+        if needs_scale(options):
+            with open_for(source, options, [fit], client) as opened:
+                options = settle_gamma(opened[0], options)
+                fit = set_up(source, options, keep_dual)
+                with open_run(options, fit) as run:
+                    return _carry_out(Training(source, options, fit, *opened, run, listener), keep_dual)
+        with open_run(options, fit) as run, open_for(source, options, [fit], client) as opened:
+            return _carry_out(Training(source, options, fit, *opened, run, listener), keep_dual)
+
+
+def _carry_out(training: Training, keep_dual: bool) -> Result:
+    """Carry a training out, and write its dual point into the folder of the run if it is to be kept."""
+    result = training.carry_out()
+    if keep_dual and training.run:
+        write_dual_points(training.run.path, read_dual_points(training.state), result.model, training.source)
+    return result
 
 
 def train_together(
@@ -74,7 +91,8 @@ def train_together(
     """
     if not many:
         raise InputError("no settings are given to train with")
-    jobs = [(options, set_up(source, options)) for options in many]
+    settled = settle_gammas(source, many, client)
+    jobs = [(options, set_up(source, options)) for options in settled]
     with train_chains(source, [[job] for job in jobs], client, lambda _chain, _place, event: listener(event)) as (
         _,
         results,
@@ -84,9 +102,12 @@ def train_together(
 
 @contextmanager
 def train_chains(
-    source: RowSource, chains: Sequence[Sequence[Job]], client: Client | None,
-    listener: Callable[[int, int, Event], None], open_folder: OpenFolder = lambda *_: None,
-) -> Iterator[tuple[Engine, list[list[Result]]]]:  # fmt: skip
+    source: RowSource,
+    chains: Sequence[Sequence[Job]],
+    client: Client | None,
+    listener: Callable[[int, int, Event], None],
+    open_folder: OpenFolder = lambda *_: None,
+) -> Iterator[tuple[Engine, list[list[Result]]]]:
     """Carry out chains of fits side by side; within a chain one after another, each from where the last has ended.
 
     listener is told chain and place of the fit. open_folder opens the folder of a fit, by chain, place and settings;
@@ -110,9 +131,15 @@ def train_chains(
 
 
 def _begin_fit(
-    source: RowSource, chains: Sequence[Sequence[Job]], opened: Opened, listener: Callable[..., None],
-    open_folder: OpenFolder, live: dict[int, Training], chain: int, place: int,
-) -> Training:  # fmt: skip
+    source: RowSource,
+    chains: Sequence[Sequence[Job]],
+    opened: Opened,
+    listener: Callable[..., None],
+    open_folder: OpenFolder,
+    live: dict[int, Training],
+    chain: int,
+    place: int,
+) -> Training:
     """Begin a fit where the last one of its chain has ended, or where it was itself when it was stopped."""
     options, fit = chains[chain][place]
     folder = open_folder(chain, place, _describe(source, options, fit))
@@ -152,6 +179,36 @@ def open_for(
         scheduler=options.scheduler,
         client=client,
     )
+
+
+def _open_run(
+    source: RowSource,
+    out: str | Path | None,
+    resume: bool,
+    overwrite: bool,
+    lock: Lock | None,
+    options: TrainOptions,
+    fit: Fit,
+) -> AbstractContextManager[RunFolder | None]:
+    """Open the folder of a run, if there is to be one; it is closed at the end of the block."""
+    if out is None:
+        return nullcontext()
+    return closing(RunFolder(out, _describe(source, options, fit), resume, overwrite, lock))
+
+
+def settle_gammas(source: RowSource, many: Sequence[TrainOptions], client: Client | None) -> list[TrainOptions]:
+    """Return the settings with numbers for gamma; where any is "scale", the rows are read once, for all of them.
+
+    InputError for settings that cannot be trained, MemoryBudgetError for those that need too much memory; both are
+    raised before a row is read.
+    """
+    asking = [options for options in many if needs_scale(options)]
+    if not asking:
+        return list(many)
+    fits = [set_up(source, put_stand_in(options)) for options in asking]
+    with caught(), threadpool_limits(1), open_for(source, many[0], fits, client) as (engine, _):
+        gamma = settle_gamma(engine, asking[0]).gamma
+    return [replace(options, gamma=gamma) if needs_scale(options) else options for options in many]
 
 
 def _describe(source: RowSource, options: TrainOptions, fit: Fit) -> dict[str, Any]:

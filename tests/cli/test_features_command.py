@@ -17,16 +17,17 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import streamsvm
 from streamsvm import LinearSVC
 from streamsvm.cli.progress import RowCounter
-from streamsvm.data import features
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.features import FeatureOptions, make_features
 from streamsvm.errors import InputError
+from streamsvm.methods.feature_map import solver
 from streamsvm.models.model import LinearModel, load
 from streamsvm.models.predict import score
 from streamsvm.numeric.feature_maps import PolynomialMap
+from streamsvm.training import feature_dataset
+from streamsvm.training.features import FeatureOptions, make_features
 from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.conftest import ROOT, Problem, make_problem
-from tests.kernel_problems import KINDS, compute_matrix
+from tests.kernel_problems import KINDS, ask_for, compute_matrix
 
 F64 = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -86,15 +87,15 @@ def test_people_read_lines(run: Run, data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("density", "scale"), [(1.0, "none"), (1.0, "standard"), (0.2, "maxabs")])
-@pytest.mark.parametrize("solver", ["cutting-plane", "interior-point", "smo"])
-def test_models_take_raw_rows(run: Run, tmp_path: Path, solver: str, density: float, scale: str) -> None:
+@pytest.mark.parametrize("method", ["cutting-plane", "interior-point", "smo"])
+def test_models_take_raw_rows(run: Run, tmp_path: Path, method: str, density: float, scale: str) -> None:
     """The scores of raw rows are w.Phi(x) + b of the rows scaled first, as they are of the features themselves."""
     problem = make_problem(3, n=200, density=density)
     rows = Problem(problem.X * np.float32(3), problem.y)
     dataset = rows.store(tmp_path / "rows.zarr", scale=scale, chunk_bytes=1000)
     assert dataset.is_sparse == (density < 1)
     assert run("features", dataset.path, tmp_path / "f.zarr", "--map", "polynomial").code == 0
-    assert run("train", tmp_path / "f.zarr", "--solver", solver, "--out", tmp_path / "run").code == 0
+    assert run("train", tmp_path / "f.zarr", "--solver", method, "--out", tmp_path / "run").code == 0
     model, X = load(tmp_path / "run"), rows.dense()
     X = X if dataset.scaling is None else (X - dataset.scaling.offset) * dataset.scaling.factor
     assert isinstance(model.features.map, PolynomialMap)  # type: ignore[union-attr]
@@ -119,7 +120,7 @@ def test_models_take_raw_rows(run: Run, tmp_path: Path, solver: str, density: fl
 def test_estimators(data: Path, tmp_path: Path) -> None:
     """n_features_in_ is that of raw rows; a model that was saved maps them as well."""
     source = open_dataset(data)
-    made = make_features(source, tmp_path / "f.zarr", FeatureOptions("nystrom", 20), KINDS["rbf"])
+    made = make_features(source, tmp_path / "f.zarr", FeatureOptions("nystrom", 20), ask_for(KINDS["rbf"])).dataset
     model, X = LinearSVC().fit(made), np.asarray(source.take(np.arange(300)).X)
     assert model.n_features_in_ == 6
     assert model.coef_.shape == (1, 20)
@@ -170,8 +171,11 @@ BAD = {
     "kernel of polynomial": (["--map", "polynomial", "--kernel", "rbf"], "--map polynomial has no kernel and no rank"),
     "kernel": (["--kernel", "sigmoid"], "not positive semidefinite"),
     "gamma": (["--gamma", "-1"], "gamma is -1.0"),
-    "memory": (["--memory", "20MB"], "of memory are needed to make the features but the budget is 20.0 MB: raise"),
-    "memory of polynomial": (["--map", "polynomial", "--memory", "20MB"], "use a lower --rank or a smaller --chunk"),
+    "memory": (["--memory", "20MB"], "but the budget is 20.0 MB: raise --memory to at least"),
+    "memory of polynomial": (
+        ["--map", "polynomial", "--memory", "20MB"],
+        "use fewer --threads, a lower --rank or a sm",
+    ),
     "size": (["--chunk-bytes", "much"], "'much' is no size in bytes"),
 }
 
@@ -202,8 +206,8 @@ def test_more_bad_input(run: Run, data: Path, tmp_path: Path, monkeypatch: pytes
         ran = run("features", source, destination)
         assert (ran.code, message in ran.err) == (2, True), ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["f.zarr"]
-    for solver in ("interior-point", "cutting-plane"):
-        ran = run("train", data, "--solver", solver, "--kernel", "rbf", "--out", tmp_path / "run")
+    for method in ("interior-point", "cutting-plane"):
+        ran = run("train", data, "--solver", method, "--kernel", "rbf", "--out", tmp_path / "run")
         assert (ran.code, "`streamsvm features`" in ran.err) == (2, True)
 
 
@@ -252,17 +256,18 @@ def test_the_same_bits_again_and_on_more_threads(
 
         return check
 
-    for part in ("make_cholesky_map", "truncate", "_parts"):
-        monkeypatch.setattr(features, part, watch(getattr(features, part)))
+    for place, part in ((solver, "make_cholesky_map"), (solver, "truncate"), (feature_dataset, "_add_mapped")):
+        monkeypatch.setattr(place, part, watch(getattr(place, part)))
     for threads in (1, 2):
         with threadpool_limits(threads):
             path = tmp_path / f"{threads}.zarr"
-            made.append(make_features(open_dataset(data), path, FeatureOptions(name, 30), KINDS["rbf"]))
+            settings = ask_for(KINDS["rbf"], threads=threads)
+            made.append(make_features(open_dataset(data), path, FeatureOptions(name, 30), settings).dataset)
     assert made[0].fingerprint == made[1].fingerprint
     rows = open_dataset(data).take(np.arange(300))
     other = Problem(np.asarray(rows.X), np.asarray(open_dataset(data).classes)[rows.y]).store(tmp_path / "o.zarr")
     assert other.n_chunks < open_dataset(data).n_chunks
-    again = make_features(other, tmp_path / "f.zarr", FeatureOptions(name, 30), KINDS["rbf"])
+    again = make_features(other, tmp_path / "f.zarr", FeatureOptions(name, 30), ask_for(KINDS["rbf"])).dataset
     maps = [dataset.features.map for dataset in (made[0], again)]  # type: ignore[union-attr]
     if name != "polynomial":
         np.testing.assert_array_equal(maps[0].rows, maps[1].rows)  # type: ignore[union-attr]
@@ -283,7 +288,7 @@ def test_a_damaged_map_is_found(data: Path, tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize("density", [1.0, 0.2])
 def test_model_files_whose_map_is_no_map(tmp_path: Path, density: float) -> None:
     source = make_problem(6, density=density).store(tmp_path / "d.zarr")
-    made = make_features(source, tmp_path / "f.zarr", FeatureOptions("nystrom", 8), KINDS["rbf"])
+    made = make_features(source, tmp_path / "f.zarr", FeatureOptions("nystrom", 8), ask_for(KINDS["rbf"])).dataset
     LinearSVC().fit(made).save(tmp_path / "model.npz")
     arrays = dict(np.load(tmp_path / "model.npz", allow_pickle=False))
     about = json.loads(str(arrays["about"]))

@@ -11,12 +11,13 @@ import pytest
 
 from streamsvm.cli.info import verify
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.features import FeatureOptions, make_features
 from streamsvm.data.manifest import FEATURES
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.kernels import Kernel
+from streamsvm.training.features import FeatureOptions, make_features
 from tests.data.conftest import Write, make_rows
 from tests.data.forging import FORGERIES, edit_manifest, set_fact
+from tests.kernel_problems import ask_for
 
 CASES = [(kind, name) for kind, forgeries in FORGERIES.items() for name in forgeries]
 
@@ -30,7 +31,8 @@ def genuine(write: Write, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         options: dict[str, Any] = {"layout": layout, "chunk_bytes": 960, "scale": "maxabs"}
         write(make_rows(0), number % 3, number / 7, np.arange(200) // 9, to=made[layout], **options)
     rows = write(make_rows(0), number % 3, layout="dense")
-    make_features(rows, made["features"], FeatureOptions("cholesky", 5, chunk_bytes=960), Kernel("rbf", 0.5))
+    options = FeatureOptions("cholesky", 5, chunk_bytes=960)
+    make_features(rows, made["features"], options, ask_for(Kernel("rbf", 0.5)))
     return made
 
 

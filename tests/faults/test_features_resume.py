@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,17 @@ import numpy as np
 import pytest
 
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.features import FeatureOptions, make_features
-from streamsvm.data.passes import name_passes
+from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError
 from streamsvm.estimators import SVC
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.options import TrainOptions
+from streamsvm.training.feature_checkpoint import name_checkpoint
+from streamsvm.training.features import FeatureOptions, make_features
 from tests.commands import Run, run  # noqa: F401
 from tests.conftest import make_problem
 from tests.faults.instants import in_fork
 
-KERNEL = Kernel("rbf", gamma=0.2)
+KERNEL = TrainOptions(kernel="rbf", gamma=0.2)
 N = 300
 PASSES = {"cholesky": 11, "eigen": 12, "polynomial": 2, "nystrom": 1}
 
@@ -50,7 +52,7 @@ class Stop:
 def test_no_finished_pass_is_made_again(name: str, how: str, source: Dataset, tmp_path: Path) -> None:
     """Stopped in the middle of a pass: that pass is made again, and those after it."""
     options = FeatureOptions(name, 20)
-    whole = make_features(source, tmp_path / "whole.zarr", options, KERNEL)
+    whole = make_features(source, tmp_path / "whole.zarr", options, KERNEL).dataset
     assert whole.meta["passes"] == PASSES[name]
     for at in sorted({0, 1, PASSES[name] // 2, PASSES[name] - 1} & set(range(PASSES[name]))):
         out = tmp_path / f"{at}.zarr"
@@ -61,7 +63,7 @@ def test_no_finished_pass_is_made_again(name: str, how: str, source: Dataset, tm
         assert in_fork(carry_out) == {"ctrl-c": 2, "kill": 9}[how]
         assert not out.exists()
         counter = Stop()
-        resumed = make_features(source, out, options, KERNEL, counter, resume=True)
+        resumed = make_features(source, out, options, KERNEL, counter, resume=True).dataset
         assert resumed.fingerprint == whole.fingerprint
         assert counter.n_rows == (PASSES[name] - at) * N
         left = {path.name for path in tmp_path.iterdir()}
@@ -74,30 +76,30 @@ def test_no_finished_pass_is_made_again(name: str, how: str, source: Dataset, tm
         (FeatureOptions("cholesky", 21), KERNEL, "rank was 20, now 21"),
         (FeatureOptions("cholesky", 20, seed=1), KERNEL, "seed was 0, now 1"),
         (FeatureOptions("eigen", 20), KERNEL, "map was 'cholesky', now 'eigen'"),
-        (FeatureOptions("cholesky", 20), Kernel("rbf", gamma=0.3), r"gamma was 0\.2, now 0\.3"),
+        (FeatureOptions("cholesky", 20), replace(KERNEL, gamma=0.3), r"gamma was 0\.2, now 0\.3"),
     ],
 )
 def test_other_settings_are_refused(
-    options: FeatureOptions, kernel: Kernel, message: str, source: Dataset, tmp_path: Path
+    options: FeatureOptions, kernel: TrainOptions, message: str, source: Dataset, tmp_path: Path
 ) -> None:
     out = tmp_path / "f.zarr"
     with pytest.raises(KeyboardInterrupt):
         make_features(source, out, FeatureOptions("cholesky", 20), KERNEL, Stop(3 * N))
-    kept = name_passes(out).read_bytes()
+    kept = name_checkpoint(out).read_bytes()
     with pytest.raises(InputError, match=rf"\.f\.zarr\.passes\.npz: cannot be resumed with other settings: {message}"):
         make_features(source, out, options, kernel, resume=True)
     other = make_problem(5, n=N).store(tmp_path / "other.zarr")
     with pytest.raises(InputError, match="fingerprint was"):
         make_features(other, out, FeatureOptions("cholesky", 20), KERNEL, resume=True)
-    assert name_passes(out).read_bytes() == kept
-    anew = make_features(source, out, options, kernel)
-    assert anew.fingerprint == make_features(source, tmp_path / "g.zarr", options, kernel).fingerprint
-    assert not name_passes(out).exists()
+    assert name_checkpoint(out).read_bytes() == kept
+    anew = make_features(source, out, options, kernel).dataset
+    assert anew.fingerprint == make_features(source, tmp_path / "g.zarr", options, kernel).dataset.fingerprint
+    assert not name_checkpoint(out).exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK damaged", None])
 def test_what_was_kept_may_be_damaged(content: bytes | None, source: Dataset, tmp_path: Path) -> None:
-    kept = name_passes(tmp_path / "f.zarr")
+    kept = name_checkpoint(tmp_path / "f.zarr")
     if content is None:
         with kept.open("wb") as file:
             np.savez(file, pivots=np.arange(3))
@@ -137,20 +139,20 @@ def test_an_estimator_goes_on_with_its_features(
     def fit(checkpoint: Path | None) -> Any:
         return SVC(solver="interior-point", rank=20, gamma=0.2, tol=1e-6, checkpoint=checkpoint).fit(source)
 
-    read: list[int] = []
-    tiles = Dataset.tiles
+    passes: list[Any] = []
+    scan = ThreadedEngine.scan
 
-    def count(self: Dataset, index: int) -> Any:
-        read.append(index)
-        if stopping and len(read) > 4 * self.n_chunks:
+    def count(self: ThreadedEngine, request: Any) -> Any:
+        passes.append(request)
+        if len(passes) == 5:
             raise KeyboardInterrupt
-        return tiles(self, index)
+        return scan(self, request)
 
-    whole, stopping = fit(None), True
-    monkeypatch.setattr(Dataset, "tiles", count)
+    whole = fit(None)
+    monkeypatch.setattr(ThreadedEngine, "scan", count)
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path / "run")
-    stopping = False
     resumed = fit(tmp_path / "run")
+    assert len(passes) == 1 + whole.n_passes_
     assert resumed.result_.model_sha256 == whole.result_.model_sha256
     assert resumed.n_passes_ == whole.n_passes_

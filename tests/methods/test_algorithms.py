@@ -28,8 +28,8 @@ from tests.conftest import make_problem
 
 def options_of(name: str) -> TrainOptions:
     """Budgeted SGD merges vectors of the rbf kernel, and ends after its epochs."""
-    more: dict[str, Any] = {"kernel": "rbf", "options": {"epochs": "9"}} if name == "budgeted-sgd" else {}
-    return TrainOptions(solver=name, **more)
+    budgeted = TrainOptions(solver=name, kernel="rbf", gamma="auto", options={"epochs": "9"})
+    return budgeted if name == "budgeted-sgd" else TrainOptions(solver=name)
 
 
 def drive(name: str, source: RowSource, state: Any, n_steps: int) -> Any:

@@ -23,7 +23,7 @@ from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.decomposition.setup import OTHER_BYTES, share_budget
 from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import KernelModel, LinearModel
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, settle_gammas, train
 from tests.conftest import F64
 
 LINEAR = TrainOptions(C=0.5, threads=1)
@@ -155,9 +155,10 @@ def test_all_are_read_at_once(
 def test_gamma_is_found_in_one_read(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is that of two classes."""
     read: list[int] = []
-    tiles = Dataset.tiles
-    monkeypatch.setattr(Dataset, "tiles", lambda self, index: read.append(index) or tiles(self, index))
-    fit = set_up(dataset, replace(KERNEL, gamma="scale"))
+    for name, done in (("tiles", Dataset.tiles), ("read", Dataset.read)):
+        monkeypatch.setattr(Dataset, name, lambda self, index, done=done: read.append(index) or done(self, index))
+    settled = settle_gammas(dataset, [replace(KERNEL, gamma="scale", C=C) for C in (1.0, 2.0)], None)
+    fit = set_up(dataset, settled[1])
     assert sorted(read) == list(range(dataset.n_chunks))
     weight = np.repeat(ROWS.weight[:, None], 6, axis=1)
     mean = np.average(ROWS.X.astype(float), weights=weight)

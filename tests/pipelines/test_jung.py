@@ -199,7 +199,7 @@ def test_errors_and_exponents(load: Any) -> None:
     adult, results = load("adult"), load("results")
     X = np.random.default_rng(1).random((30, 5)).astype(np.float32)
     rows = ArrayDataset(X, np.zeros(30, np.int32), None)
-    feature_map = adult.make_kernel_map(rows, adult.KERNEL, "cholesky", 3)
+    feature_map = adult.find_map(rows, "cholesky", 3)
     K = np.exp(-adult.GAMMA * ((X[:, None] - X) ** 2).sum(axis=2))
     rest = np.abs(K - adult.map_rows(rows, feature_map) @ adult.map_rows(rows, feature_map).T)
     expected = rest.sum(axis=1).max() / K.sum(axis=1).max()

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.features import FeatureOptions, make_features
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.training.features import FeatureOptions, make_features
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
 from tests.commands import Run, run  # noqa: F401  (a fixture)
@@ -138,8 +137,8 @@ def test_rows_of_other_features_are_refused(data: Dataset, tmp_path: Path) -> No
 
 
 def test_a_model_of_mapped_features(data: Dataset, tmp_path: Path) -> None:
-    kernel = Kernel("rbf", 0.2)
-    mapped = make_features(data, tmp_path / "mapped.zarr", FeatureOptions("nystrom", 20), kernel)
+    kernel = TrainOptions(kernel="rbf", gamma=0.2, threads=1)
+    mapped = make_features(data, tmp_path / "mapped.zarr", FeatureOptions("nystrom", 20), kernel).dataset
     result = train(mapped, TrainOptions(threads=1), tmp_path / "run", keep_dual=True)
     found = verify(load(tmp_path / "run"), mapped, True, threads=1, dual_file=tmp_path / "run" / "dual.npz")
     assert found.agrees

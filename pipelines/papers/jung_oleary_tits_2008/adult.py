@@ -20,18 +20,19 @@ from threadpoolctl import threadpool_limits
 from pipelines.papers.jung_oleary_tits_2008.problems import ADULT_FEATURES, Adult
 from pipelines.papers.jung_oleary_tits_2008.results import Ranked, Results, Trained
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.features import make_kernel_map, write_features
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.feature_maps import KernelMap, compute_block
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
+from streamsvm.training.features import FeatureOptions, find_feature_map, make_features
 from streamsvm.training.train import Result, TrainOptions, train
 
 T = TypeVar("T")
 GAMMA = 1 / ADULT_FEATURES
 KERNEL = Kernel("rbf", GAMMA)
+SETTINGS = TrainOptions(kernel="rbf", gamma=GAMMA, threads=1)
 APPROXIMATIONS = {"EIGS": ("eigen", 64), "CHOL": ("cholesky", 300)}
 RANKS = (16, 32, 64, 128, 300)
 RANKED_ROWS = 6414  # Rows of Figure 5.7a and c.
@@ -89,13 +90,12 @@ def approximate(adult: Adult, approximation: str, rank: int) -> Trained:
     """Write features of the kernel to the disk, solve the linear problem with them, and measure its accuracy."""
     with TemporaryDirectory(prefix="streamsvm") as folder:
 
-        def make() -> tuple[KernelMap, Dataset]:
-            feature_map = make_kernel_map(adult.rows, KERNEL, approximation, rank)
+        def make() -> Dataset:
             place = Path(folder) / f"{len(list(Path(folder).iterdir()))}.zarr"
-            return feature_map, write_features(adult.rows, feature_map, place)
+            return make_features(adult.rows, place, FeatureOptions(approximation, rank), SETTINGS).dataset
 
-        with threadpool_limits(1):
-            (feature_map, features), making = time_work(make)
+        features, making = time_work(make)
+        feature_map = get_map(features)
         result, training = time_work(lambda: solve(features, GAUSSIAN_TOL))
     assert isinstance(result.model, LinearModel)
     accuracy = None
@@ -111,13 +111,27 @@ def rank_error(rows: ArrayDataset, approximation: str, rank: int) -> Ranked:
     """Return a point of Figure 5.7a and c; its seconds are for the map and the features."""
 
     def make() -> KernelMap:
-        feature_map: KernelMap = make_kernel_map(rows, KERNEL, approximation, rank)
+        feature_map = find_map(rows, approximation, rank)
         map_rows(rows, feature_map)
         return feature_map
 
     with threadpool_limits(1):
         feature_map, seconds = time_work(make)
     return Ranked(rank, measure_error(rows, feature_map), seconds)
+
+
+def find_map(rows: ArrayDataset, approximation: str, rank: int) -> KernelMap:
+    """Return a map of the Gaussian kernel."""
+    found = find_feature_map(rows, FeatureOptions(approximation, rank), SETTINGS)
+    assert isinstance(found, KernelMap)
+    return found
+
+
+def get_map(features: Dataset) -> KernelMap:
+    """Return the map that has made a dataset of features."""
+    assert features.features is not None
+    assert isinstance(features.features.map, KernelMap)
+    return features.features.map
 
 
 def map_rows(rows: ArrayDataset, feature_map: KernelMap) -> F64:

@@ -18,10 +18,11 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from pipelines.data import DataFolder, read_numbers, read_svmlight
-from streamsvm.data.features import make_polynomial_map
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import F32, F64
+from streamsvm.options import TrainOptions
+from streamsvm.training.features import FeatureOptions, find_feature_map
 
 Rows = tuple[F64, F64]
 LABELS = np.array([-1, 1])
@@ -94,7 +95,8 @@ def read_problem(problem: Problem, data: DataFolder, most_rows: int | None) -> A
     if len(np.unique(codes)) < 2:
         raise InputError(f"{problem.name}: the rows of {' and '.join(problem.files)} must be of two classes")
     if problem.mapped:
-        X = make_polynomial_map(ArrayDataset(X.astype(np.float32), codes, LABELS)).apply(X.astype(np.float32))
+        rows = ArrayDataset(X.astype(np.float32), codes, LABELS)
+        X = find_feature_map(rows, FeatureOptions("polynomial"), TrainOptions(threads=1)).apply(rows.X)
     else:
         X = X / np.abs(X).max()
     return ArrayDataset(np.ascontiguousarray(X, np.float32), codes, LABELS)

@@ -14,12 +14,14 @@ import pytest
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.decomposition.setup import _choose_settings
 from streamsvm.methods.decomposition.solver import Decomposition
 from streamsvm.methods.set_up import read_own_options, set_up
 from streamsvm.models.model import KernelModel, load
 from streamsvm.options import TrainOptions, make_kernel
+from streamsvm.training.statistics import measure_gamma
 from streamsvm.training.train import train
 from tests.conftest import Problem, make_problem, run_python
 from tests.kernel_problems import bracket_by_libsvm, matrix_of, measure
@@ -88,7 +90,7 @@ def test_gamma(problem: Problem) -> None:
     weight = np.ones(300) if problem.weight is None else problem.weight
     mean = np.average(problem.dense().mean(axis=1), weights=weight)
     variance = np.average(((problem.dense() - mean) ** 2).mean(axis=1), weights=weight)
-    assert make_kernel(source, replace(OPTIONS, gamma="scale")).gamma == pytest.approx(1 / (d * variance), rel=1e-6)
+    assert measure_gamma(SerialEngine(source)) == pytest.approx(1 / (d * variance), rel=1e-6)
     assert make_kernel(source, replace(OPTIONS, gamma="auto")).gamma == 1 / d
     assert make_kernel(source, replace(OPTIONS, gamma=3)).gamma == 3.0
 
@@ -99,12 +101,12 @@ def test_gamma_of_values_far_from_zero(offset: float) -> None:
     X = (np.random.default_rng(1).normal(size=(200, 3)) + offset).astype(np.float32)
     source = Problem(X, np.tile([1, -1], 100)).in_memory()
     expected = 1 / (3 * X.astype(np.float64).var())
-    assert make_kernel(source, replace(OPTIONS, gamma="scale")).gamma == pytest.approx(expected, rel=1e-6)
+    assert measure_gamma(SerialEngine(source)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_gamma_of_rows_that_are_all_equal() -> None:
     source = Problem(np.full((4, 2), 0.5, np.float32), np.array([1, -1, 1, -1])).in_memory()
-    assert make_kernel(source, replace(OPTIONS, gamma="scale")).gamma == 1.0
+    assert measure_gamma(SerialEngine(source)) == 1.0
 
 
 @pytest.mark.parametrize(

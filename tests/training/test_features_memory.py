@@ -12,23 +12,23 @@ from tests.conftest import make_problem, run_python
 PEAK = """
 import re, sys
 from streamsvm.data.dataset import open_dataset
-from streamsvm.data.features import FeatureOptions, make_features, plan_features
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.methods.warm_up import compile_feature_maps
+from streamsvm.options import TrainOptions
+from streamsvm.training.features import FeatureOptions, make_features
 
 path, out, name, rank = sys.argv[1:]
 chunk_bytes = 32_000_000 if name == "polynomial" else 2_000_000
 source, options = open_dataset(path), FeatureOptions(name, int(rank), 0, chunk_bytes)
-plan_features(source, out, options, "rbf", 4 << 30)  # kernels are loaded
+compile_feature_maps()
 try:
-    plan_features(source, out, options, "rbf", 1)
+    make_features(source, out, options, TrainOptions(kernel="rbf", gamma=0.01, memory_bytes=1))
 except MemoryBudgetError as refusal:
     budget = parse_bytes(re.search(r"--memory to at least ([^ ,]+)", str(refusal))[1]) + (4 << 20)
-projected = plan_features(source, out, options, "rbf", budget)
 reset_peak()
-made = make_features(source, out, options, Kernel("rbf", 0.01))
-print(budget, projected, peak_bytes(), made.nbytes)
+made = make_features(source, out, options, TrainOptions(kernel="rbf", gamma=0.01, memory_bytes=budget))
+print(budget, made.projected_memory_bytes, peak_bytes(), made.dataset.nbytes)
 """
 
 

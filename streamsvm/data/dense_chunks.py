@@ -1,0 +1,163 @@
+"""Chunks of a dense dataset in the making, which tasks write side by side.
+
+The chunks of the new dataset are not those of the rows that it is made of, so two tasks may share a chunk. A task
+gathers its rows until it has a whole chunk, and writes it with its checksum. Rows of a shared chunk are written at
+their place in its file; when all tasks are done, `seal` adds the checksum. The files have the bytes that `data.writer`
+gives to rows that it writes one after another, whatever the tasks are; a task that is carried out twice does no harm.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.chunk_file import CRC_BYTES, checksum_parts
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import I64, Rows
+
+Array = npt.NDArray[Any]
+Checksums = Mapping[str, npt.NDArray[np.uint32]]  # of the parts of a chunk, by column
+
+
+@dataclass(frozen=True)
+class Column:
+    """An array of the dataset. shape: of a row; part_bytes: of its parts with checksums of their own, 0 for none."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    part_bytes: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class DenseChunks:
+    """Where chunks are written: in the folder of a dataset whose arrays are there, each cut into chunks of chunk_rows.
+
+    The folder has to be on a file system that the tasks share.
+    """
+
+    folder: Path
+    n_rows: int
+    chunk_rows: int
+    columns: tuple[Column, ...]
+
+    @property
+    def n_chunks(self) -> int:
+        """Number of chunks."""
+        return -(-self.n_rows // self.chunk_rows)
+
+    def write(self, start: int, n_rows: int, values: Mapping[str, Array]) -> Checksums | None:
+        """Write rows of one chunk, from row `start` on: the first n_rows of the values, which have room for a chunk.
+
+        Return the checksums of the chunk's parts if it is whole now, None if other tasks have rows of it.
+        """
+        index, first = divmod(start, self.chunk_rows)
+        if n_rows < self._count_rows(index):
+            for column in self.columns:
+                content = values[column.name][:n_rows].reshape(-1).view(np.uint8)
+                self._put(column, index, first * column.row_bytes, content)
+            return None
+        for column in self.columns:
+            values[column.name][n_rows:] = 0  # as Zarr fills up the last chunk
+        return self._finish(index, values)
+
+    def seal(self, index: int) -> Checksums:
+        """Add its checksum to a chunk that several tasks have written; return the checksums of its parts."""
+        n_rows, values = self._count_rows(index), {}
+        for column in self.columns:
+            n_items = n_rows * int(np.prod(column.shape, dtype=np.int64))
+            content = np.fromfile(self._find_file(column, index), column.dtype, n_items)
+            values[column.name] = np.zeros((self.chunk_rows, *column.shape), column.dtype)
+            values[column.name][:n_rows] = content.reshape(n_rows, *column.shape)
+        return self._finish(index, values)
+
+    def _count_rows(self, index: int) -> int:
+        return min(self.chunk_rows, self.n_rows - index * self.chunk_rows)
+
+    def _find_file(self, column: Column, index: int) -> Path:
+        return self.folder / column.name / "c" / f"{index}{'/0' * len(column.shape)}"
+
+    def _finish(self, index: int, values: Mapping[str, Array]) -> Checksums:
+        checksums = {}
+        for column in self.columns:
+            content = values[column.name].reshape(-1).view(np.uint8)
+            crc = google_crc32c.value(content).to_bytes(CRC_BYTES, "little")
+            self._put(column, index, 0, content)
+            self._put(column, index, len(content), np.frombuffer(crc, np.uint8))
+            if column.part_bytes:
+                checksums[column.name] = checksum_parts(content, column.part_bytes)
+        return checksums
+
+    def _put(self, column: Column, index: int, begin: int, content: Array) -> None:
+        """Write bytes at their place. The dataset's own folder is not made here: it may have been given up by now."""
+        array, file = self.folder / column.name, self._find_file(column, index)
+        if not array.is_dir():
+            raise InputError(f"{array}: no such folder; all tasks have to share the folder of the dataset they write")
+        (array / "c").mkdir(exist_ok=True)
+        file.parent.mkdir(exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        try:
+            done = 0
+            while done < len(content):
+                done += os.pwrite(descriptor, content.data[done:], begin + done)
+        finally:
+            os.close(descriptor)
+
+
+class RowBuffer:
+    """The rows of one task on their way into chunks.
+
+    stops: rows at which the rows of a task end, ascending. checksums: of the parts of chunks that are written, by
+    index.
+    """
+
+    def __init__(self, chunks: DenseChunks, stops: I64) -> None:
+        self.chunks, self.stops = chunks, stops
+        self.checksums: dict[int, Checksums] = {}
+        self._values: dict[str, Array] = {}
+        self._start = self._filled = 0
+
+    def append(self, rows: Rows) -> None:
+        """Take the next rows; write those of a chunk when it is full, or when no more of them will come."""
+        at = 0
+        while at < rows.n_rows:
+            if not self._values:
+                self._start, self._filled = rows.start + at, 0
+                self._values = {
+                    column.name: np.empty((self.chunks.chunk_rows, *column.shape), column.dtype)
+                    for column in self.chunks.columns
+                }
+            wanted = self._find_end() - self._start
+            n = min(rows.n_rows - at, wanted - self._filled)
+            for name, values in self._values.items():
+                values[self._filled : self._filled + n] = getattr(rows, name)[at : at + n]
+            self._filled, at = self._filled + n, at + n
+            if self._filled == wanted:
+                self._flush()
+
+    def _find_end(self) -> int:
+        """Return the row at which the rows of this chunk end that this task has."""
+        chunk_end = (self._start // self.chunks.chunk_rows + 1) * self.chunks.chunk_rows
+        stop = int(self.stops[np.searchsorted(self.stops, self._start, side="right")])
+        return min(chunk_end, stop)
+
+    def _flush(self) -> None:
+        checksums = self.chunks.write(self._start, self._filled, self._values)
+        if checksums is not None:
+            self.checksums[self._start // self.chunks.chunk_rows] = checksums
+        if self._start + self._filled in self.stops:
+            self._values = {}
+        else:
+            self._start, self._filled = self._start + self._filled, 0

@@ -1,0 +1,1 @@
+"""Explicit features of second order, or of a kernel."""

@@ -1,0 +1,105 @@
+"""Writing a dataset of features: a pass in which tasks map the rows of their groups of chunks, and write them.
+
+The features are dense and not compressed, so a task knows the place of each row in the files. Tasks write side by side
+(data.dense_chunks), and the files have the bytes that one task alone would give them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm import interrupts
+from streamsvm.data.dense_chunks import Checksums, DenseChunks, RowBuffer
+from streamsvm.data.groups import plan_groups
+from streamsvm.data.manifest import FEATURES
+from streamsvm.data.source import RowSource
+from streamsvm.data.writer import DatasetWriter, Shape
+from streamsvm.engines.protocol import Engine
+from streamsvm.numeric.feature_maps import FeatureMap, Features, KernelMap, PolynomialMap, measure_diagonal, split_rows
+from streamsvm.numeric.rows import I64, Rows, slice_rows
+from streamsvm.requests import Scan, Take
+
+VECTORS = ("y", "sample_weight", "qid")
+
+
+@dataclass
+class Written:
+    """What tasks have written. traces: of the parts of rows in order, what the map leaves of trace K, and trace K.
+
+    buffer: rows of the task on their way into chunks; None where tasks are joined, since none is left.
+    """
+
+    buffer: RowBuffer | None
+    checksums: dict[int, Checksums] = field(default_factory=dict)
+    traces: list[tuple[float, float]] = field(default_factory=list)
+
+
+def write_mapped(
+    engine: Engine, found: FeatureMap, folder: Path, chunk_bytes: int | None, about: Mapping[str, Any]
+) -> None:
+    """Write Phi(x) of all rows, their labels, weights and query ids, and the map; `about` goes into the manifest."""
+    source = engine.source
+    n, d = source.n_rows, found.n_features
+    first = engine.take(Take(np.zeros(1, np.int64)))
+    fields = tuple(name for name in VECTORS if getattr(first, name) is not None)
+    writer = DatasetWriter(folder, Shape(n, d, n * d, d, False), fields, chunk_bytes, "crc32c")
+    chunks = writer.share_out()
+    stops = np.array([source.chunk_starts[group[-1] + 1] for group in plan_groups(source)], np.int64)
+    shared = (found.kernel, found.rows, found.matrix) if isinstance(found, KernelMap) else (found,)
+    written: Written = engine.scan(Scan(partial(_start, chunks, stops), _add_mapped, _join, shared))
+    checksums = []
+    for index in range(chunks.n_chunks):
+        checksums.append(written.checksums.get(index) or chunks.seal(index))
+        interrupts.check()
+    writer.note_chunks(checksums)
+    left, whole = np.cumsum(np.reshape([(0.0, 0.0), *written.traces], (-1, 2)), axis=0)[-1].tolist()
+    described, arrays = Features(found, source.scaling, source.feature_names).pack()
+    error = left / whole if whole > 0 else None
+    meta = {**_describe_labels(source), "features": described, "trace_error": error, **about}
+    writer.finish(meta, None, {FEATURES + name: values for name, values in arrays.items()})
+
+
+def _describe_labels(source: RowSource) -> dict[str, Any]:
+    counts = source.class_counts
+    return {
+        "classes": None if source.classes is None else np.asarray(source.classes).tolist(),
+        "class_counts": None if counts is None else np.asarray(counts).tolist(),
+        "feature_names": None,
+        "shuffle": None,
+        "source": f"features of {source.name}",
+    }
+
+
+def _start(chunks: DenseChunks, stops: I64) -> Written:
+    return Written(RowBuffer(chunks, stops))
+
+
+def _add_mapped(written: Written, rows: Rows, *parts: Any) -> None:
+    """Map the rows of a tile, a few at a time, and write them; parts: of the map, as tasks are sent them."""
+    found: Any = parts[0] if isinstance(parts[0], PolynomialMap) else KernelMap(*parts)
+    features, buffer = Features(found), written.buffer
+    assert buffer is not None
+    for part in split_rows(found, rows.n_rows):
+        mine = _slice(rows, part)
+        mapped = features.apply(mine.X)
+        buffer.append(Rows(mine.start, mapped, mine.y, mine.sample_weight, mine.qid))
+        if isinstance(found, KernelMap):
+            diagonal = measure_diagonal(found.kernel, mine.X)
+            left = float(np.sum(diagonal - np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64)))
+            written.traces.append((left, float(np.sum(diagonal))))
+    written.checksums = buffer.checksums
+
+
+def _join(left: Written, right: Written) -> Written:
+    return Written(None, left.checksums | right.checksums, left.traces + right.traces)
+
+
+def _slice(rows: Rows, part: slice) -> Rows:
+    vectors = {name: values[part] for name in VECTORS if (values := getattr(rows, name)) is not None}
+    return Rows(rows.start + part.start, slice_rows(rows.X, part), **vectors)

@@ -1,0 +1,178 @@
+"""Datasets of features: an engine carries out the passes that find a map, and the one that writes the features.
+
+Any linear solver can learn the features. The map lies beside the rows that it made, in the folder `features`: a model
+that is trained on them carries the map, and takes raw rows. BLAS has one thread here, since sums in another order have
+other bits. Other chunks of the same rows have other bits in the last places, too; other threads and workers have not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from threadpoolctl import threadpool_limits
+
+from streamsvm import interrupts
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.destination import check_destination, new_folder
+from streamsvm.data.groups import plan_groups
+from streamsvm.data.source import RowSource
+from streamsvm.engines.opening import Opened, open_engine
+from streamsvm.engines.protocol import Engine
+from streamsvm.files import refuse_inputs
+from streamsvm.interrupts import caught
+from streamsvm.machine import default_threads, peak_bytes
+from streamsvm.methods.feature_map.options import FeatureOptions
+from streamsvm.methods.fit import MapFit
+from streamsvm.methods.set_up import set_up_map
+from streamsvm.methods.warm_up import compile_all
+from streamsvm.numeric.feature_maps import FeatureMap
+from streamsvm.options import TrainOptions
+from streamsvm.requests import Step, Take
+from streamsvm.training.feature_checkpoint import FeatureCheckpoint
+from streamsvm.training.feature_dataset import write_mapped
+from streamsvm.training.loop import Requests, drive
+from streamsvm.training.statistics import put_stand_in, settle_gamma
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["FeatureOptions", "MadeFeatures", "find_feature_map", "make_features"]
+
+REMEDY = "use fewer --threads, a lower --rank or a smaller --chunk-bytes"
+
+Report = Callable[[int], None]
+Keep = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class MadeFeatures:
+    """A dataset of features, and what it cost; the peak is that of the process that needed the most."""
+
+    dataset: Dataset
+    read_bytes: int
+    peak_memory_bytes: int
+    projected_memory_bytes: int
+
+
+def make_features(
+    source: RowSource,
+    destination: str | Path,
+    options: FeatureOptions,
+    settings: TrainOptions,
+    report: Report | None = None,
+    made_by: dict[str, Any] | None = None,
+    resume: bool = False,
+    client: Client | None = None,
+) -> MadeFeatures:
+    """Find the map, write the features of all rows, whole or not at all, and open them.
+
+    The rows are read once to be written, and before that: polynomial once, nystrom not at all, cholesky ten times (less
+    if a lower rank is exact), eigen once more; and once for gamma "scale".
+
+    Parameters
+    ----------
+    settings : TrainOptions
+        The kernel, and the limits: memory, threads, workers, scheduler. Other settings have no effect.
+    report : callable, optional
+        It is told the number of rows of each group of chunks that was read.
+    made_by : dict, optional
+        Goes into the manifest, as JSON.
+    resume : bool
+        Go on from what finished passes have found; the file lies beside the destination until the features are
+        written. The features have the bits that they have if nothing stops them.
+
+    Raises
+    ------
+    InputError
+        For what cannot be made, and if what was kept is of other rows or settings.
+    MemoryBudgetError
+        Before a row is read.
+    """
+    path = Path(destination)
+    check_destination(path, options.overwrite)
+    if source.on_disk:
+        refuse_inputs(path, [source.name])
+    fit = set_up_map(source, options, put_stand_in(settings))
+    kept = FeatureCheckpoint[Any](path)
+    with (  # the engine is closed before the folder is removed: its tasks write there
+        caught(),
+        threadpool_limits(1),
+        new_folder(path, options.overwrite) as folder,
+        _open(source, fit, settings, client) as (engine, plan),
+    ):
+        engine.costs.report = report
+        fit = _settle(engine, options, settings, fit)
+        about = {"fingerprint": source.fingerprint, **fit.settings}
+        state = kept.begin(fit.start(), about, source.n_rows, resume)
+        found, passes = _find(engine, fit, state, kept.save)
+        write_mapped(engine, found, folder, options.chunk_bytes, {"passes": passes + 1, "made_by": made_by})
+    kept.remove()
+    costs = engine.costs
+    peak = max([peak_bytes(), *costs.peaks.values()])
+    return MadeFeatures(open_dataset(path), costs.read_bytes, peak, plan.projected_bytes)
+
+
+def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
+    """Return the map alone; nothing is written. Raises as `make_features` does."""
+    fit = set_up_map(source, options, put_stand_in(settings))
+    with caught(), threadpool_limits(1), _open(source, fit, settings, None) as (engine, _):
+        fit = _settle(engine, options, settings, fit)
+        return _find(engine, fit, fit.start(), lambda _: None)[0]
+
+
+def _open(
+    source: RowSource, fit: MapFit, settings: TrainOptions, client: Client | None
+) -> AbstractContextManager[Opened]:
+    """Compile what the map needs, and open an engine with room for it; more threads than groups would be idle."""
+    load = partial(compile_all, fit.kernels)
+    load()
+    threads = settings.threads
+    if client is None and settings.workers is None and settings.scheduler is None:
+        threads = min(threads or default_threads(), len(plan_groups(source)))
+    return open_engine(
+        source,
+        load=load,
+        memory=fit.memory,
+        budget_bytes=settings.memory_bytes,
+        threads=threads,
+        workers=settings.workers,
+        scheduler=settings.scheduler,
+        client=client,
+        remedy=REMEDY,
+    )
+
+
+def _settle(engine: Engine, options: FeatureOptions, settings: TrainOptions, fit: MapFit) -> MapFit:
+    """Return the map with the number that gamma "scale" is, if it has a gamma."""
+    if options.map == "polynomial":
+        return fit
+    return set_up_map(engine.source, options, settle_gamma(engine, settings))
+
+
+def _find(engine: Engine, fit: MapFit, state: Any, keep: Keep) -> tuple[FeatureMap, int]:
+    """Return the map, and the passes that were made for it; the state after each pass is kept."""
+    states = [state]
+    drive(engine, [_list_requests(fit, states, keep)])
+    return fit.make_map(states[-1], lambda rows: engine.take(Take(rows))), states[-1].passes
+
+
+def _list_requests(fit: MapFit, states: list[Any], keep: Keep) -> Requests:
+    """Give what the solver asks for; its states are appended to those that are known."""
+    solver = fit.solve(states[-1])
+    request = next(solver)
+    while True:
+        if not isinstance(request, Step):
+            request = solver.send((yield request))
+            continue
+        if request.state.passes > states[-1].passes:
+            keep(request.state)
+        states.append(request.state)
+        interrupts.check()
+        if request.status:
+            return
+        request = solver.send(None)

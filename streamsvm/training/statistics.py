@@ -1,0 +1,42 @@
+"""What is measured of all rows before a method is set up: the number that gamma "scale" stands for.
+
+An engine carries the pass out, so it is read by all threads or workers, and the chunks that fit into memory stay there
+for the training. The sums of tiles are added in the order of the rows: any engine finds the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from streamsvm.engines.protocol import Engine
+from streamsvm.numeric.moments import add_moments, compute_variance, join_moments
+from streamsvm.options import TrainOptions
+from streamsvm.requests import Scan
+
+
+def needs_scale(options: TrainOptions) -> bool:
+    """Tell whether the rows have to be read for gamma."""
+    return options.kernel != "linear" and options.gamma == "scale"
+
+
+def put_stand_in(options: TrainOptions) -> TrainOptions:
+    """Return options whose gamma is a number that needs no rows.
+
+    A method is set up with them before the rows are read for the right gamma, so that settings which cannot be trained
+    are refused, and memory is projected, before that read.
+    """
+    return replace(options, gamma="auto") if needs_scale(options) else options
+
+
+def measure_gamma(engine: Engine) -> float:
+    """Return 1 / (features * variance of all values) of an engine's rows, or 1 if all values are equal: a pass."""
+    d = engine.source.n_features
+    variance = compute_variance(engine.scan(Scan(list, add_moments, join_moments, shared=(np.ones((1, d)),))))
+    return 1.0 / (d * variance) if variance > 0 else 1.0
+
+
+def settle_gamma(engine: Engine, options: TrainOptions) -> TrainOptions:
+    """Return options whose gamma is a number, measured where "scale" was asked for."""
+    return replace(options, gamma=measure_gamma(engine)) if needs_scale(options) else options

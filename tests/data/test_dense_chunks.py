@@ -1,0 +1,83 @@
+"""Chunks that tasks write side by side have the bytes of chunks that are written one after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.data.dataset import open_dataset
+from streamsvm.data.dense_chunks import RowBuffer
+from streamsvm.data.writer import DatasetWriter, Shape
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import Rows
+
+N, D = 1000, 37
+META = {"classes": [0, 1], "class_counts": [500, 500], "feature_names": None, "shuffle": None, "source": "rows"}
+
+
+def make_rows() -> Rows:
+    random = np.random.default_rng(1)
+    X = random.normal(size=(N, D)).astype(np.float32)
+    y = np.tile(np.array([0, 1], np.int32), N // 2)
+    return Rows(0, X, y, random.random(N), np.arange(N) // 9)
+
+
+def cut(rows: Rows, start: int, stop: int) -> Rows:
+    assert rows.y is not None
+    assert rows.sample_weight is not None
+    assert rows.qid is not None
+    part = slice(start, stop)
+    return Rows(start, np.asarray(rows.X)[part], rows.y[part], rows.sample_weight[part], rows.qid[part])
+
+
+def open_writer(folder: Path, chunk_rows: int) -> DatasetWriter:
+    folder.mkdir()
+    shape = Shape(N, D, N * D, D, False)
+    return DatasetWriter(folder, shape, ("y", "sample_weight", "qid"), chunk_rows * 4 * D, "crc32c")
+
+
+def write_apart(folder: Path, chunk_rows: int, stops: list[int], order: list[int], seed: int) -> None:
+    """A task for the rows between two stops, each in small parts; the tasks in some order, the last one twice."""
+    writer, rows, random = open_writer(folder, chunk_rows), make_rows(), np.random.default_rng(seed)
+    chunks, found = writer.share_out(), {}
+    for k in [*order, order[-1]]:
+        buffer, at = RowBuffer(chunks, np.array(stops)), [0, *stops][k]
+        while at < stops[k]:
+            after = min(stops[k], at + int(random.integers(1, 150)))
+            buffer.append(cut(rows, at, after))
+            at = after
+        found |= buffer.checksums
+    assert len(found) < chunks.n_chunks or len(stops) == 1
+    writer.note_chunks([found.get(index) or chunks.seal(index) for index in range(chunks.n_chunks)])
+    writer.finish(META, None)
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("chunk_rows", [7, 64, 450, 1000])
+@pytest.mark.parametrize("stops", [[1000], [300, 333, 340, 999, 1000], [500, 1000]])
+def test_the_files_are_those_of_one_writer(chunk_rows: int, stops: list[int], tmp_path: Path) -> None:
+    """Whatever the tasks are, and in whatever order they are carried out."""
+    writer = open_writer(tmp_path / "one", chunk_rows)
+    writer.append(make_rows())
+    writer.finish(META, None)
+    expected = list_files(tmp_path / "one")
+    tasks = list(range(len(stops)))
+    for k, order in enumerate((tasks, tasks[::-1])):
+        write_apart(tmp_path / str(k), chunk_rows, stops, order, seed=k)
+        assert list_files(tmp_path / str(k)) == expected
+    np.testing.assert_array_equal(open_dataset(tmp_path / "0").take(np.arange(N)).X, make_rows().X)
+
+
+def test_a_folder_that_was_given_up_stays_away(tmp_path: Path) -> None:
+    """A task of a pass that was given up may still run on another machine."""
+    chunks = open_writer(tmp_path / "one", 100).share_out()
+    (tmp_path / "one").rename(tmp_path / "other")
+    buffer = RowBuffer(chunks, np.array([N]))
+    with pytest.raises(InputError, match=r"one/X: no such folder; all tasks have to share"):
+        buffer.append(make_rows())
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]

@@ -1,0 +1,139 @@
+"""gamma "scale" is measured by an engine before a method is set up: once for all settings, the same bits anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from streamsvm.data import groups
+from streamsvm.data.dataset import Dataset
+from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.protocol import Engine
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.estimators import BudgetedSVC
+from streamsvm.options import TrainOptions, make_kernel
+from streamsvm.training.grid import tune
+from streamsvm.training.statistics import measure_gamma
+from streamsvm.training.train import train, train_together
+from tests.conftest import make_problem
+
+KERNEL = TrainOptions(solver="smo", kernel="rbf", threads=1)
+PROBLEMS = {
+    "dense": make_problem(1, n=900, d=7, weighted=True),
+    "sparse": make_problem(2, n=900, d=40, density=0.2),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "SMALLEST_GROUP_BYTES", 1)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Dataset:
+    return PROBLEMS["dense"].store(tmp_path / "rows", chunk_bytes=2000)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The chunks that are read."""
+    chunks: list[int] = []
+    for name, done in (("tiles", Dataset.tiles), ("read", Dataset.read)):
+        monkeypatch.setattr(Dataset, name, lambda self, index, done=done: chunks.append(index) or done(self, index))
+    return chunks
+
+
+def open_engines(dataset: Dataset, client: Client) -> Iterator[Engine]:
+    yield SerialEngine(dataset)
+    for threads in (1, 3):
+        yield ThreadedEngine(dataset, threads)
+    yield ThreadedEngine(dataset, 2, pin_bytes=1 << 20)
+    yield DistributedEngine(dataset, client)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_same_bits_on_any_engine(name: str, client: Client, tmp_path: Path) -> None:
+    """And they are right: sums that are rounded once, from all rows."""
+    problem = PROBLEMS[name]
+    dataset = problem.store(tmp_path / name, chunk_bytes=2000)
+    assert len(groups.plan_groups(dataset)) >= 5
+    found = []
+    for engine in open_engines(dataset, client):
+        found.append(measure_gamma(engine))
+        engine.close()
+    assert len(set(found)) == 1
+    X = problem.dense()
+    weight = np.ones(len(X)) if problem.weight is None else problem.weight
+    count = X.shape[1] * math.fsum(weight)
+    mean = math.fsum((weight[:, None] * X).ravel()) / count
+    variance = math.fsum((weight[:, None] * (X - mean) ** 2).ravel()) / count
+    assert found[0] == pytest.approx(1 / (X.shape[1] * variance), rel=1e-12)
+
+
+def test_a_training_has_the_number_in_its_settings(source: Dataset, client: Client, tmp_path: Path) -> None:
+    """On threads and workers alike, and it is resumed with it."""
+    results = [train(source, KERNEL, tmp_path / "run"), train(source, KERNEL, client=client)]
+    again = train(source, KERNEL, tmp_path / "run", resume=True)
+    given = train(source, TrainOptions(solver="smo", kernel="rbf", gamma=measure_gamma(SerialEngine(source))))
+    assert len({result.model_sha256 for result in (*results, again, given)}) == 1
+
+
+def test_what_a_training_reads_for_gamma_stays_in_memory(source: Dataset, read: list[int]) -> None:
+    train(source, KERNEL)
+    assert sorted(read) == list(range(source.n_chunks))
+
+
+def test_a_grid_and_many_trainings_read_once_for_it(source: Dataset, read: list[int]) -> None:
+    def count(done: Any) -> int:
+        read.clear()
+        done()
+        return len(read)
+
+    numbers = {"gamma": measure_gamma(SerialEngine(source))}
+    many = [KERNEL, TrainOptions(solver="smo", kernel="rbf", C=2.0), TrainOptions(solver="smo", kernel="rbf", gamma=1)]
+    known = [TrainOptions(**{**vars(options), **(numbers if options.gamma == "scale" else {})}) for options in many]
+    more = count(lambda: train_together(source, many)) - count(lambda: train_together(source, known))
+    assert more == source.n_chunks
+    scaled = count(lambda: tune(source, KERNEL, (0.5, 1.0), ("scale", 1.0), 2))
+    assert scaled - count(lambda: tune(source, KERNEL, (0.5, 1.0), (numbers["gamma"], 1.0), 2)) == source.n_chunks
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"memory_bytes": 10 << 20}, MemoryBudgetError),
+        ({"C": -1.0}, InputError),
+        ({"options": {"selection": "best"}}, InputError),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_rows_are_read(
+    settings: dict[str, Any], error: type[Exception], source: Dataset, read: list[int]
+) -> None:
+    asked = TrainOptions(**{**vars(KERNEL), **settings})
+    for start in (lambda: train(source, asked), lambda: train_together(source, [asked, asked])):
+        with pytest.raises(error):
+            start()
+    with pytest.raises(error):
+        tune(source, asked, (settings.get("C", 1.0),), (), 2)
+    assert read == []
+
+
+def test_options_read_no_rows(source: Dataset, read: list[int]) -> None:
+    with pytest.raises(InputError, match="gamma is 'scale'"):
+        make_kernel(source, KERNEL)
+    assert read == []
+
+
+def test_the_first_chunk_of_a_stream_tells() -> None:
+    problem = make_problem(3, n=200)
+    scaled, given = (BudgetedSVC(gamma=gamma, expected_rows=200) for gamma in ("scale", 1 / (6 * problem.X.var())))
+    for model in (scaled, given):
+        model.partial_fit(problem.X, problem.y, classes=[-1, 1])
+    assert scaled.model_.kernel.gamma == pytest.approx(given.model_.kernel.gamma, rel=1e-5)
