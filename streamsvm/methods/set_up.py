@@ -58,8 +58,8 @@ def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:
     """InputError for a kernel, or for resident rows, that the method does not take."""
     if options.kernel not in method.kernels and method.kernels == ("linear",):
         raise InputError(
-            f"kernel {options.kernel}: {method.name} is for the linear one here; map the rows with `streamsvm "
+            f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm "
             "features`, or use the solver smo"
         )
     if options.resident_rows is not None and not method.holds_rows:
-        raise InputError(f"resident rows are not for {method.name} here, which holds none; leave them out")
+        raise InputError(f"resident rows are not for {method.name}, which holds none; leave them out")
