@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streamsvm.methods.cutting_plane import guided_dual, origins
 from streamsvm.methods.cutting_plane.origins import Origin
-from streamsvm.methods.interior_point.shares import read_shares
+from streamsvm.methods.interior_point.shares import read_point
 from streamsvm.methods.ranking import origins as ranking_origins
 from streamsvm.numeric.dual_points import DualPoint
 from streamsvm.numeric.rows import F64, I64
@@ -32,7 +32,8 @@ class State:
     """All that changes. inner: the solver's own state, alone in its list.
 
     Of the cuts whose origin is known: digests (m, 2), and ends (m, 2), steps (m,), multipliers (m,) and vectors
-    (p, width) as in DualPoint. share: of every row, or empty. bound: the lower bound that they give.
+    (p, width) as in DualPoint. share: of every row, or empty; most, rows (k,) and corrections (k, 2) belong to it.
+    bound: the lower bound that they give.
     """
 
     inner: list[Any]
@@ -42,6 +43,9 @@ class State:
     steps: F64 = field(default_factory=lambda: np.empty(0))
     multipliers: F64 = field(default_factory=lambda: np.empty(0))
     share: F64 = field(default_factory=lambda: np.empty(0))
+    most: float = 1.0
+    rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    corrections: F64 = field(default_factory=lambda: np.empty((0, 2)))
     bound: float = 0.0
     shapes: ClassVar[dict[str, tuple[str, ...]]] = {
         "vectors": ("p", "d"),
@@ -50,7 +54,11 @@ class State:
         "steps": ("m",),
         "multipliers": ("m",),
         "share": ("n",),
+        "rows": ("k",),
+        "corrections": ("k", "2"),
     }
+    row_numbers: ClassVar[tuple[str, ...]] = ("rows",)
+    added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections")
 
     def check(self) -> None:
         """ValueError for cuts at vectors that are not there."""
@@ -69,7 +77,7 @@ class Place(NamedTuple):
 def read_dual_point(state: State) -> DualPoint:
     """Return the dual point that the bound rests on."""
     if len(state.share):
-        return DualPoint(share=state.share)
+        return DualPoint(share=state.share, most=state.most, rows=state.rows, corrections=state.corrections)
     used = np.flatnonzero(state.multipliers)
     places, ends = np.unique(state.ends[used], return_inverse=True)
     return DualPoint(
@@ -84,7 +92,11 @@ def note_shares(state: State, inner: Any, progress: Progress, _notes: Sequence[A
     """Return the state after a step of the interior-point method."""
     bound = progress.lower_bound or 0.0
     if bound > state.bound:
-        return replace(state, inner=[inner], share=read_shares(inner), bound=bound)
+        point = read_point(inner)
+        return replace(
+            state, inner=[inner], share=point.share, most=point.most, rows=point.rows, corrections=point.corrections,
+            bound=bound,
+        )  # fmt: skip
     return replace(state, inner=[inner])
 
 

@@ -2,6 +2,7 @@
 
 about             JSON: the format, the model's and the data's fingerprints, the number of rows
 0/share           of problem 0 (of each class against the rest, if there are more than two): see DualPoint
+0/most, rows, corrections                       of shares only; a file of an earlier version may lack them
 0/vectors, ends, steps, multipliers
 
 Nothing that the file says has to be believed: `verify` refuses a point that is not feasible, and computes what is left.
@@ -26,6 +27,7 @@ from streamsvm.numeric.dual_points import DualPoint
 
 NAME = "dual.npz"
 FORMAT = 1
+ADDED = ("most", "rows", "corrections")  # parts that were not kept at first: without them, nothing is corrected
 MOST_ABOVE = 1e-9  # by which rounding may have made a sum of multipliers more than 1
 
 
@@ -55,7 +57,9 @@ def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPo
                 what = {"model_sha256": "model", "fingerprint": "data", "n_rows": "data"}[name]
                 raise ValueError(f"it was kept for another {what}")
         n_problems = count_problems(model)
-        if about.get("n_problems") != n_problems or set(arrays) != _list_names(n_problems):
+        known = {f"{k}/{name}" for k in range(n_problems) for name in vars(DualPoint())}
+        needed = {name for name in known if name.split("/")[1] not in ADDED}
+        if about.get("n_problems") != n_problems or not needed <= set(arrays) <= known:
             raise ValueError(f"the dual points of {n_problems} problems are expected")
         return [_read_point(arrays, k, model, source) for k in range(n_problems)]
     except (ValueError, RecursionError) as error:
@@ -80,22 +84,20 @@ def _read_about(text: Any) -> dict[str, Any]:
     return about
 
 
-def _list_names(n_problems: int) -> set[str]:
-    return {f"{k}/{name}" for k in range(n_problems) for name in vars(DualPoint())}
-
-
 def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSource) -> DualPoint:
     """Return the point of a problem, every part of it checked; ValueError."""
-    empty = DualPoint()
-    parts = {name: arrays[f"{k}/{name}"] for name in vars(empty)}
+    empty = {name: np.asarray(part) for name, part in vars(DualPoint()).items()}
+    parts = {name: np.asarray(arrays.get(f"{k}/{name}", part)) for name, part in empty.items()}
     for name, part in parts.items():
-        expected = getattr(empty, name)
+        expected = empty[name]
         if part.dtype != expected.dtype or part.ndim != expected.ndim:
             raise ValueError(f"{k}/{name} is {part.dtype} in {part.ndim} dimensions")
         if part.dtype.kind == "f" and not np.isfinite(part).all():
             raise ValueError(f"{k}/{name} holds values that are not finite")
-    point = DualPoint(**{name: np.ascontiguousarray(part) for name, part in parts.items()})
+    values: dict[str, Any] = {name: np.ascontiguousarray(part) for name, part in parts.items()}
+    point = DualPoint(**values | {"most": parts["most"].item()})
     _check_shares(point, model, source)
+    _check_corrections(point)
     _check_cuts(point, source.n_features + model.problem.predicts_labels)
     return point
 
@@ -104,8 +106,20 @@ def _check_shares(point: DualPoint, model: Model, source: RowSource) -> None:
     allowed = (0, source.n_rows) if model.problem.predicts_labels else (0,)
     if len(point.share) not in allowed:
         raise ValueError(f"share has {len(point.share)} rows, the data have {source.n_rows}")
-    if len(point.share) and not 0.0 <= float(point.share.min()) <= float(point.share.max()) <= 1.0:
-        raise ValueError("share is not from 0 to 1: a multiplier is beyond its bounds")
+    if not 0.5 <= point.most <= 1.0:
+        raise ValueError(f"most is {point.most}, which is not from 1/2 to 1")
+    if len(point.share) and not 0.0 <= float(point.share.min()) <= float(point.share.max()) <= point.most:
+        raise ValueError(f"share is not from 0 to {point.most}: a multiplier is beyond its bounds")
+
+
+def _check_corrections(point: DualPoint) -> None:
+    """ValueError for corrections of no rows. How large they may be depends on costs: `verify` limits them."""
+    if point.corrections.shape != (len(point.rows), 2):
+        raise ValueError(f"there are {len(point.rows)} rows with corrections {point.corrections.shape}")
+    if len(point.rows) and not 0 <= int(point.rows[0]) <= int(point.rows[-1]) < len(point.share):
+        raise ValueError(f"rows of corrections are not among the {len(point.share)} rows with a share")
+    if (point.rows[1:] <= point.rows[:-1]).any():
+        raise ValueError("rows of corrections are not in ascending order")
 
 
 def _check_cuts(point: DualPoint, width: int) -> None:

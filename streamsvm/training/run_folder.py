@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from streamsvm.errors import InputError, WriteError
 from streamsvm.files import is_partial, remove_partials, sync_folder, unpack_arrays, write_arrays, write_atomically
 from streamsvm.locks import Lock
-from streamsvm.training.states import flatten, restore
+from streamsvm.training.states import flatten, list_added, restore
 
 S = TypeVar("S")
 
@@ -96,7 +96,8 @@ class RunFolder:
             write_atomically(self.path / "history.jsonl", b"")
             return None
         arrays = unpack_arrays(path)
-        if set(arrays) != {*flatten(start), "run"}:
+        names = {*flatten(start), "run"}
+        if not names - list_added(start) <= set(arrays) <= names:
             raise InputError(f"{path}: no checkpoint, or one of another version of streamsvm")
         try:
             extra, state = _read_about(arrays.pop("run")), restore(start, arrays, n_rows)

@@ -4,7 +4,8 @@ A state is a dataclass of arrays, scalars and lists of states. An array keeps it
 start, unless it is empty there, or the class says otherwise: `shapes` names the axes of arrays that grow, by field. "n"
 is the number of rows, "d" that of weights, and each other name one length that all of its axes share; "m-1" and "n/8"
 follow from "m" and "n".
-`row_numbers` names the fields that hold numbers of rows. A class may have a method `check`, which raises ValueError.
+`row_numbers` names the fields that hold numbers of rows. `added` names the fields that checkpoints of earlier versions
+lack; where they are missing, they are as at the start. A class may have a method `check`, which raises ValueError.
 """
 
 from __future__ import annotations
@@ -33,6 +34,16 @@ def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def list_added(state: Any, prefix: str = "") -> set[str]:
+    """Return the names, as in `flatten`, of the fields that checkpoints of earlier versions lack."""
+    found = {prefix + name for name in getattr(state, "added", ())}
+    for part in fields(state):
+        value = getattr(state, part.name)
+        if isinstance(value, list):
+            found |= {name for k, one in enumerate(value) for name in list_added(one, f"{prefix}{part.name}/{k}/")}
+    return found
+
+
 def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefix: str = "") -> S:
     """Return the state that was flattened. ValueError, which names the part, for one that is no later state of `like`.
 
@@ -45,6 +56,9 @@ def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefi
         name, value = prefix + part.name, getattr(like, part.name)
         if isinstance(value, list):
             values[part.name] = [restore(one, arrays, n_rows, f"{name}/{k}/") for k, one in enumerate(value)]
+            continue
+        if name not in arrays and part.name in getattr(like, "added", ()):
+            values[part.name] = value
             continue
         start = np.asarray(value)
         _check_values(name, arrays[name], start)

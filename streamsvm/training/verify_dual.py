@@ -1,7 +1,8 @@
 """D anew, from dual points that a run has kept (numeric.dual_points); the solver that made them is not trusted.
 
 The multipliers of all rows are formed as the rows are read, from shares or from where the cuts were made, so no vector
-of all rows is needed for the latter. For a ranking the cuts count pairs,
+of all rows is needed for the latter. Corrections of some rows' multipliers are limited to what the costs allow, and
+are added in twice the precision. For a ranking the cuts count pairs,
 
     coefs_i = K sum_t lambda_t (up_i - down_i),   v = sum_i coefs_i x_i,   D = K sum_t lambda_t sum_i up_i - 1/2 |v|^2
 
@@ -29,6 +30,7 @@ from streamsvm.numeric.dual_points import (
     bound_by_shares,
     combine_dual_sums,
     find_active,
+    limit_corrections,
     limit_sum,
     start_dual_sums,
 )
@@ -36,7 +38,7 @@ from streamsvm.numeric.exact_pairs import count_pairs_exactly
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding, multiply_two
-from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, slice_rows
+from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, slice_rows, take_rows
 from streamsvm.requests import Scan
 
 SLICE_ROWS = 1024  # whose scores at all vectors are held at once
@@ -64,6 +66,7 @@ def count_bytes(points: Sequence[DualPoint], n_rows: int, n_features: int, is_ra
     """Return the memory of the driver, which is sent the points, and of the totals of one task."""
     held = 3 * sum(point.nbytes for point in points)
     sums = 8 * 6 * (n_features + 1) * len(points)
+    sums += 8 * n_features * min(SLICE_ROWS, max((len(point.rows) for point in points), default=0))
     if is_ranking:
         return held + 8 * ROW_VECTORS * n_rows + 3 * max(SCORE_BYTES, 16 * n_rows), sums
     cuts = max((len(point.steps) + len(point.vectors) for point in points), default=0)
@@ -81,7 +84,10 @@ def make_scan(problems: Sequence[Problem], n_features: int) -> Scan:
 
 def sum_bounds(problems: Sequence[Problem], totals: Sequence[DualSums]) -> Bound:
     """Return the lower bound of the sum of the problems' objectives."""
-    found = [bound_by_shares(sums, one.bias_feature) for one, sums in zip(problems, totals, strict=True)]
+    found = [
+        bound_by_shares(sums, one.bias_feature, one.point.most_multiple)
+        for one, sums in zip(problems, totals, strict=True)
+    ]
     return Bound(sum(one.value for one in found), sum(one.rounding for one in found))
 
 
@@ -106,6 +112,19 @@ def _add_problems(
             y, costs = read_labels(problem.class_costs, tile.y, tile.sample_weight)
             found = _find_shares(problem, tile, y) if share is None else share[part]
             add_dual_sums(total, tile, costs * found, costs * found)
+            _add_corrections(total, problem.point, tile, costs, costs * found)
+
+
+def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, alpha: F64) -> None:
+    """Add the corrections of these rows' multipliers alpha (n,), as far as the costs allow them."""
+    start, stop = np.searchsorted(point.rows, [rows.start, rows.start + rows.n_rows])
+    if start == stop:
+        return
+    assert rows.y is not None
+    at = point.rows[start:stop] - rows.start
+    corrected = Rows(rows.start, take_rows(rows.X, at), rows.y[at])
+    for change in limit_corrections(alpha[at], point.most * costs[at], point.corrections[start:stop]):
+        add_dual_sums(sums, corrected, change, np.abs(change))
 
 
 def single_out(rows: Rows, code: int, n_problems: int) -> Rows:

@@ -210,7 +210,11 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
         (source_of([1, 2, 3], np.array([1, 2, 3])), {}, "no two rows to compare"),
         (source_of([1, 1, 1]), {}, "no two rows to compare"),
         (source_of([1, 2, 1], np.array([1, 1, 2]), np.array([1.0, 2.0, 1.0])), {}, "row 2: another weight"),
-        (source_of([1, 2]), {"solver": "smo"}, "solver smo: it minimises losses of the kind hinge, and .* pairs; use cutting-plane"),
+        (
+            source_of([1, 2]),
+            {"solver": "smo"},
+            "solver smo: it minimises losses of the kind hinge, and .* pairs; use cutting-plane",
+        ),
         (source_of([1, 2]), {"kernel": "rbf"}, "kernel rbf: cutting-plane is for the linear one"),
         (source_of([1, 2]), {"class_weight": "balanced"}, "class_weight"),
         (source_of([1, 2]), {"resident_rows": 5}, "resident rows"),

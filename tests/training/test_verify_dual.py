@@ -47,22 +47,26 @@ def evaluate(
 ) -> tuple[float, float]:
     """D of problem k in long double, and what it changes by if every multiplier is rounded once or twice to float64.
 
-    That is sum_i |dD / d alpha_i| alpha_i 2^-52 and the square of what v changes by.
+    That is sum_i |dD / d alpha_i| alpha_i 2^-52 and the square of what v changes by. Corrected multipliers are rounded
+    in long double only.
     """
-    alpha = costs * read_shares(arrays, k, X, y, bias_feature or 0.0)
+    alpha, rows = costs * read_shares(arrays, k, X, y, bias_feature or 0.0), arrays[f"{k}/rows"]
+    alpha[rows] += np.sum(arrays[f"{k}/corrections"].astype(LONG), axis=1)
+    unit = len(X) * 2.0**-64 if len(rows) else 2.0**-52
     if bias_feature is None:
         up, down = (np.sum(alpha[y == sign]) for sign in (1, -1))
         alpha = alpha * np.where(y > 0, min(up, down) / up, min(up, down) / down)
     v = X.T @ (alpha * y)
     square = v @ v + (LONG(bias_feature or 0.0) * np.sum(alpha * y)) ** 2
     total = np.sum(alpha)
-    best = min(LONG(1), total / square) if square > 0 else LONG(1)
+    most = 1 / LONG(arrays[f"{k}/most"])
+    best = min(most, total / square) if square > 0 else most
     D = float(best * total - best**2 / 2 * square)
     f = X @ v + (LONG(bias_feature or 0.0) ** 2 * np.sum(alpha * y))
     inner = (alpha > 0) & (alpha < costs)
     free = np.median((y - f)[inner]) if bias_feature is None and inner.any() else LONG(0)
-    first = 2.0**-52 * float(alpha @ np.abs(1 - y * (f + free)))
-    return D, first + float(np.sum((2.0**-52 * (alpha @ np.abs(X))) ** 2))
+    first = unit * float(alpha @ np.abs(1 - y * (f + free)))
+    return D, first + float(np.sum((unit * (alpha @ np.abs(X))) ** 2))
 
 
 def evaluate_binary(kept: Kept) -> tuple[float, float]:

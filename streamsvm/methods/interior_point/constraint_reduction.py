@@ -69,8 +69,10 @@ def find_limits(
         limit = _find_smallest(keys[counted], max(int(least.sum()), wanted))
         return np.full(2, limit)
     sizes = [int(np.count_nonzero(side)) for side in sides]
-    numbers = [max(int(np.count_nonzero(least & side)), min(-(-wanted // 2), size))
-               for side, size in zip(sides, sizes, strict=True)]  # fmt: skip
+    numbers = [
+        max(int(np.count_nonzero(least & side)), min(-(-wanted // 2), size))
+        for side, size in zip(sides, sizes, strict=True)
+    ]
     for k in (0, 1):
         missing = max(int(least.sum()), wanted) - sum(numbers)
         numbers[k] = min(sizes[k], numbers[k] + max(0, missing))

@@ -30,9 +30,17 @@ class NormalEquations:
 
     @unwarned
     def __init__(
-        self, gram: F64, chosen_sum: F64, chosen_weight: float, ybar: F64, r_w: F64, point: Point, y: F64, costs: F64,
+        self,
+        gram: F64,
+        chosen_sum: F64,
+        chosen_weight: float,
+        ybar: F64,
+        r_w: F64,
+        point: Point,
+        y: F64,
+        costs: F64,
         bias: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.point, self.y, self.bias, self.ybar, self.r_w = point, y, bias, ybar, r_w
         self.weight, self.r_b = costs / find_omega(point), float(y @ (costs * point.t))
         self.total = float(np.sum(self.weight))
@@ -67,8 +75,10 @@ class NormalEquations:
 
     def _solve(self, sides: list[tuple[F64, float]]) -> list[Solution]:
         found = dpotrs(self.U, np.stack([side for side, _ in sides], axis=1))[0]
-        return [(dw, -(float(self.ybar @ dw) - r_b) / self.total)
-                for dw, (_, r_b) in zip(np.ascontiguousarray(found.T), sides, strict=True)]  # fmt: skip
+        return [
+            (dw, -(float(self.ybar @ dw) - r_b) / self.total)
+            for dw, (_, r_b) in zip(np.ascontiguousarray(found.T), sides, strict=True)
+        ]
 
 
 def factor(matrix: F64, size: float = 0.0) -> tuple[F64, float]:

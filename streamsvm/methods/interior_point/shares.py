@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from streamsvm.methods.interior_point.state import State
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.dual_points import DualPoint
 
 
-def read_shares(state: State) -> F64:
-    """Return t / max(1, max t), (n,): the multiple of the state's multipliers that no cost forbids."""
-    shares: F64 = np.minimum(state.t / max(1.0, float(np.max(state.t))), 1.0)
-    return shares
+def read_point(state: State) -> DualPoint:
+    """Return the multipliers C t of a state whose lower bound has just risen, and the corrections behind the bound.
+
+    Where a share t is above 1, all of them are divided by a power of two: this changes no digit of t, as max t would,
+    and corrections hold for the digits that alpha has.
+    """
+    most, exponent = math.frexp(max(1.0, float(np.max(state.t))))
+    if (most, exponent) == (0.5, 1):
+        return DualPoint(share=state.t, rows=state.corrected_rows, corrections=state.corrections)
+    factor = 2.0**-exponent
+    return DualPoint(
+        share=factor * state.t, most=most, rows=state.corrected_rows, corrections=factor * state.corrections
+    )

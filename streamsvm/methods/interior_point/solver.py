@@ -148,9 +148,16 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
 
 def _make_equations(state: State) -> NormalEquations:
     return NormalEquations(
-        state.gram, state.sums[CHOSEN], state.chosen_weight, state.sums[WEIGHTS], _miss_w(state), state.point, state.y,
-        state.costs, state.bias,
-    )  # fmt: skip
+        state.gram,
+        state.sums[CHOSEN],
+        state.chosen_weight,
+        state.sums[WEIGHTS],
+        _miss_w(state),
+        state.point,
+        state.y,
+        state.costs,
+        state.bias,
+    )
 
 
 @unwarned
@@ -197,9 +204,14 @@ def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable
 
 @unwarned
 def _correct(
-    settings: InteriorPoint, state: State, equations: NormalEquations, predictor: Solution, center: Solution, mu: float,
+    settings: InteriorPoint,
+    state: State,
+    equations: NormalEquations,
+    predictor: Solution,
+    center: Solution,
+    mu: float,
     sums: PredictedSums,
-) -> tuple[Plan, F64]:  # fmt: skip
+) -> tuple[Plan, F64]:
     """Return the corrector's step, its length not known yet, and a guess of X dw."""
     products, point = np.asfortranarray(gather(sums.tiles, MAPPED)), state.point
     zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
@@ -269,8 +281,12 @@ def _move(state: State, plan: Plan, products: F64) -> tuple[State, bool]:
     rose = measure_complementarity(point, state.costs) > measure_complementarity(state.point, state.costs)
     factor = 4.0 if length < SHORT_STEP or rose else 0.5 if length >= LONG_STEP else 1.0
     moved = replace(
-        state, **point._asdict(), w=plan.w if inside else state.w + length * plan.dw,
-        bias=state.bias + length * plan.bias_change, step_length=length,
-        growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)), passes=state.passes + 1 + (not inside),
-    )  # fmt: skip
+        state,
+        **point._asdict(),
+        w=plan.w if inside else state.w + length * plan.dw,
+        bias=state.bias + length * plan.bias_change,
+        step_length=length,
+        growth=float(np.clip(factor * state.growth, 1.0, MOST_GROWTH)),
+        passes=state.passes + 1 + (not inside),
+    )
     return moved, inside

@@ -32,7 +32,7 @@ from streamsvm.methods.interior_point.steps import Point, unwarned
 from streamsvm.methods.interior_point.sums import MAPPED, NEGATIVE, POSITIVE, AssembledSums, gather
 from streamsvm.numeric.exact_losses import add_exact, combine_exact, start_exact
 from streamsvm.numeric.exact_sums import add_exact_sums, combine_exact_sums, start_exact_sums
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, I64
 from streamsvm.requests import All, Progress, Scan, Take
 
 LOST_STEPS = 3  # steps at the end of the path in which the gap has not fallen: alpha is not known well enough
@@ -44,7 +44,8 @@ class State:
     """All that changes. f, s, t, xi, r, y, costs: (n,); sums of the last pass at this point: see AssembledSums.
 
     rounding, lower_rounding: bounds of what objective and lower_bound lost, the latter taken off lower_bound. last_gap:
-    P - D when it last fell; exact_step: the first step that may ask for an exact pass again.
+    P - D when it last fell; exact_step: the first step that may ask for an exact pass again. corrected_rows (k,) and
+    corrections (k, 2): the rows whose multipliers were corrected for lower_bound, and by how much (free_multipliers).
     """
 
     f: F64
@@ -75,10 +76,22 @@ class State:
     passes: int = 0
     steps: int = 0
     stuck: int = 0
+    corrected_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    corrections: F64 = field(default_factory=lambda: np.empty((0, 2)))
     shapes: ClassVar = {
-        "f": ("n",), "y": ("n",), "costs": ("n",), "w": ("d",), "best_w": ("d",), "gram": ("d", "d"),
-        "sums": ("6", "d"), "magnitudes": ("2", "d"),
-    }  # fmt: skip
+        "f": ("n",),
+        "y": ("n",),
+        "costs": ("n",),
+        "w": ("d",),
+        "best_w": ("d",),
+        "gram": ("d", "d"),
+        "sums": ("6", "d"),
+        "magnitudes": ("2", "d"),
+        "corrected_rows": ("k",),
+        "corrections": ("k", "2"),
+    }
+    row_numbers: ClassVar = ("corrected_rows",)
+    added: ClassVar = ("corrected_rows", "corrections")
 
     @property
     def point(self) -> Point:
@@ -100,9 +113,15 @@ def start_state(n_rows: int, n_features: int) -> State:
 def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> Generator[All | Take, Any, State]:
     """Return the state with the sums of its point, and what they prove; an exact pass may be asked for."""
     state = replace(
-        state, f=gather(sums.tiles, MAPPED)[:, 1].copy(), gram=sums.gram.finish(), sums=sums.sums,
-        chosen_weight=sums.chosen_weight, chosen_rows=sums.chosen_rows, passes=state.passes + 1, steps=state.steps + 1,
-    )  # fmt: skip
+        state,
+        f=gather(sums.tiles, MAPPED)[:, 1].copy(),
+        gram=sums.gram.finish(),
+        sums=sums.sums,
+        chosen_weight=sums.chosen_weight,
+        chosen_rows=sums.chosen_rows,
+        passes=state.passes + 1,
+        steps=state.steps + 1,
+    )
     if not all(np.isfinite(part).all() for part in (state.f, state.sums, np.diag(state.gram))):
         return replace(state, objective=float("nan"))
     most, magnitudes = max(1.0, float(np.max(state.t))), Magnitudes(*state.magnitudes)
@@ -122,8 +141,9 @@ def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> G
     state = _keep_best(state, found, bound)
     if not state.progress.is_proved(tol) and _is_at_end_of_path(state, tol):
         free = choose_free_rows(state.point, state.costs)
-        exact_sums, moved = correct_sums(exact_sums, (yield Take(free)), state.w, alpha[free], most * state.costs[free])
-        state = _keep_best(state, found, find_exact_lower_bound(exact_sums, most, magnitudes, moved))
+        corrected = correct_sums(exact_sums, (yield Take(free)), state.w, alpha[free], most * state.costs[free])
+        bound = find_exact_lower_bound(corrected.sums, most, magnitudes, corrected.magnitude)
+        state = _keep_best(state, found, bound, free, corrected.corrections)
     return _note_progress(state)
 
 
@@ -145,14 +165,22 @@ def _is_at_end_of_path(state: State, tol: float) -> bool:
     return float(state.costs @ (state.s * state.t + state.xi * state.r)) <= tol * state.objective
 
 
-def _keep_best(state: State, found: Primal, bound: Dual) -> State:
-    """Return the state with the better one of two points, and of two bounds."""
+def _keep_best(
+    state: State, found: Primal, bound: Dual, corrected_rows: I64 | None = None, corrections: F64 | None = None
+) -> State:
+    """Return the state with the better one of two points, and of two bounds; the new bound may rest on corrections."""
     if not np.isfinite([found.objective, found.rounding, bound.bound, bound.rounding]).all():
         return replace(state, objective=float("nan"))
     if found.objective + found.rounding < state.objective + state.rounding:
         state = replace(state, best_w=found.w, best_bias=found.bias, objective=found.objective, rounding=found.rounding)
     if bound.bound > state.lower_bound:
-        state = replace(state, lower_bound=bound.bound, lower_rounding=bound.rounding)
+        state = replace(
+            state,
+            lower_bound=bound.bound,
+            lower_rounding=bound.rounding,
+            corrected_rows=np.empty(0, np.int64) if corrected_rows is None else corrected_rows,
+            corrections=np.empty((0, 2)) if corrections is None else corrections,
+        )
     if state.objective - state.lower_bound < -state.rounding:
         raise CertificateError(f"the lower bound {state.lower_bound} is above the objective {state.objective}")
     return state

@@ -100,9 +100,13 @@ def aim_at_center(point: Point, predicted: Direction, mu: float, center: float, 
 def find_right_side(point: Point, y: F64, bias: float, targets: Targets) -> F64:
     """Return r_Omega."""
     side: F64 = (
-        y * (point.f + bias) + point.xi - 1.0 - point.s + targets.sv / point.t
+        y * (point.f + bias)
+        + point.xi
+        - 1.0
+        - point.s
+        + targets.sv / point.t
         - (point.xi * (1.0 - point.t - point.r) + targets.xu) / point.r
-    )  # fmt: skip
+    )
     return side
 
 
@@ -138,9 +142,11 @@ def find_ratios(point: Point, direction: Direction) -> F64:
     ratios = np.full(point.s.size, np.inf)
     for i in range(ratios.size):
         falls = max(
-            -direction.s[i] / point.s[i], -direction.t[i] / point.t[i],
-            -direction.xi[i] / point.xi[i], -direction.r[i] / point.r[i],
-        )  # fmt: skip
+            -direction.s[i] / point.s[i],
+            -direction.t[i] / point.t[i],
+            -direction.xi[i] / point.xi[i],
+            -direction.r[i] / point.r[i],
+        )
         if falls > 0:
             ratios[i] = 1.0 / falls
     return ratios
@@ -149,9 +155,12 @@ def find_ratios(point: Point, direction: Direction) -> F64:
 def move(point: Point, direction: Direction, step: float) -> Point:
     """Return the point that is `step` along the direction."""
     return Point(
-        point.f + step * direction.f, point.s + step * direction.s, point.t + step * direction.t,
-        point.xi + step * direction.xi, point.r + step * direction.r,
-    )  # fmt: skip
+        point.f + step * direction.f,
+        point.s + step * direction.s,
+        point.t + step * direction.t,
+        point.xi + step * direction.xi,
+        point.r + step * direction.r,
+    )
 
 
 @compiled

@@ -82,10 +82,14 @@ def start_assembled(n_features: int) -> AssembledSums:
 def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSums:
     """Return the sum."""
     return AssembledSums(
-        left.gram + right.gram, left.sums + right.sums, _combine_magnitudes(left.magnitudes, right.magnitudes),
-        left.chosen_weight + right.chosen_weight, left.chosen_rows + right.chosen_rows,
-        max(left.depth, right.depth) + 1, left.tiles + right.tiles,
-    )  # fmt: skip
+        left.gram + right.gram,
+        left.sums + right.sums,
+        _combine_magnitudes(left.magnitudes, right.magnitudes),
+        left.chosen_weight + right.chosen_weight,
+        left.chosen_rows + right.chosen_rows,
+        max(left.depth, right.depth) + 1,
+        left.tiles + right.tiles,
+    )
 
 
 def _combine_magnitudes(left: F64, right: F64) -> F64:
@@ -94,9 +98,24 @@ def _combine_magnitudes(left: F64, right: F64) -> F64:
 
 @unwarned
 def add_assembled(
-    totals: AssembledSums, rows: Rows, class_costs: F64, ends: F64, biases: F64, step: float, limits: F64, rule: str,
-    first: bool, f: F64, s: F64, t: F64, xi: F64, r: F64, sv: F64, xu: F64, allowed: Flags,
-) -> None:  # fmt: skip
+    totals: AssembledSums,
+    rows: Rows,
+    class_costs: F64,
+    ends: F64,
+    biases: F64,
+    step: float,
+    limits: F64,
+    rule: str,
+    first: bool,
+    f: F64,
+    s: F64,
+    t: F64,
+    xi: F64,
+    r: F64,
+    sv: F64,
+    xu: F64,
+    allowed: Flags,
+) -> None:
     """Add a tile, at the point that is `step` along the direction of dw. biases: b before the step, and its change.
 
     ends (2, d): dw, and w after the step, so that f there is one product and rounding does not add up over the steps.
@@ -119,9 +138,23 @@ def add_assembled(
 
 @compiled
 def _weigh(
-    f: F64, s: F64, t: F64, xi: F64, r: F64, sv: F64, xu: F64, allowed: Flags, y: F64, costs: F64, df: F64,
-    after: F64, biases: F64, step: float, limits: F64, by_omega: bool,
-) -> F64:  # fmt: skip
+    f: F64,
+    s: F64,
+    t: F64,
+    xi: F64,
+    r: F64,
+    sv: F64,
+    xu: F64,
+    allowed: Flags,
+    y: F64,
+    costs: F64,
+    df: F64,
+    after: F64,
+    biases: F64,
+    step: float,
+    limits: F64,
+    by_omega: bool,
+) -> F64:
     """Return what the rows are multiplied by in `AssembledSums.sums`, (6, n); after: f after the step."""
     before = Point(f, s, t, xi, r)
     point = move_inside(before, find_direction(before, y, costs, biases[0], Targets(sv, xu), df, biases[1]), step)
@@ -217,9 +250,19 @@ def combine_predicted(left: PredictedSums, right: PredictedSums) -> PredictedSum
 
 @unwarned
 def add_predicted(
-    totals: PredictedSums, rows: Rows, class_costs: F64, dws: F64, biases: F64, mu: float, mean_cost: float, f: F64,
-    s: F64, t: F64, xi: F64, r: F64,
-) -> None:  # fmt: skip
+    totals: PredictedSums,
+    rows: Rows,
+    class_costs: F64,
+    dws: F64,
+    biases: F64,
+    mu: float,
+    mean_cost: float,
+    f: F64,
+    s: F64,
+    t: F64,
+    xi: F64,
+    r: F64,
+) -> None:
     """Add a tile. dws (2, d): the predictor's, and that of centering; biases: b, and its change by the predictor."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     df = _map(*unpack(rows.X), dws)
