@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,17 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"streamsvm {streamsvm.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
-        _add_demo, _add_ingest, _add_info, _add_features, _add_train, _add_tune, _add_predict, _add_evaluate,
-        _add_verify, _add_report,
-    ):  # fmt: skip
+        _add_demo,
+        _add_ingest,
+        _add_info,
+        _add_features,
+        _add_train,
+        _add_tune,
+        _add_predict,
+        _add_evaluate,
+        _add_verify,
+        _add_report,
+    ):
         add(commands)
     return parser
 
@@ -276,21 +283,3 @@ def parse_shuffle(text: str) -> int | None:
     if not text.isdecimal():
         raise InputError(f"--shuffle {text!r}: give a seed (a whole number) or no")
     return int(text)
-
-
-def parse_class_weight(text: str | None) -> dict[str, float] | str | None:
-    """Return weights by label, or "balanced"."""
-    if text is None or text == "balanced":
-        return text
-    try:
-        return {label: float(weight) for label, weight in (part.rsplit("=", 1) for part in text.split(","))}
-    except ValueError:
-        raise InputError(f"--class-weight {text!r}: write balanced, or label=weight,label=weight") from None
-
-
-def parse_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return the options of a solver by name."""
-    for text in texts:
-        if "=" not in text:
-            raise InputError(f"--option {text!r}: write name=value")
-    return dict(text.split("=", 1) for text in texts)

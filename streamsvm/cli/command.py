@@ -22,21 +22,17 @@ from typing import TYPE_CHECKING
 from streamsvm.cli.arguments import (
     how_to_read,
     make_parser,
-    parse_class_weight,
-    parse_count,
-    parse_options,
     parse_shuffle,
 )
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.cli.progress import log_to_stderr
+from streamsvm.cli.settings import count_workers, read_settings
 from streamsvm.errors import CertificateError, InputError
 from streamsvm.interrupts import caught_by_command
-from streamsvm.methods.registry import find_method
-from streamsvm.problems.registry import find_entry
 from streamsvm.training.statuses import STATUSES
 
 if TYPE_CHECKING:
-    from streamsvm.options import TrainOptions
+    pass
 
 
 def _silence() -> None:
@@ -151,7 +147,7 @@ def _features(options: argparse.Namespace) -> int:
         coef0=options.coef0,
         memory_bytes=memory,
         threads=options.threads,
-        workers=_count_workers(options),
+        workers=count_workers(options),
         scheduler=options.scheduler,
     )
     source, counter = open_dataset(options.data, options.label), RowCounter(line)
@@ -164,40 +160,6 @@ def _features(options: argparse.Namespace) -> int:
     return 0
 
 
-def _count_workers(options: argparse.Namespace) -> int | None:
-    """Return the number of worker processes that is asked for, None for threads."""
-    from streamsvm.machine import default_threads
-
-    if options.workers == "auto":
-        return default_threads()
-    return None if options.workers is None else parse_count("--workers", options.workers)
-
-
-def _read_settings(options: argparse.Namespace) -> TrainOptions:
-    """Return the settings of `train` and `tune`, except C and gamma."""
-    from streamsvm.machine import parse_bytes
-    from streamsvm.options import TrainOptions
-
-    return TrainOptions(
-        solver=options.solver,
-        class_weight=parse_class_weight(options.class_weight),
-        tol=options.tol,
-        memory_bytes=None if options.memory is None else parse_bytes(options.memory),
-        threads=options.threads,
-        workers=_count_workers(options),
-        scheduler=options.scheduler,
-        max_passes=options.max_passes,
-        max_seconds=options.max_seconds,
-        seed=options.seed,
-        kernel=options.kernel or find_method(options.solver, find_entry(options.task).losses).kernels[0],
-        degree=options.degree,
-        coef0=options.coef0,
-        resident_rows=options.resident_rows,
-        task=options.task,
-        options=parse_options(options.option),
-    )
-
-
 def _train(options: argparse.Namespace) -> int:
     from streamsvm.cli.progress import Display, Line
     from streamsvm.data.dataset import open_dataset
@@ -205,7 +167,7 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
-    train_options = replace(_read_settings(options), C=options.C, gamma=options.gamma)
+    train_options = replace(read_settings(options), C=options.C, gamma=options.gamma)
     dataset = open_dataset(options.data, options.label)
     if options.plan:
         from streamsvm.training.estimate import plan_training
@@ -217,9 +179,14 @@ def _train(options: argparse.Namespace) -> int:
     display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
     try:
         result = train(
-            dataset, train_options, options.out, options.resume, listener=display.show, overwrite=options.overwrite,
+            dataset,
+            train_options,
+            options.out,
+            options.resume,
+            listener=display.show,
+            overwrite=options.overwrite,
             keep_dual=options.keep_dual,
-        )  # fmt: skip
+        )
     finally:
         line.close()
     if result.status == "interrupted":
@@ -235,7 +202,7 @@ def _tune(options: argparse.Namespace) -> int:
     from streamsvm.files import write_atomically
     from streamsvm.training.grid import tune
 
-    settings, line = _read_settings(options), Line()
+    settings, line = read_settings(options), Line()
     try:
         tuning = tune(
             open_dataset(options.data, options.label),

@@ -125,9 +125,13 @@ class _Survey:
 
 
 def write_dataset(
-    pieces: Iterator[SourceRows], destination: str | Path, name: str, expected_bytes: int,
-    options: IngestOptions, report: Report = lambda _: None,
-) -> Dataset:  # fmt: skip
+    pieces: Iterator[SourceRows],
+    destination: str | Path,
+    name: str,
+    expected_bytes: int,
+    options: IngestOptions,
+    report: Report = lambda _: None,
+) -> Dataset:
     """Write the rows of a source, called `name` in messages, as a dataset at `destination`, and open it.
 
     expected_bytes: about how large the rows are (a guess that is wrong costs time, not memory). report is told the
@@ -162,9 +166,14 @@ def _check_options(options: IngestOptions) -> None:
 
 
 def _set_aside(
-    pieces: Iterator[SourceRows], folder: Path, survey: _Survey, name: str, expected_bytes: int,
-    options: IngestOptions, report: Report,
-) -> Spill:  # fmt: skip
+    pieces: Iterator[SourceRows],
+    folder: Path,
+    survey: _Survey,
+    name: str,
+    expected_bytes: int,
+    options: IngestOptions,
+    report: Report,
+) -> Spill:
     spill: Spill | None = None
     for rows in pieces:
         if spill is None:

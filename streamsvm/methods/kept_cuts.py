@@ -44,9 +44,13 @@ class State:
     share: F64 = field(default_factory=lambda: np.empty(0))
     bound: float = 0.0
     shapes: ClassVar[dict[str, tuple[str, ...]]] = {
-        "vectors": ("p", "d"), "digests": ("m", "2"), "ends": ("m", "2"), "steps": ("m",), "multipliers": ("m",),
+        "vectors": ("p", "d"),
+        "digests": ("m", "2"),
+        "ends": ("m", "2"),
+        "steps": ("m",),
+        "multipliers": ("m",),
         "share": ("n",),
-    }  # fmt: skip
+    }
 
     def check(self) -> None:
         """ValueError for cuts at vectors that are not there."""
@@ -69,9 +73,11 @@ def read_dual_point(state: State) -> DualPoint:
     used = np.flatnonzero(state.multipliers)
     places, ends = np.unique(state.ends[used], return_inverse=True)
     return DualPoint(
-        vectors=state.vectors[places], ends=ends.reshape(-1, 2), steps=state.steps[used],
+        vectors=state.vectors[places],
+        ends=ends.reshape(-1, 2),
+        steps=state.steps[used],
         multipliers=state.multipliers[used],
-    )  # fmt: skip
+    )
 
 
 def note_shares(state: State, inner: Any, progress: Progress, _notes: Sequence[Any]) -> State:

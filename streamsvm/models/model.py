@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,87 +11,28 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.errors import InputError
-from streamsvm.files import pack_arrays, unpack_arrays, write_atomically
+from streamsvm.files import unpack_arrays
+from streamsvm.models.saved_model import (
+    FORMAT,
+    Intercept,
+    SavedModel,
+    Scorer,
+    describe,
+    pack_features,
+    pack_scaling,
+)
 from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
-from streamsvm.numeric.feature_maps import Features, split_rows, unpack_features
+from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
-from streamsvm.numeric.overflow import refuse_overflow
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, compute_scores, keep_features, pack_rows, slice_rows, to_dense
+from streamsvm.numeric.rows import F64, CsrRows, Matrix, compute_scores, keep_features, pack_rows, to_dense
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import PROBLEMS, find_problem
 
-FORMAT = 1
-Scorer = Callable[[Matrix], F64]
-Intercept = float | F64
-
-
-class _SavedModel(ABC):
-    """What all models share: they score rows in memory, and they are saved.
-
-    features: the map that produced the training rows, or None for rows as they were. A model with a map takes raw rows
-    and maps them; it takes rows of features only if it is told that the same map produced them.
-    """
-
-    features: Features | None
-    info: dict[str, Any]
-    kind: ClassVar[str]
-    default_task: ClassVar[str] = "classify"
-
-    @property
-    def problem(self) -> Problem:
-        """The problem that it solves, which says what its scores stand for."""
-        return find_problem(self.info.get("task", self.default_task))
-
-    @property
-    @abstractmethod
-    def n_trained(self) -> int:
-        """The number of features of the training rows, after the map if there is one."""
-
-    @property
-    def n_features(self) -> int:
-        """The number of features of the rows that the model takes, before the map if there is one."""
-        return self.n_trained if self.features is None else self.features.map.d
-
-    def scorer(
-        self, n_features: int, scaling: Scaling | None, sparse: bool, features: Features | None = None
-    ) -> Scorer:
-        """Return a function that computes f for rows of n_features features with this scaling (None: raw rows).
-
-        features: the map that produced the rows, or None for raw rows. Sparse rows may have more or fewer features than
-        the model, whose other features are 0; dense rows must have as many. InputError for rows that do not suit.
-        """
-        if self.features is None and features is None:
-            return refuse_overflow(self._score_rows(n_features, scaling, sparse))
-        if self.features is None or (features is not None and features.sha256 != self.features.sha256):
-            raise InputError("another map than the model's produced these rows of features; give the model raw rows")
-        known = refuse_overflow(self._score_rows(self.n_trained, None, False))
-        return known if features is not None else _map_first(self.features, known, n_features, scaling, sparse)
-
-    @abstractmethod
-    def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
-        """Return a function that computes f for rows like the training rows, without a map."""
-
-    @abstractmethod
-    def to_arrays(self) -> dict[str, Any]:
-        """Return the contents of the model's file by name."""
-
-    def decide(self, X: Matrix, scaling: Scaling | None = None) -> F64:
-        """Return f(x) for rows in memory, (n,) float64, or (n, K) for K > 2 classes."""
-        return self.scorer(X.shape[1], scaling, isinstance(X, CsrRows))(X)
-
-    def to_bytes(self) -> bytes:
-        """Return the bytes of the model's file, which are equal for equal models."""
-        return pack_arrays(self.to_arrays())
-
-    def save(self, path: str | Path) -> None:
-        """Write the model's file, wholly or not at all."""
-        write_atomically(Path(path), self.to_bytes())
-
 
 @dataclass(frozen=True)
-class LinearModel(_SavedModel):
+class LinearModel(SavedModel):
     """f(x) = w.x + b for rows that are scaled as the training rows. f(x) > 0 predicts classes[1].
 
     For K > 2 classes f(x) is K scores, and the largest score predicts its class.
@@ -153,9 +92,9 @@ class LinearModel(_SavedModel):
 
     def to_arrays(self) -> dict[str, Any]:
         """Return the contents of the model's file by name."""
-        about = _describe(self, self.kind) | {"intercept": np.asarray(self.intercept).tolist()}
+        about = describe(self, self.kind) | {"intercept": np.asarray(self.intercept).tolist()}
         arrays = {"coef": self.coef, "classes": self.classes, "about": json.dumps(about)}
-        return arrays | _pack_scaling(self.scaling) | _pack_features(self.features)
+        return arrays | pack_scaling(self.scaling) | pack_features(self.features)
 
 
 @dataclass(frozen=True)
@@ -167,7 +106,7 @@ class RankModel(LinearModel):
 
 
 @dataclass(frozen=True)
-class KernelModel(_SavedModel):
+class KernelModel(SavedModel):
     """f(x) = sum_j dual_coef_j k(x, z_j) + b over m support vectors z_j. f(x) > 0 predicts classes[1].
 
     Attributes
@@ -219,10 +158,10 @@ class KernelModel(_SavedModel):
     def to_arrays(self) -> dict[str, Any]:
         """Return the contents of the model's file by name."""
         intercept = np.asarray(self.intercept).tolist()
-        about = _describe(self, self.kind) | {"intercept": intercept, "kernel": asdict(self.kernel)}
+        about = describe(self, self.kind) | {"intercept": intercept, "kernel": asdict(self.kernel)}
         arrays = {"dual_coef": self.dual_coef, "classes": self.classes}
-        arrays |= pack_rows(self.support_vectors, "support_vectors") | _pack_scaling(self.scaling)
-        return arrays | {"about": json.dumps(about)} | _pack_features(self.features)
+        arrays |= pack_rows(self.support_vectors, "support_vectors") | pack_scaling(self.scaling)
+        return arrays | {"about": json.dumps(about)} | pack_features(self.features)
 
 
 Model = LinearModel | KernelModel
@@ -277,44 +216,8 @@ def _find_problem(kind: str, info: dict[str, Any]) -> Problem:
     return find_problem(task)
 
 
-def _pack_features(features: Features | None) -> dict[str, Any]:
-    """Return the arrays of the map, with a prefix before their names."""
-    arrays = {} if features is None else features.pack()[1]
-    return {f"features_{name}": values for name, values in arrays.items()}
-
-
 def _read_features(arrays: dict[str, Any], about: dict[str, Any] | None) -> Features | None:
     """Return the map that `_pack_features` packed, or None."""
     prefix = "features_"
     parts = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
     return None if about is None else unpack_features(about, parts)
-
-
-def _map_first(features: Features, score: Scorer, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
-    """Return a function that maps raw rows a few at a time, since features may take more memory, and computes f."""
-    prepare = make_rescaling(n_features, scaling, sparse, features.map.d, features.scaling)
-
-    def score_mapped(X: Matrix) -> F64:
-        rows = prepare(X)
-        parts = [score(features.apply(slice_rows(rows, part))) for part in split_rows(features.map, rows.shape[0])]
-        return np.concatenate(parts) if parts else score(features.apply(rows))
-
-    return score_mapped
-
-
-def _describe(model: Model, kind: str) -> dict[str, Any]:
-    """Return what the file's JSON says of every kind of model."""
-    scaling = None if model.scaling is None else model.scaling.kind
-    return {
-        "format": FORMAT,
-        "kind": kind,
-        "scaling": scaling,
-        "feature_names": model.feature_names,
-        "info": model.info,
-        "n_features": model.n_trained,
-        **({} if model.features is None else {"features": model.features.pack()[0]}),
-    }
-
-
-def _pack_scaling(scaling: Scaling | None) -> dict[str, F64]:
-    return {} if scaling is None else {"offset": scaling.offset, "factor": scaling.factor}

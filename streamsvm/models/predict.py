@@ -29,7 +29,8 @@ from streamsvm.errors import InputError
 from streamsvm.files import open_atomically, refuse_inputs, remove_partials
 from streamsvm.locks import Lock
 from streamsvm.machine import default_threads
-from streamsvm.models.model import Model, Scorer
+from streamsvm.models.model import Model
+from streamsvm.models.saved_model import Scorer
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.problems.classification import choose
 from streamsvm.problems.problem import Scored

@@ -132,11 +132,13 @@ def _maximise(total: float, v: F64, lacking: F64, total_error: float = 0.0) -> B
     """Return the most of t total - t^2 / 2 |v|^2, 0 <= t <= 1, less its rounding; lacking: how far off v can be."""
     total, longest = float(total), np.abs(v) + lacking
     square, computed = math.fsum((longest * longest).tolist()) * (1.0 + 8 * UNIT), math.fsum((v * v).tolist())
-    own = total_error + 16 * UNIT * total + (len(v) + 8) * SMALLEST
-    value = _find_most(total, square) - own
-    return Bound(value, max(0.0, _find_most(total, computed) - value))
+    multiple = _choose_multiple(total, square)
+    own = multiple * (total_error + 16 * UNIT * total) + (len(v) + 8) * SMALLEST
+    value = multiple * (total - multiple * square / 2) - own
+    other = _choose_multiple(total, computed)
+    return Bound(value, max(0.0, other * (total - other * computed / 2) - value))
 
 
-def _find_most(total: float, square: float) -> float:
-    multiple = min(1.0, total / square) if square > 0.0 else 1.0
-    return multiple * (total - multiple * square / 2)
+def _choose_multiple(total: float, square: float) -> float:
+    """Return the t of the best bound."""
+    return min(1.0, total / square) if square > 0.0 else 1.0

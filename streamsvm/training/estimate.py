@@ -95,9 +95,7 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
     return passes, speed, tried.between, 0.0
 
 
-def _plan_passes(
-    fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int
-) -> Found:  # fmt: skip
+def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
     source = engine.source
     sample = draw_sample(source, find_problem(options.task).reads_queries, options.seed)
     resident = fit.settings.get("resident_rows")

@@ -81,10 +81,17 @@ class Tuning:
 
 
 def tune(
-    source: RowSource, options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str] = (),
-    folds: int = 5, out: str | Path | None = None, client: Client | None = None,
-    progress: Progress = lambda _: None, resume: bool = False, overwrite: bool = False,
-) -> Tuning:  # fmt: skip
+    source: RowSource,
+    options: TrainOptions,
+    costs: Sequence[float],
+    gammas: Sequence[float | str] = (),
+    folds: int = 5,
+    out: str | Path | None = None,
+    client: Client | None = None,
+    progress: Progress = lambda _: None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Tuning:
     """Try all C (and gamma), and train the best on all rows, in the folder `out` if there is one.
 
     Folds are drawn by the seed, of each class alike; of a ranking, whole queries. resume: every fit goes on from its
@@ -92,10 +99,16 @@ def tune(
     that is there is replaced. Raises as `train` does; KeyboardInterrupt, once the fits are saved.
     """
     settings = {
-        "data": source.name, "fingerprint": source.fingerprint, "solver": options.solver, "task": options.task,
-        "kernel": options.kernel, "C": sorted(set(costs)), "gamma": list(gammas) or [options.gamma], "folds": folds,
+        "data": source.name,
+        "fingerprint": source.fingerprint,
+        "solver": options.solver,
+        "task": options.task,
+        "kernel": options.kernel,
+        "C": sorted(set(costs)),
+        "gamma": list(gammas) or [options.gamma],
+        "folds": folds,
         "seed": options.seed,
-    }  # fmt: skip
+    }
     folder = None if out is None else GridFolder(out, settings, resume, overwrite)
     grid = _make_grid(source, options, costs, gammas, client)
     fold = draw_folds(source, options, folds)
@@ -104,17 +117,24 @@ def tune(
 
 
 def _carry_out(
-    source: RowSource, grid: list[TrainOptions], fold: Folds, folder: GridFolder | None, client: Client | None,
+    source: RowSource,
+    grid: list[TrainOptions],
+    fold: Folds,
+    folder: GridFolder | None,
+    client: Client | None,
     progress: Progress,
-) -> Tuning:  # fmt: skip
+) -> Tuning:
     began, folds, options = time.monotonic(), int(fold.max()) + 1, grid[0]
     kept = [fold != k for k in range(folds)]
     chains = [[(each, hold_out(source, each, rows)) for each in part] for part in _split(grid) for rows in kept]
     counter = _Counter(progress, options.tol, len(grid) * folds)
     open_fit = partial(_open_fit, folder, chains, folds)
     with train_chains(source, chains, client, counter.note, open_fit) as (engine, found):
-        results = [[chain[place] for chain in found[at : at + folds]]
-                   for at in range(0, len(chains), folds) for place in range(len(chains[at]))]  # fmt: skip
+        results = [
+            [chain[place] for chain in found[at : at + folds]]
+            for at in range(0, len(chains), folds)
+            for place in range(len(chains[at]))
+        ]
         models = [result.model for by_fold in results for result in by_fold]
         scores = _score(engine, source, models, fold, folds, find_problem(options.task)).reshape(len(grid), folds)
         read_bytes = engine.costs.read_bytes
@@ -132,16 +152,25 @@ def _carry_out(
     best = int(np.argmax([trial.mean for trial in trials]))
     seconds = time.monotonic() - began
     result = train(
-        source, grid[best], folder.out if folder else None, resume=folder is not None, client=client,
-        listener=lambda event: progress((counter.n_fits, counter.n_fits, event)), lock=folder.lock if folder else None,
-    )  # fmt: skip
+        source,
+        grid[best],
+        folder.out if folder else None,
+        resume=folder is not None,
+        client=client,
+        listener=lambda event: progress((counter.n_fits, counter.n_fits, event)),
+        lock=folder.lock if folder else None,
+    )
     return Tuning(tuple(trials), trials[best], result, passes, read_bytes, seconds)
 
 
 def _open_fit(
-    folder: GridFolder | None, chains: Sequence[Sequence[Job]], folds: int, chain: int, place: int,
+    folder: GridFolder | None,
+    chains: Sequence[Sequence[Job]],
+    folds: int,
+    chain: int,
+    place: int,
     settings: dict[str, Any],
-) -> RunFolder | None:  # fmt: skip
+) -> RunFolder | None:
     """Open the folder of a fit, made with the grid's at the first one."""
     if folder is None:
         return None

@@ -78,9 +78,15 @@ class Training:
     """One run: drives the solver, step by step."""
 
     def __init__(
-        self, source: RowSource, options: TrainOptions, fit: Fit, engine: Engine, plan: MemoryPlan,
-        run: RunFolder | None, listener: Listener,
-    ) -> None:  # fmt: skip
+        self,
+        source: RowSource,
+        options: TrainOptions,
+        fit: Fit,
+        engine: Engine,
+        plan: MemoryPlan,
+        run: RunFolder | None,
+        listener: Listener,
+    ) -> None:
         self.source, self.options, self.fit, self.engine = source, options, fit, engine
         self.plan, self.run, self.listener = plan, run, listener
         self.history: list[dict[str, Any]] = []

@@ -163,7 +163,7 @@ def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
 
 def try_sample(
     sample: ArrayDataset, source: RowSource, options: TrainOptions, plan: MemoryPlan, most_passes: int | None = None
-) -> Tried:  # fmt: skip
+) -> Tried:
     """Train on the sample, for a few seconds at most. InputError where its problem is none (one class only)."""
     if sample.y is not None and len(np.unique(sample.y)) < 2:
         raise InputError(f"{sample.n_rows:,} sampled rows are of one class")

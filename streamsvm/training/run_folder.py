@@ -36,8 +36,17 @@ LOCK = ".lock"
 WRITTEN_IF_ASKED = {"keep_dual"}  # settings that other runs do not have
 NO_LINES = ""  # the digest of an empty history
 # In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
-RUN_FILES = ("tuning.json", "tuning.html", "report.html", "result.json", "dual.npz", "model.npz", "checkpoint.npz",
-             "history.jsonl", "settings.json")  # fmt: skip
+RUN_FILES = (
+    "tuning.json",
+    "tuning.html",
+    "report.html",
+    "result.json",
+    "dual.npz",
+    "model.npz",
+    "checkpoint.npz",
+    "history.jsonl",
+    "settings.json",
+)
 # Features are those of an estimator, which keeps them with its checkpoint.
 MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", LOCK}
 
@@ -61,9 +70,14 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: str | Path, settings: dict[str, Any], resume: bool, overwrite: bool = False,
-        lock: Lock | None = None, n_beside: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        path: str | Path,
+        settings: dict[str, Any],
+        resume: bool,
+        overwrite: bool = False,
+        lock: Lock | None = None,
+        n_beside: int = 1,
+    ) -> None:
         self.path, self.settings, self.resume, self.overwrite = Path(path), settings, resume, overwrite
         self._lock, self._owns_lock = lock, lock is None
         self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside

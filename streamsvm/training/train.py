@@ -37,10 +37,16 @@ OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
 
 
 def train(
-    source: RowSource, options: TrainOptions, out: str | Path | None = None, resume: bool = False,
-    client: Client | None = None, listener: Listener = lambda _: None, overwrite: bool = False,
-    lock: Lock | None = None, keep_dual: bool = False,
-) -> Result:  # fmt: skip
+    source: RowSource,
+    options: TrainOptions,
+    out: str | Path | None = None,
+    resume: bool = False,
+    client: Client | None = None,
+    listener: Listener = lambda _: None,
+    overwrite: bool = False,
+    lock: Lock | None = None,
+    keep_dual: bool = False,
+) -> Result:
     """Train on all rows of the source; with `out`, in a run's folder, from which a killed run is resumed.
 
     overwrite, lock: see RunFolder. keep_dual: keep the dual point that the lower bound rests on in the run's folder
@@ -96,9 +102,12 @@ def train_together(
 
 @contextmanager
 def train_chains(
-    source: RowSource, chains: Sequence[Sequence[Job]], client: Client | None,
-    listener: Callable[[int, int, Event], None], open_folder: OpenFolder = lambda *_: None,
-) -> Iterator[tuple[Engine, list[list[Result]]]]:  # fmt: skip
+    source: RowSource,
+    chains: Sequence[Sequence[Job]],
+    client: Client | None,
+    listener: Callable[[int, int, Event], None],
+    open_folder: OpenFolder = lambda *_: None,
+) -> Iterator[tuple[Engine, list[list[Result]]]]:
     """Carry out chains of fits side by side; within a chain one after another, each from where the last has ended.
 
     listener is told chain and place of the fit. open_folder opens the folder of a fit, by chain, place and settings;
@@ -122,9 +131,15 @@ def train_chains(
 
 
 def _begin_fit(
-    source: RowSource, chains: Sequence[Sequence[Job]], opened: Opened, listener: Callable[..., None],
-    open_folder: OpenFolder, live: dict[int, Training], chain: int, place: int,
-) -> Training:  # fmt: skip
+    source: RowSource,
+    chains: Sequence[Sequence[Job]],
+    opened: Opened,
+    listener: Callable[..., None],
+    open_folder: OpenFolder,
+    live: dict[int, Training],
+    chain: int,
+    place: int,
+) -> Training:
     """Begin a fit where the last one of its chain has ended, or where it was itself when it was stopped."""
     options, fit = chains[chain][place]
     folder = open_folder(chain, place, _describe(source, options, fit))

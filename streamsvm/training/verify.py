@@ -77,9 +77,13 @@ Found = tuple[float, float, Bound | None]  # P, how far it can be off, and D
 
 
 def verify(
-    model: Model, source: RowSource, dual: bool = False, memory_bytes: int | None = None, threads: int | None = None,
+    model: Model,
+    source: RowSource,
+    dual: bool = False,
+    memory_bytes: int | None = None,
+    threads: int | None = None,
     dual_file: Path | None = None,
-) -> Verification:  # fmt: skip
+) -> Verification:
     """Compute P of the model over all rows of the source; with `dual`, D of the dual point as well.
 
     dual_file: where a linear model's or a ranking's dual point is; a kernel model is its own. Raises InputError where

@@ -77,5 +77,8 @@ def _take_over(state: State, states: list[CutState]) -> State:
     behind = not state.alone and gaps[1] > KEEPS_UP * gaps[0] and gaps[0] <= SMALL * states[0].objective
     other = state.states[1] if state.alone else drop_cuts(states[1]) if behind else states[1]
     return replace(
-        state, states=[states[0], other], passes=states[0].passes, alone=state.alone or behind,
-    )  # fmt: skip
+        state,
+        states=[states[0], other],
+        passes=states[0].passes,
+        alone=state.alone or behind,
+    )

@@ -43,9 +43,19 @@ def _add_row(dense: F32, data: F32, indices: I32, indptr: I64, i: int, coef: flo
 
 @njit(cache=True, nogil=True)
 def _visit(
-    dense: F32, data: F32, indices: I32, indptr: I64, y: F64, costs: F64, squares: F64, bias_feature: float,
-    order: I64, w: F64, share: F64, limit: float,
-) -> tuple[float, float, int]:  # fmt: skip
+    dense: F32,
+    data: F32,
+    indices: I32,
+    indptr: I64,
+    y: F64,
+    costs: F64,
+    squares: F64,
+    bias_feature: float,
+    order: I64,
+    w: F64,
+    share: F64,
+    limit: float,
+) -> tuple[float, float, int]:
     """Visit the rows of `order`, moving those to stay to its front.
 
     Returns the duality gap as it was met on the way, the largest violation, and how many rows stay. w (d+1,) and share
@@ -71,9 +81,17 @@ def _visit(
 
 
 def ascend(
-    rows: Rows, class_costs: F64, bias_feature: float, share: F64, w: F64, others: float, wanted: float, tol: float,
-    epochs: int, seed: tuple[int, ...],
-) -> tuple[F64, F64]:  # fmt: skip
+    rows: Rows,
+    class_costs: F64,
+    bias_feature: float,
+    share: F64,
+    w: F64,
+    others: float,
+    wanted: float,
+    tol: float,
+    epochs: int,
+    seed: tuple[int, ...],
+) -> tuple[F64, F64]:
     """Improve the rows' multipliers, those of all other rows fixed.
 
     Until the rows' part of the duality gap is at most `wanted`, or tol * D, or for so many epochs. share: c (n,); w:

@@ -63,9 +63,16 @@ class CutState:
     objective_rounding: float = 0.0
     bound_rounding: float = 0.0
     shapes: ClassVar[dict[str, tuple[str, ...]]] = {
-        "best_w": ("d",), "cuts": ("m", "d"), "offsets": ("m",), "sizes": ("m",), "z": ("m",), "gram": ("m", "m"),
-        "idle": ("m",), "magnitudes": ("d",), "largest": ("d",),
-    }  # fmt: skip
+        "best_w": ("d",),
+        "cuts": ("m", "d"),
+        "offsets": ("m",),
+        "sizes": ("m",),
+        "z": ("m",),
+        "gram": ("m", "m"),
+        "idle": ("m",),
+        "magnitudes": ("d",),
+        "largest": ("d",),
+    }
 
     @property
     def progress(self) -> Progress:
@@ -166,9 +173,7 @@ def minimise_master(state: S, tol: float) -> S:
     )
 
 
-def solve_cuts(
-    cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float, trusted: bool = True
-) -> tuple[F64, F64]:  # fmt: skip
+def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float, trusted: bool = True) -> tuple[F64, F64]:
     """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` if it can be had.
 
     The products of the cuts serve as long as they are trusted, and their rounding, eps |a_c|^2, is less than that; then
@@ -215,12 +220,23 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
     half = float(state.best_w @ state.best_w) / 2
     none = np.zeros(len(state.z))
     scaled = replace(
-        state, cuts=factor * state.cuts, offsets=factor * state.offsets, sizes=factor * state.sizes, z=none,
-        gram=factor**2 * state.gram, idle=none.astype(np.int64), objective=half + factor * (state.objective - half),
-        lower_bound=0.0, slack=0.0, passes=0, stuck=0, magnitudes=factor * state.magnitudes,
-        total_cost=factor * state.total_cost, objective_rounding=max(1.0, factor) * state.objective_rounding,
+        state,
+        cuts=factor * state.cuts,
+        offsets=factor * state.offsets,
+        sizes=factor * state.sizes,
+        z=none,
+        gram=factor**2 * state.gram,
+        idle=none.astype(np.int64),
+        objective=half + factor * (state.objective - half),
+        lower_bound=0.0,
+        slack=0.0,
+        passes=0,
+        stuck=0,
+        magnitudes=factor * state.magnitudes,
+        total_cost=factor * state.total_cost,
+        objective_rounding=max(1.0, factor) * state.objective_rounding,
         bound_rounding=0.0,
-    )  # fmt: skip
+    )
     return minimise_master(scaled, tol)
 
 

@@ -73,9 +73,12 @@ def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
     found: Magnitudes = answers[-1]
     larger = 1.0 + bound_rounding(found.n_rows + 8, 1.0)
     return replace(
-        state, magnitudes=larger * found.sums, largest=found.largest, total_cost=larger * found.cost,
+        state,
+        magnitudes=larger * found.sums,
+        largest=found.largest,
+        total_cost=larger * found.cost,
         terms=float(found.n_rows),
-    )  # fmt: skip
+    )
 
 
 def is_noisy(state: CutState, tol: float) -> bool:

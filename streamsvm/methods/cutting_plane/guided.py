@@ -120,9 +120,14 @@ def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
     width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
     none = np.zeros(width)
     return State(
-        none, none, np.empty((0, width)), best_cut=none, resident=rows, weight=np.full(len(rows), n_rows / len(rows)),
+        none,
+        none,
+        np.empty((0, width)),
+        best_cut=none,
+        resident=rows,
+        weight=np.full(len(rows), n_rows / len(rows)),
         points=none[None, :],
-    )  # fmt: skip
+    )
 
 
 def warm_state(settings: Guided, before: State, factor: float) -> State:
@@ -249,9 +254,13 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) ->
     rounding = state.bound_loss(sizes[best])
     if is_better(objectives[best], rounding, state):
         state = replace(
-            state, best_w=W[best], objective=float(objectives[best]), loss=float(losses[best]),
-            best_cut=gradients[best], objective_rounding=rounding,
-        )  # fmt: skip
+            state,
+            best_w=W[best],
+            objective=float(objectives[best]),
+            loss=float(losses[best]),
+            best_cut=gradients[best],
+            objective_rounding=rounding,
+        )
     return state, best
 
 

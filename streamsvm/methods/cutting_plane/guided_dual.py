@@ -39,22 +39,19 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_exact,
     take_magnitudes,
 )
+from streamsvm.methods.cutting_plane.line_statuses import LineTotals, add_to_line, combine_lines, start_line
 from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, maximise_shares, multiply_rows
 from streamsvm.methods.cutting_plane.nearness import draw_any
-from streamsvm.methods.cutting_plane.row_statuses import U8, find_active, read_statuses
+from streamsvm.methods.cutting_plane.row_statuses import U8, find_active
 from streamsvm.methods.cutting_plane.segments import (
     LineState,
-    SegmentTotals,
-    add_to_totals,
     choose_cut_steps,
-    combine_totals,
     count_cut_steps,
     search_line,
-    start_totals,
     totals_bytes,
 )
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I64, Rows, add_rows, compute_scores
+from streamsvm.numeric.rows import F32, F64, I64, Rows, add_rows
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
 KEPT_CUTS = 128
@@ -111,43 +108,23 @@ class State(LineState):
     row_numbers: ClassVar = ("resident",)
 
 
-@dataclass
-class LineTotals:
-    """What a pass adds up; tiles: first row, margins at the line's end, codes of cutting_plane.row_statuses."""
-
-    segment: SegmentTotals
-    tiles: list[tuple[int, F32, U8]] = field(default_factory=list)
-
-
-def start_line(k: int, width: int) -> LineTotals:
-    """Return the totals of no rows."""
-    return LineTotals(start_totals(k, width))
-
-
-def add_to_line(
-    totals: LineTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
-) -> None:
-    """Add rows."""
-    scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
-    add_to_totals(totals.segment, replace(rows, scores=scores), ends, class_costs, cut_steps, bias_feature)
-    found = read_statuses(rows, scores, ends[:, -1] * bias_feature, class_costs, cut_steps)
-    totals.tiles.append((rows.start, *found))
-
-
-def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
-    """Return the sum."""
-    return LineTotals(combine_totals(left.segment, right.segment), left.tiles + right.tiles)
-
-
 def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
     """Return w = 0, c = 0, and rows drawn at random."""
     width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
     none = np.zeros(width)
     return State(
-        best_w=none, master_w=none, cuts=none[None, :], offsets=np.zeros(1), sizes=np.zeros(1), z=np.ones(1),
-        gram=np.zeros((1, 1)), idle=np.zeros(1, np.int64), share=np.zeros(n_rows),
-        active=np.empty((0, -(-n_rows // 8)), np.uint8), resident=rows,
-    )  # fmt: skip
+        best_w=none,
+        master_w=none,
+        cuts=none[None, :],
+        offsets=np.zeros(1),
+        sizes=np.zeros(1),
+        z=np.ones(1),
+        gram=np.zeros((1, 1)),
+        idle=np.zeros(1, np.int64),
+        share=np.zeros(n_rows),
+        active=np.empty((0, -(-n_rows // 8)), np.uint8),
+        resident=rows,
+    )
 
 
 def warm_state(settings: GuidedDual, before: State, factor: float) -> State:
@@ -246,9 +223,15 @@ def _collapse(state: State) -> State:
     first, sizes = np.zeros(len(z)), state.sizes.copy()
     first[0], sizes[0] = 1.0, z @ state.sizes
     return replace(
-        state, share=combine_shares(state), cuts=cuts, gram=gram, offsets=offsets, sizes=sizes, z=first,
+        state,
+        share=combine_shares(state),
+        cuts=cuts,
+        gram=gram,
+        offsets=offsets,
+        sizes=sizes,
+        z=first,
         updates=state.updates + np.count_nonzero(z[1:]),
-    )  # fmt: skip
+    )
 
 
 def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, totals: LineTotals) -> tuple[State, F32]:
@@ -270,11 +253,15 @@ def _add_cuts(state: State, cuts: F64, offsets: F64, sizes: F64, active: U8) -> 
     old, none = state.cuts[keep], np.zeros(len(cuts))
     gram = extend_products(state.gram[np.ix_(keep, keep)], old, cuts)
     return replace(
-        state, cuts=np.vstack((old, cuts)), offsets=np.append(state.offsets[keep], offsets), gram=gram,
+        state,
+        cuts=np.vstack((old, cuts)),
+        offsets=np.append(state.offsets[keep], offsets),
+        gram=gram,
         sizes=np.append(state.sizes[keep], sizes),
-        z=np.append(state.z[keep], none), idle=np.append(state.idle[keep], none.astype(np.int64)),
+        z=np.append(state.z[keep], none),
+        idle=np.append(state.idle[keep], none.astype(np.int64)),
         active=np.vstack((state.active[others - 1], active)),
-    )  # fmt: skip
+    )
 
 
 def _choose_rows(settings: GuidedDual, state: State, margins: F32) -> I64:

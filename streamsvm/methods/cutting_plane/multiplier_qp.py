@@ -64,9 +64,16 @@ def _write_out(rows: Rows, part: slice) -> F64:
 
 
 def maximise_shares(
-    rows: Rows, products: F64, class_costs: F64, bias_feature: float, share: F64, w: F64, others: float, wanted: float,
+    rows: Rows,
+    products: F64,
+    class_costs: F64,
+    bias_feature: float,
+    share: F64,
+    w: F64,
+    others: float,
+    wanted: float,
     tol: float,
-) -> F64:  # fmt: skip
+) -> F64:
     """Return multipliers c (n,) of the rows whose part of the duality gap is at most `wanted`, or tol * D.
 
     products: of `multiply_rows`; share (n,): c0; w (d+1,): the vector of all multipliers, the last entry the weight of
@@ -82,9 +89,13 @@ def maximise_shares(
     scores = compute_scores(rows.X, w[None, :])[used, 0] + w[-1] * bias_feature
     value = others + float(costs @ share) - float(w @ w) / 2
     found, rise = _climb(
-        products[np.ix_(used, used)] * np.outer(signed, signed), costs[used] - signed * scores, share[used], value,
-        wanted, tol,
-    )  # fmt: skip
+        products[np.ix_(used, used)] * np.outer(signed, signed),
+        costs[used] - signed * scores,
+        share[used],
+        value,
+        wanted,
+        tol,
+    )
     best = share.copy()
     if rise > 0.0:
         best[used] = np.minimum(found, 1.0)

@@ -38,9 +38,19 @@ def start_points(k: int, width: int) -> PointTotals:
 
 @njit(cache=True, nogil=True)
 def _classify(
-    scores: F64, bias: F64, y: I32, weight: F64, class_costs: F64, losses: F64, costs: F64, signs: F64, margins: F32,
-    row: I64, point: I64, coef: F64,
-) -> tuple[int, int]:  # fmt: skip
+    scores: F64,
+    bias: F64,
+    y: I32,
+    weight: F64,
+    class_costs: F64,
+    losses: F64,
+    costs: F64,
+    signs: F64,
+    margins: F32,
+    row: I64,
+    point: I64,
+    coef: F64,
+) -> tuple[int, int]:
     """List the rows that are active at the first point, entries [:n]; from the end back, what differs elsewhere."""
     n, end, k = 0, row.size, scores.shape[1]
     for i in range(scores.shape[0]):
@@ -70,9 +80,21 @@ def _classify(
 
 @njit(cache=True, nogil=True)
 def _add_points(
-    dense: F32, data: F32, indices: I32, indptr: I64, y: I32, weight: F64, scores: F64, bias: F64, class_costs: F64,
-    losses: F64, costs: F64, signs: F64, gradients: F64, margins: F32,
-) -> None:  # fmt: skip
+    dense: F32,
+    data: F32,
+    indices: I32,
+    indptr: I64,
+    y: I32,
+    weight: F64,
+    scores: F64,
+    bias: F64,
+    class_costs: F64,
+    losses: F64,
+    costs: F64,
+    signs: F64,
+    gradients: F64,
+    margins: F32,
+) -> None:
     """Do all that a tile needs, once it has scores, in one call."""
     size = y.size * (scores.shape[1] + 1)
     row, point, coef = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
@@ -88,9 +110,18 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
     scores = compute_scores(rows.X, W) if rows.scores is None else rows.scores
     signs, margins = np.zeros(len(W)), np.empty((rows.n_rows, min(2, len(W))), np.float32)
     _add_points(
-        *unpack(rows.X), rows.y, weight, scores, W[:, -1] * bias_feature, class_costs, totals.losses, totals.costs,
-        signs, totals.gradients, margins,
-    )  # fmt: skip
+        *unpack(rows.X),
+        rows.y,
+        weight,
+        scores,
+        W[:, -1] * bias_feature,
+        class_costs,
+        totals.losses,
+        totals.costs,
+        signs,
+        totals.gradients,
+        margins,
+    )
     totals.gradients[:, -1] += bias_feature * signs
     totals.tiles.append((rows.start, code_distances(margins)))
 

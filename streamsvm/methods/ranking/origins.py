@@ -27,5 +27,5 @@ def list_origins(notes: Sequence[Note], state: State) -> Iterator[Origin]:
     """Yield the cuts of a step, from its passes and the state after it; the first step cuts at w = 0."""
     found = dict(notes)
     start, end = found.get("ends", np.zeros((2, len(state.best_w))))
-    for cut, (step, offset) in zip(found["cuts"], state.latest, strict=True):
+    for cut, (step, offset) in zip(found["cuts"], state.latest, strict=False):
         yield Origin(cut, float(offset), start, end, float(step))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -77,11 +76,10 @@ class Ranking:
 class State(CutState):
     """All that changes; the rows' scores are computed anew in every step.
 
-    latest (k, 2): of the cuts that the last step made, the step on its segment and the offset.
+    latest (RETREATS + 1, 2): of the cuts that the last step made, the step on its segment and the offset; then zeros.
     """
 
-    latest: F64 = field(default_factory=lambda: np.zeros((1, 2)))
-    shapes: ClassVar = CutState.shapes | {"latest": ("k", "2")}
+    latest: F64 = field(default_factory=lambda: np.zeros((RETREATS + 1, 2)))
 
 
 def start_state(n_features: int) -> State:
@@ -181,9 +179,13 @@ def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[P
     loss = measure_pairs(np.zeros(n_rows), pairs, settings.pair_cost)
     up, down = count_pairs(np.zeros(n_rows), pairs, 1.0)
     state = replace(
-        state, objective=loss.loss, total_cost=loss.loss, terms=2.0 * n_rows + 16.0,
-        objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss), latest=np.array([(0.0, loss.offset)]),
-    )  # fmt: skip
+        state,
+        objective=loss.loss,
+        total_cost=loss.loss,
+        terms=2.0 * n_rows + 16.0,
+        objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss),
+        latest=_list_cuts([(0.0, loss.offset)]),
+    )
     return state, [loss], loss.loss, settings.pair_cost * (up + down)
 
 
@@ -220,8 +222,15 @@ def _search_line(
     near = state.best_w + step * moves
     if is_better(objective, rounding, state):
         state = replace(state, best_w=near, objective=objective, objective_rounding=rounding)
-    latest = np.array([(one[0], one[2].offset) for one in found])
+    latest = _list_cuts([(one[0], one[2].offset) for one in found])
     return replace(state, latest=latest), [one[2] for one in found], worst, near
+
+
+def _list_cuts(made: list[tuple[float, float]]) -> F64:
+    """Return steps and offsets of the cuts that were made, and zeros for those that were not."""
+    listed = np.zeros((RETREATS + 1, 2))
+    listed[: len(made)] = made
+    return listed
 
 
 def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[Tile]) -> State:

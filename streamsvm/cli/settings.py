@@ -1,0 +1,67 @@
+"""What `train`, `tune` and `features` are asked for, from the arguments of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from streamsvm.cli.arguments import parse_count
+from streamsvm.errors import InputError
+from streamsvm.methods.registry import find_method
+from streamsvm.problems.registry import find_entry
+
+if TYPE_CHECKING:
+    from streamsvm.options import TrainOptions
+
+
+def count_workers(options: argparse.Namespace) -> int | None:
+    """Return the number of worker processes that is asked for, None for threads."""
+    from streamsvm.machine import default_threads
+
+    if options.workers == "auto":
+        return default_threads()
+    return None if options.workers is None else parse_count("--workers", options.workers)
+
+
+def read_settings(options: argparse.Namespace) -> TrainOptions:
+    """Return the settings of `train` and `tune`, except C and gamma."""
+    from streamsvm.machine import parse_bytes
+    from streamsvm.options import TrainOptions
+
+    return TrainOptions(
+        solver=options.solver,
+        class_weight=parse_class_weight(options.class_weight),
+        tol=options.tol,
+        memory_bytes=None if options.memory is None else parse_bytes(options.memory),
+        threads=options.threads,
+        workers=count_workers(options),
+        scheduler=options.scheduler,
+        max_passes=options.max_passes,
+        max_seconds=options.max_seconds,
+        seed=options.seed,
+        kernel=options.kernel or find_method(options.solver, find_entry(options.task).losses).kernels[0],
+        degree=options.degree,
+        coef0=options.coef0,
+        resident_rows=options.resident_rows,
+        task=options.task,
+        options=parse_options(options.option),
+    )
+
+
+def parse_class_weight(text: str | None) -> dict[str, float] | str | None:
+    """Return weights by label, or "balanced"."""
+    if text is None or text == "balanced":
+        return text
+    try:
+        return {label: float(weight) for label, weight in (part.rsplit("=", 1) for part in text.split(","))}
+    except ValueError:
+        raise InputError(f"--class-weight {text!r}: write balanced, or label=weight,label=weight") from None
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, str]:
+    """Return the options of a solver by name."""
+    for text in texts:
+        if "=" not in text:
+            raise InputError(f"--option {text!r}: write name=value")
+    return dict(text.split("=", 1) for text in texts)

@@ -1,0 +1,68 @@
+"""Runs that keep their dual points, for the tests of what these prove."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.files import pack_arrays, unpack_arrays
+from streamsvm.methods.cutting_plane import guided_setup
+from streamsvm.models.model import load
+from streamsvm.training.dual_file import NAME
+from streamsvm.training.train import Result, TrainOptions, train
+from streamsvm.training.verify import Verification, verify
+from tests.conftest import Problem
+
+GUIDED: dict[str, Any] = {}
+LINE_SEARCH: dict[str, Any] = {"options": {"acceleration": "line-search", "intercept_scaling": "2"}}
+PLAIN: dict[str, Any] = {"options": {"acceleration": "none"}, "tol": 0.02}
+INTERIOR: dict[str, Any] = {"solver": "interior-point"}
+SOLVERS = {
+    "guided": GUIDED,
+    "guided-dual": GUIDED,
+    "line-search": LINE_SEARCH,
+    "none": PLAIN,
+    "interior-point": INTERIOR,
+}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run that kept its dual point, and its rows."""
+
+    problem: Problem
+    data: Dataset
+    options: TrainOptions
+    folder: Path
+    result: Result
+
+    def verify(self) -> Verification:
+        """Verify the model that was saved."""
+        return verify(load(self.folder), self.data, True, threads=1, dual_file=self.folder / NAME)
+
+    def arrays(self) -> dict[str, Any]:
+        """What the file holds."""
+        return unpack_arrays(self.folder / NAME)
+
+    def forge(self, **changes: Any) -> None:
+        """Write the file with other arrays of the first problem."""
+        arrays = self.arrays() | {f"0/{name}": value for name, value in changes.items()}
+        (self.folder / NAME).write_bytes(pack_arrays(arrays))
+
+
+def keep(problem: Problem, folder: Path, **settings: Any) -> Kept:
+    folder.mkdir(exist_ok=True)
+    data = problem.store(folder / "rows.zarr", chunk_bytes=2000)
+    options = TrainOptions(threads=1, **settings)
+    return Kept(problem, data, options, folder / "run", train(data, options, folder / "run", keep_dual=True))
+
+
+@pytest.fixture
+def guide_by_multipliers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver for rows of many features, where it is asked for."""
+    if request.getfixturevalue("name") == "guided-dual":
+        monkeypatch.setattr(guided_setup, "WIDE", 1)
