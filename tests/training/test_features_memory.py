@@ -14,14 +14,14 @@ import re, sys
 from streamsvm.data.dataset import open_dataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
-from streamsvm.methods.warm_up import compile_feature_maps
+from streamsvm.methods.warm_up import FEATURE_MAPS, compile_kernels
 from streamsvm.options import TrainOptions
 from streamsvm.training.features import FeatureOptions, make_features
 
 path, out, name, rank = sys.argv[1:]
 chunk_bytes = 32_000_000 if name == "polynomial" else 2_000_000
 source, options = open_dataset(path), FeatureOptions(name, int(rank), 0, chunk_bytes)
-compile_feature_maps()
+compile_kernels(FEATURE_MAPS)
 try:
     make_features(source, out, options, TrainOptions(kernel="rbf", gamma=0.01, memory_bytes=1))
 except MemoryBudgetError as refusal:
