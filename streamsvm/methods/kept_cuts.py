@@ -94,9 +94,14 @@ def note_shares(state: State, inner: Any, progress: Progress, _notes: Sequence[A
     if bound > state.bound:
         point = read_point(inner)
         return replace(
-            state, inner=[inner], share=point.share, most=point.most, rows=point.rows, corrections=point.corrections,
+            state,
+            inner=[inner],
+            share=point.share,
+            most=point.most,
+            rows=point.rows,
+            corrections=point.corrections,
             bound=bound,
-        )  # fmt: skip
+        )
     return replace(state, inner=[inner])
 
 

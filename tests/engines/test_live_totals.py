@@ -65,8 +65,8 @@ def test_memory_is_planned_for_one_total_a_level(
     sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, options, events = sources["dense"], TrainOptions(threads=1, max_passes=1), list[Event]()
-    need = set_up(source, options).memory(1)
     n_groups = cut_into(32, monkeypatch, source)
+    need = set_up(source, options).memory(1)
     train(source, options, listener=events.append)
     waiting = events[0].plan.parts["solver"] - need.driver_bytes
     assert waiting >= (n_groups - 1).bit_length() * need.totals_bytes

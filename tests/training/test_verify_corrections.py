@@ -18,7 +18,8 @@ from streamsvm.training.dual_file import NAME
 from streamsvm.training.states import flatten, restore
 from streamsvm.training.train import train
 from tests.conftest import Problem, make_problem
-from tests.training.test_verify_dual import INTERIOR, Kept, agree, evaluate_binary, keep, scale
+from tests.kept_dual_points import INTERIOR, Kept, keep
+from tests.training.test_verify_dual import agree, evaluate_binary, scale
 
 
 def make_far_rows(density: float = 1.0) -> Problem:

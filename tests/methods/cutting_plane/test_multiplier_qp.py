@@ -8,7 +8,7 @@ import pytest
 
 from streamsvm.methods.cutting_plane.multiplier_qp import BLOCK_ROWS, maximise_shares, multiply_rows
 from tests.conftest import Problem, make_problem
-from tests.solvers.conftest import bracket_by_qp, with_bias
+from tests.linear_problems import bracket_by_qp, with_bias
 
 F64 = npt.NDArray[np.float64]
 CLASS_COSTS = (0.5, 2.0)
