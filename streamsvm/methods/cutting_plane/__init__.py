@@ -1,1 +1,1 @@
-"""Cutting planes for linear SVMs (Joachims 2006)."""
+"""Cutting planes for linear models (Joachims 2006, "Training Linear SVMs in Linear Time", KDD)."""

@@ -2,13 +2,15 @@
 
     P(w) = 1/2 |w|^2 + sum_i l_i(w.x_i)               bias: a constant feature, penalised
 
-With scores f_i = w_t.x_i at some w_t and a slope s_i of l_i there, the loss at every w is at least b_t - w.a_t, where
+x_i is row i with the constant feature, w the weight vector, and l_i the loss of row i, which contains the row's cost.
+Let f_i = w_t.x_i be the scores at a point w_t, and s_i a slope of l_i at f_i. Each l_i lies above its tangents, so the
+loss at every w is at least b_t - w.a_t, where
 
     a_t = -sum_i s_i x_i,      b_t = sum_i (l_i(f_i) - s_i f_i)
 
-since each l_i lies above its tangents; that holds for whatever numbers the computed f_i are. The master problem over
-these cuts (cutting_plane.cuts) gives a lower bound of P, and the next points to cut at: a pass cuts at three of them,
-its minimiser and two closer to the best point so far, as OCAS does (Franc & Sonnenburg 2008).
+This holds for rounded scores f_i as well. The master problem over these cuts (cutting_plane.cuts) has a minimiser and a
+value, which is a lower bound of P. A pass cuts at three points: at the minimiser, and at two points between it and the
+best point so far, as OCAS does (Franc & Sonnenburg 2008; see cutting_plane.solver).
 """
 
 from __future__ import annotations
@@ -35,12 +37,16 @@ from streamsvm.numeric.kernels import absolute, raise_largest
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.requests import All, Scan, Solver, Step
 
-STEPS = (0.1, 0.3, 1.0)  # from the best point to the master's minimiser
+STEPS = (0.1, 0.3, 1.0)  # where a pass cuts: shares of the way from the best point to the minimiser
 
 
 @dataclass(frozen=True)
 class AnyLoss:
-    """Settings. loss: of the rows, costs included; tol: relative gap; bias_feature: value of the constant feature."""
+    """Settings of the solver.
+
+    loss: the rows' losses l_i, which contain the costs; tol: the relative gap to reach; bias_feature: the value of the
+    constant feature; max_cuts: how many cuts are kept (None: as many as `cuts.most_cuts` says).
+    """
 
     loss: ConvexLoss
     tol: float = 1e-3
@@ -48,27 +54,27 @@ class AnyLoss:
     max_cuts: int | None = None
 
     def most_cuts(self, n_features: int) -> int:
-        """Return how many cuts are kept at once."""
+        """Return how many cuts are kept at once at most."""
         return self.max_cuts or most_cuts(n_features + 1)
 
     def driver_bytes(self, n_features: int) -> int:
-        """Return the memory of the driver: the cuts, and a few vectors."""
+        """Return the bytes that the driver needs for the cuts and a few vectors."""
         width = n_features + 1
         return cut_bytes(width, self.most_cuts(n_features)) + 8 * width * (3 * len(STEPS) + 8)
 
     def turn_bytes(self, n_features: int) -> int:
-        """Return the part of it that is in use only while a step is computed."""
+        """Return the part of the driver's bytes that is in use only while a step is computed."""
         return master_bytes(self.most_cuts(n_features))
 
 
 @dataclass
 class State(CutState):
-    """All that changes. The vectors are (d+1,), the last entry the weight of the constant feature."""
+    """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature."""
 
 
 @dataclass
 class Tangents:
-    """Sums over rows at k points: losses (k,), offsets b_t (k,), and a_t (k, d+1)."""
+    """Sums over rows for the cuts at k points: losses (k,), offsets b_t (k,), and cuts a_t (k, d+1)."""
 
     losses: F64
     offsets: F64
@@ -77,9 +83,9 @@ class Tangents:
 
 @dataclass
 class Sizes:
-    """What rounding is bounded by, with K_i the steepest slope of l_i.
+    """Sums over rows that bound the rounding of losses and cuts. K_i is the size of the steepest slope of l_i.
 
-    sum_i K_i |x_ij| and max_i |x_ij|, (d+1,) each; sum_i l_i(0) + K_i; the number of rows.
+    sums (d+1,): sum_i K_i |x_ij|; largest (d+1,): max_i |x_ij|; cost: sum_i l_i(0) + K_i; n_rows: the number of rows.
     """
 
     sums: F64
@@ -89,17 +95,17 @@ class Sizes:
 
 
 def start_state(n_features: int) -> State:
-    """Return w = 0, no cuts."""
+    """Return the state before the first pass: w = 0, and no cuts."""
     return State(np.zeros(n_features + 1), np.zeros(n_features + 1), np.empty((0, n_features + 1)))
 
 
 def warm_state(settings: AnyLoss, before: State, factor: float) -> State:
-    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
     return scale_costs(before, factor, settings.tol)
 
 
 def solve(settings: AnyLoss, n_features: int, state: State) -> Solver:
-    """Algorithm 1; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     width, bias = n_features + 1, settings.bias_feature
     while True:
         before = state
@@ -122,7 +128,7 @@ def start_tangents(n_points: int, width: int) -> Tangents:
 
 
 def add_tangents(totals: Tangents, rows: Rows, points: F64, loss: ConvexLoss, bias_feature: float) -> None:
-    """Add the rows' losses and tangents at every point."""
+    """Add the losses and the tangents of rows at the points (k, d+1)."""
     scores = compute_scores(rows.X, points) + bias_feature * points[:, -1]
     every = np.arange(rows.n_rows)
     for k in range(len(points)):
@@ -134,7 +140,7 @@ def add_tangents(totals: Tangents, rows: Rows, points: F64, loss: ConvexLoss, bi
 
 
 def add_up_tangents(left: Tangents, right: Tangents) -> Tangents:
-    """Return the sums over both."""
+    """Return the sums over the rows of both."""
     return Tangents(left.losses + right.losses, left.offsets + right.offsets, left.cuts + right.cuts)
 
 
@@ -144,7 +150,7 @@ def start_sizes(width: int) -> Sizes:
 
 
 def add_sizes(totals: Sizes, rows: Rows, loss: ConvexLoss, bias_feature: float) -> None:
-    """Add rows."""
+    """Add the sizes of rows."""
     steepest, X = loss.steepest(rows), absolute(rows.X)
     every = np.arange(rows.n_rows)
     add_rows(totals.sums[None, :], X, every, np.zeros_like(every), steepest)
@@ -156,13 +162,13 @@ def add_sizes(totals: Sizes, rows: Rows, loss: ConvexLoss, bias_feature: float) 
 
 
 def add_up_sizes(left: Sizes, right: Sizes) -> Sizes:
-    """Return the sizes of both."""
+    """Return the sizes of the rows of both."""
     largest = np.maximum(left.largest, right.largest)
     return Sizes(left.sums + right.sums, largest, left.cost + right.cost, left.n_rows + right.n_rows)
 
 
 def _take_sizes(state: State, found: list[Sizes]) -> State:
-    """Note the sizes that the first pass brings."""
+    """Return the state with the sizes, which the first pass alone finds."""
     if not found:
         return state
     (sizes,) = found
@@ -176,9 +182,10 @@ def _take_sizes(state: State, found: list[Sizes]) -> State:
 
 
 def _take_best(state: State, points: F64, tangents: Tangents) -> tuple[State, F64]:
-    """Move to the best of the points, if it is better; return also how large the terms of each cut's offset are.
+    """Move to the best of the points if P is lower there; also return the size of the terms of each cut's offset.
 
-    |l_i(f) - s_i f| is at most l_i(0) + 2 K_i |f|; the rounding of a cut is bounded by the largest of these sums.
+    A term |l_i(f) - s_i f| is at most l_i(0) + 2 K_i |f|. The sum of these bounds over the rows is the size (k,) of a
+    point's cut, and the largest size so far bounds the rounding of every cut.
     """
     lengths = np.abs(points)
     terms: F64 = state.total_cost + 2.0 * (lengths @ state.magnitudes)

@@ -1,4 +1,4 @@
-"""Cutting planes for any convex loss, made ready for the rows of a source."""
+"""The setup of cutting planes for any convex loss: settings, memory and model for the rows of a source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamsvm.requests import MemoryNeed
 
 
 def set_up(source: RowSource, options: TrainOptions, own: AnyLossOptions) -> Fit:
-    """Return the solver of the problem's loss."""
+    """Return the fit that minimises the loss of the problem that the options name."""
     problem = find_problem(options.task)
     assert problem.make_loss is not None
     settings = AnyLoss(
@@ -46,7 +46,7 @@ def set_up(source: RowSource, options: TrainOptions, own: AnyLossOptions) -> Fit
 
 
 def _need_memory(settings: AnyLoss, n_features: int, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the solver; a task's totals are cuts, and what the first pass measures."""
+    """Return the memory of the solver. The totals of a task are cuts, and in the first pass the rows' sizes as well."""
     width, k = n_features + 1, len(any_loss.STEPS)
     return MemoryNeed(
         driver_bytes=settings.driver_bytes(n_features),
@@ -61,7 +61,7 @@ def _make_model(settings: AnyLoss, source: RowSource, state: State, take: TakeRo
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call what adds rows up, and what solves the master problem."""
+    """Call the compiled functions that add rows up, and solve a master problem."""
     every, sizes = np.arange(rows.n_rows), absolute(rows.X)
     add_rows(np.zeros((1, 3)), sizes, every, np.zeros_like(every), np.ones(rows.n_rows))
     raise_largest(np.zeros(2), sizes)

@@ -1,8 +1,10 @@
-"""Guided cutting planes and, beside them, the line search alone, in the same reads of the data.
+"""Two solvers in the same reads of the data: guided cutting planes, and beside them cutting planes with a line search.
 
-Resident rows can mislead; then the line search is as good or better. Both go their own ways: as long as both are there,
-they need no more passes than the line search. P is the better one's, the lower bound the higher one. The line search is
-left out once it is behind, its gap KEEPS_UP times that of the guided, and that is SMALL: a pass then computes for one.
+Resident rows can mislead the guided solver, and then the line search alone is as good or better. Each solver keeps its
+own state and cuts. The result is the lower of both objectives P and the higher of both lower bounds D, so the pair
+needs no more passes than the line search would need alone. The line search is given up once it has fallen behind, so
+that later passes compute for one solver only. It has fallen behind if the guided solver's gap is small (at most SMALL
+of P) and its own gap is more than KEEPS_UP times as large.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ from streamsvm.numeric.rows import F64
 from streamsvm.requests import All, Progress, Solver, Step, Take
 
 KEEPS_UP = 4.0
-SMALL = 0.003  # of P: where gaps are large, who is ahead says little
+SMALL = 0.003  # of P: as long as the gaps are large, it says little which solver is ahead
 Maker = Callable[[Any], Solver]
 
 
 @dataclass
 class State:
-    """What both know together, and their states, the guided one's first. best_w: (d+1,); alone: the other is out."""
+    """What both solvers know together, and their states.
+
+    states: the guided solver's state comes first; best_w (d+1,): the point with the lowest P; alone: whether the line
+    search has been given up.
+    """
 
     states: list[Any]
     best_w: F64
@@ -35,14 +41,14 @@ class State:
 
     @property
     def progress(self) -> Progress:
-        """What is proved."""
+        """The best objective and lower bound of both solvers, with their rounding."""
         return Progress(self.objective, self.lower_bound, self.passes, self.objective_rounding + self.bound_rounding)
 
 
 def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
-    """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits.
+    """Run both solvers from a state. A run that is resumed from the state in any `Step` gives the same bits.
 
-    makers: of a solver from its state; the guided one's first.
+    makers: functions that return a solver that goes on from a state; the guided solver's function comes first.
     """
     solvers = [make(own) for make, own in zip(makers, state.states, strict=True)]
     if state.alone:
@@ -65,7 +71,7 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
 
 
 def _take_over(state: State, states: list[CutState]) -> State:
-    """Return the state with the best of what the solvers know; the line search's is left out if it is behind."""
+    """Return the state with the best of what both solvers know; drop the cuts of the line search if it is behind."""
     for own in states:
         if is_better(own.objective, own.objective_rounding, state):
             state = replace(

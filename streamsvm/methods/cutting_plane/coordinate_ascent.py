@@ -2,8 +2,11 @@
 
     D(c) = sum_i C_i c_i - 1/2 |w|^2,   w = sum_i C_i c_i y_i x_i + fixed,   0 <= c_i <= 1
 
-One coordinate at a time, in random order, to its optimum: c_i + (1 - y_i w.x_i) / (C_i |x_i|^2), clipped. Rows whose c
-is at a bound, and is kept there by more than the largest violation of the epoch before, are left out (shrinking).
+x_i is a row with its label y_i and cost C_i; c_i is the row's share, and C_i c_i its multiplier alpha_i in the paper.
+`fixed` is the part of w that comes from all other rows. An epoch visits the rows in random order and sets each c_i to
+its optimum with all other shares fixed: c_i + (1 - y_i w.x_i) / (C_i |x_i|^2), clipped to [0, 1]. A row is left out of
+further epochs (shrinking, section 3.2 of the paper) if its c_i is at a bound and the slope that holds it there is
+larger than the largest violation of the epoch before.
 """
 
 from __future__ import annotations
@@ -56,10 +59,10 @@ def _visit(
     share: F64,
     limit: float,
 ) -> tuple[float, float, int]:
-    """Visit the rows of `order`, moving those to stay to its front.
+    """Visit the rows of `order`, and move the rows that are not left out to its front.
 
-    Returns the duality gap as it was met on the way, the largest violation, and how many rows stay. w (d+1,) and share
-    (n,) change. limit: the largest violation of the epoch before.
+    Return the duality gap, whose terms are taken as the rows are visited, the largest violation, and the number of rows
+    that are not left out. w (d+1,) and share (n,) change in place. limit: the largest violation of the epoch before.
     """
     gap, worst, n = 0.0, 0.0, 0
     for k in range(order.size):
@@ -92,10 +95,11 @@ def ascend(
     epochs: int,
     seed: tuple[int, ...],
 ) -> tuple[F64, F64]:
-    """Improve the rows' multipliers, those of all other rows fixed.
+    """Improve the shares of these rows, while the shares of all other rows are fixed; return the shares and w.
 
-    Until the rows' part of the duality gap is at most `wanted`, or tol * D, or for so many epochs. share: c (n,); w:
-    (d+1,), the last entry the weight of the constant feature; others: sum C_i c_i of the other rows. Returns c and w.
+    The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, or after `epochs` epochs.
+    share (n,): c; w (d+1,): its last entry is the weight of the constant feature; others: sum C_i c_i of the other
+    rows.
     """
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
@@ -111,5 +115,5 @@ def ascend(
         if gap <= max(wanted, tol * (others + costs @ share - w @ w / 2)):
             if visited == len(everything):
                 break
-            order, limit = everything.copy(), np.inf  # what was left out may have to move after all
+            order, limit = everything.copy(), np.inf  # the rows that were left out may have to move after all
     return share, w

@@ -1,15 +1,17 @@
 """Cuts below a convex loss, and the master problem over them: what Algorithms 1 and 2 of Joachims 2006 share.
 
-A cut says that the loss at any w is at least b_c - w.a_c; the costs are absorbed in a_c and b_c. The master problem
+A cut (a_c, b_c) says that the loss at any w is at least b_c - w.a_c, where a_c and b_c contain the rows' costs. The
+master problem over the cuts (line 4 of both algorithms) and its dual (OP3 of the paper) are
 
-    min_w  1/2 |w|^2 + max(0, max_c b_c - w.a_c),      dual: max_z b'z - 1/2 z'Gz,  z >= 0, sum z <= 1,  w = sum z_c a_c
+    min_w  1/2 |w|^2 + max(0, max_c b_c - w.a_c),      D(z) = b'z - 1/2 z'Gz,  z >= 0, sum z <= 1,  w = sum z_c a_c
 
-has a dual value that is a lower bound of P. Cuts that have been inactive for long are dropped.
+where G holds the products a_c.a_d of the cuts. Any feasible multipliers z give a lower bound D(z) of the objective
+P = 1/2 |w|^2 + loss. A cut that has been inactive for many steps is dropped.
 
-Rounding: the first pass adds up M_j = sum_i C_i |x_ij|, the most that the terms of any cut or score can come to. A cut
-at any w is then off by gamma_n (sum C_i + |w|'M) at most, and so is the loss (numeric.rounding). D is evaluated from
-the cuts, not from their products, and its bound taken off; P's is kept beside it. Where P's is in the way of what is
-to be proved, points are evaluated in twice the precision as well (cutting_plane.exact_points).
+Rounding: the first pass sums up M_j = sum_i C_i |x_ij|, which bounds the terms of feature j in any cut. So a cut or a
+loss that is evaluated at w is off by at most gamma_n (sum C_i + |w|'M) (numeric.rounding). D is evaluated from the cuts
+and not from their products, and its rounding bound is subtracted from it. The rounding bound of P is kept beside P. If
+it is too large for the gap that is asked for, points are evaluated in twice the precision (cutting_plane.exact_points).
 """
 
 from __future__ import annotations
@@ -26,20 +28,39 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.requests import Progress
 
-IDLE_STEPS = 40  # a cut that has been inactive for so many steps is dropped
-STUCK_STEPS = 30  # neither bound has moved for so many steps: rounding is the limit
-DOUBTFUL_STEPS = 5  # neither bound has moved for so many steps: the products of the cuts may be to blame
-MASTER_SHARE = 0.05  # the master is solved to this share of the gap that is left or wanted
+IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
+STUCK_STEPS = 30  # If neither P nor D has moved for so many steps, rounding is the limit.
+DOUBTFUL_STEPS = 5  # If neither has moved for so many steps, the rounding of the products may be the reason.
+MASTER_SHARE = 0.05  # The master problem is solved to this share of the gap that is left, or that is asked for.
 
 
 @dataclass
 class CutState:
-    """What a cutting-plane solver knows. best_w, master_w: (width,); cuts: (m, width); offsets, sizes, z, idle: (m,).
+    """What a cutting-plane solver knows.
 
-    sizes: sum of the costs of the rows that a cut was summed from, those that were taken off again included.
-    magnitudes, largest (width,), total_cost, terms: M, max_i |x_ij|, sum C_i and the most terms of a sum; empty and 0
-    before the first pass. updates: terms that were added to the first cut one time after another.
-    objective_rounding, bound_rounding: how far P of the best point can be off, and by how much D was lowered.
+    Parameters
+    ----------
+    best_w, master_w
+        The best point so far, and the minimiser of the master problem, (width,) each.
+    cuts, offsets, z
+        The cuts a_c (m, width), their offsets b_c (m,), and their multipliers (m,).
+    sizes
+        For each cut the sum of the costs of all rows that were added to it or subtracted again, (m,).
+    gram, idle
+        The products G (m, m), and for how many steps the multiplier of each cut has been zero, (m,).
+    objective, lower_bound
+        P at the best point, and the highest proved D.
+    slack
+        The loss that the cuts give at master_w: the paper's xi, times the sum of all costs.
+    passes, stuck
+        Passes so far, and steps in a row that moved neither P nor D.
+    magnitudes, largest, total_cost, terms
+        M and max_i |x_ij|, (width,) each, sum C_i, and the largest number of terms in a sum. Before the first pass
+        these are empty or 0.
+    updates
+        How many terms were added to the first cut, one after another, since it was made.
+    objective_rounding, bound_rounding
+        How far P of the best point can be off, and how much was subtracted from D.
     """
 
     best_w: F64
@@ -76,12 +97,12 @@ class CutState:
 
     @property
     def progress(self) -> Progress:
-        """What is proved."""
+        """The objective, the lower bound, and the rounding of both."""
         rounding = self.objective_rounding + self.bound_rounding
         return Progress(self.objective, self.lower_bound, self.passes, rounding)
 
     def bound_loss(self, sizes: F64) -> float:
-        """How far a loss can be off that was summed at points of these |w_j| at the most."""
+        """Return how far a computed P can be off at points whose entries |w_j| are at most `sizes` (width,)."""
         width = len(self.magnitudes)
         loss = self.total_cost + float(sizes @ self.magnitudes)
         return bound_rounding(2.0 * (self.terms + width + 8), loss) + bound_rounding(width + 8, float(sizes @ sizes))
@@ -91,35 +112,41 @@ S = TypeVar("S", bound=CutState)
 
 
 class Known(Protocol):
-    """What is known of the best point: P, and how far it can be off."""
+    """A state that knows P of its best point, and how far this P can be off."""
 
     objective: float
     objective_rounding: float
 
 
 def is_better(objective: float, rounding: float, known: Known) -> bool:
-    """Whether P of a point is lower than what is known, rounding included; or as low, and known much better."""
+    """Whether a point is better than the known one, rounding included.
+
+    Its P has to be lower, or its rounding less than half as large; and P plus rounding has to be lower as well.
+    """
     lower = objective < known.objective or rounding < known.objective_rounding / 2
     return lower and objective + rounding < known.objective + known.objective_rounding
 
 
 def most_cuts(width: int) -> int:
-    """Cuts kept at once: 500, fewer where they would be more than 128 MiB, at least 64."""
+    """Return how many cuts are kept at once: 500, or as many as fit into 128 MiB, but at least 64."""
     return int(np.clip((128 << 20) // (8 * width), 64, 500))
 
 
 def cut_bytes(width: int, cuts: int) -> int:
-    """Memory of so many cuts while they are copied, and of their products."""
+    """Return the bytes of so many cuts and of their products while both are copied, and of the master problem."""
     return 8 * width * 2 * cuts + 2 * 8 * cuts**2 + master_bytes(cuts)
 
 
 def master_bytes(cuts: int) -> int:
-    """Memory of solving the master problem: matrices of the cuts."""
+    """Return the bytes that the solution of the master problem takes: four matrices (cuts, cuts)."""
     return 4 * 8 * cuts**2
 
 
 def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
-    """Add those cuts that differ from the one before; drop the longest idle ones where there are more than `most`."""
+    """Add new cuts, and drop those that have been idle for longest if there would be more than `most`.
+
+    A new cut that equals the one before it is left out.
+    """
     differs = np.concatenate(([True], np.any(np.diff(cuts, axis=0) != 0, axis=1)))
     cuts, offsets, sizes = cuts[differs], offsets[differs], sizes[differs]
     keep = state.idle <= IDLE_STEPS
@@ -127,7 +154,7 @@ def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
         expendable = np.lexsort((state.z, -state.idle))
         keep[expendable[keep[expendable]][:excess]] = False
     m = int(keep.sum())
-    both = np.empty((m + len(cuts), cuts.shape[1]))  # the cuts may be most of the driver's memory: copied once
+    both = np.empty((m + len(cuts), cuts.shape[1]))  # one copy only: cuts may be most of the memory
     old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
     both[m:] = cuts
     none = np.zeros(len(cuts))
@@ -143,20 +170,20 @@ def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
 
 
 def extend_products(gram: F64, old: F64, new: F64) -> F64:
-    """Return the products of old cuts and new ones, given those of the old."""
+    """Return the products of all cuts with one another, given the products of the old cuts."""
     across = new @ old.T
     return np.block([[gram, across.T], [across, new @ new.T]])
 
 
 def drop_cuts(state: S) -> S:
-    """Return a state that holds no memory to speak of."""
+    """Return the state without its cuts, so that it takes hardly any memory."""
     none = np.empty(0)
     cuts, gram, idle = state.cuts[:0].copy(), np.empty((0, 0)), np.empty(0, np.int64)
     return replace(state, cuts=cuts, offsets=none, sizes=none, z=none, gram=gram, idle=idle)
 
 
 def minimise_master(state: S, tol: float) -> S:
-    """Solve the master problem; its minimiser and the lower bound are the state's."""
+    """Solve the master problem; return the state with its multipliers, its minimiser, and the highest lower bound."""
     wanted = MASTER_SHARE * max(state.objective - state.lower_bound, tol * state.objective)
     trusted = state.stuck < DOUBTFUL_STEPS
     z, master_w = solve_cuts(state.cuts, state.offsets, state.gram, state.z, wanted, trusted)
@@ -174,10 +201,10 @@ def minimise_master(state: S, tol: float) -> S:
 
 
 def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float, trusted: bool = True) -> tuple[F64, F64]:
-    """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` if it can be had.
+    """Return multipliers and minimiser of the master problem over these cuts, to a gap of `wanted` if rounding allows.
 
-    The products of the cuts serve as long as they are trusted, and their rounding, eps |a_c|^2, is less than that; then
-    the cuts themselves.
+    The problem is solved with the products of the cuts as long as these are trusted and their rounding, of the order of
+    eps |a_c|^2, is less than `wanted`. Otherwise it is solved with the cuts themselves, which takes longer.
     """
     lengths, z = np.sqrt(np.maximum(gram.diagonal(), 0.0)), start
     if trusted and 8 * EPS * float(lengths @ z) ** 2 <= wanted:
@@ -190,11 +217,11 @@ def solve_cuts(cuts: F64, offsets: F64, gram: F64, start: F64, wanted: float, tr
 
 
 def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
-    """Return D(z) of the cuts, and how far it can be off the D of the rows that are meant."""
+    """Return D(z) of the computed cuts, and how far it can be from D(z) of the same cuts without rounding."""
     used, w = np.flatnonzero(z), z @ state.cuts
     shares, offsets, lengths = z[used], state.offsets[used], np.abs(w)
     value = float(shares @ offsets - w @ w / 2)
-    products = [float(np.abs(state.cuts[k]) @ lengths) for k in used]  # row by row: cuts may be most of the memory
+    products = [float(np.abs(state.cuts[k]) @ lengths) for k in used]  # one by one, as cuts may be most of the memory
     combined = float(shares @ (np.abs(offsets) + products))
     missed = _bound_combination(state, used, shares)
     costs, most = np.minimum(state.total_cost, state.sizes[used]), float(lengths @ state.magnitudes)
@@ -205,7 +232,10 @@ def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
 
 
 def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
-    """Return how far each item of z @ cuts can be off, (width,): its square counts where the terms cancel in w."""
+    """Return how far each entry of w = z @ cuts can be off, (width,).
+
+    The square of this error is part of the error of |w|^2. It matters where long cuts cancel in w.
+    """
     summed, combined = np.zeros(len(state.magnitudes)), np.zeros(len(state.magnitudes))
     for k, share in zip(used.tolist(), shares.tolist(), strict=True):
         costs = min(state.total_cost, float(state.sizes[k]))
@@ -216,7 +246,7 @@ def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
 
 
 def scale_costs(state: S, factor: float, tol: float) -> S:
-    """Return the state from which to go on where all costs are so many times larger: the cuts stay cuts, scaled."""
+    """Return the state to go on from if all costs are `factor` times larger: the cuts times `factor` are cuts again."""
     half = float(state.best_w @ state.best_w) / 2
     none = np.zeros(len(state.z))
     scaled = replace(
@@ -241,13 +271,16 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
 
 
 def count_pass(state: S, before: S, passes: int) -> S:
-    """Count passes since the state before, and whether they have moved a bound."""
+    """Return the state with these passes counted, and with `stuck` counted on if they moved neither P nor D."""
     moved = state.objective < before.objective * (1 - 1e-12) or state.lower_bound > before.lower_bound * (1 + 1e-12)
     return replace(state, passes=before.passes + passes, stuck=0 if moved else before.stuck + 1)
 
 
 def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:
-    """Return the status by the relative gap; with epsilon, by the paper's stop: the violation of the worst cut."""
+    """Return the status by the relative gap, or with epsilon by the paper's stop (line 9 of Algorithm 1).
+
+    violation: by how much the loss at the master's minimiser is above all cuts, divided by the sum of costs.
+    """
     status = protocol.find_status(state.progress, tol, state.stuck, STUCK_STEPS)
     if epsilon is None:
         return status

@@ -1,9 +1,10 @@
-"""Cutting planes where rounding counts: how large sums can be, and P of a few points in twice the precision.
+"""What cutting planes do about rounding: magnitudes of sums, and P of a few points in twice the precision.
 
-The first pass brings the magnitudes of all sums (see cutting_plane.cuts). Once the rounding of P may be more than
-a share of what is to be proved, every pass evaluates some points exactly as well (numeric.exact_losses): points of the
-line to the master's minimiser, and the same lengthened by a few units in the last place. Where costs are so high that
-the best w has hardly any loss, margins of 1 - 1e-16 are losses that matter, and a w that is longer by 1e-15 has none.
+The first pass finds the magnitudes that bound the rounding of all sums (see cutting_plane.cuts). Once the rounding of P
+may be more than NOISE_SHARE of the gap that is asked for, every pass also evaluates P in twice the precision
+(numeric.exact_losses) at some points: points on the line to the master's minimiser, and the same points multiplied by a
+little more than 1. The longer points help if costs are so high that the best w has hardly any loss. Then a margin of
+1 - 1e-16 is a loss that matters, and a w that is longer by 1e-15 of itself does not have it.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows, add_rows
 from streamsvm.requests import Scan
 
-NOISE_SHARE = 0.1  # of the gap that is asked for: more rounding of P than that counts
-ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)
-LONGER = (0.0, 2.0**-49, 2.0**-43, 2.0**-36)
-MOST_VALUES = 1 << 21  # of the points of a pass: fewer of them are lengthened where there are many features
+NOISE_SHARE = 0.1  # rounding of P that is less than this share of the gap asked for does not matter
+ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
+LONGER = (0.0, 2.0**-49, 2.0**-43, 2.0**-36)  # by these shares of its length a point is made longer
+MOST_VALUES = 1 << 21  # numbers in all points of a pass: with many features fewer longer points are tried
 
 
 @dataclass
 class Magnitudes:
-    """sum_i C_i |x_ij| and max_i |x_ij|, (width,), the constant feature last; sum_i C_i; the number of rows."""
+    """Sums over rows that bound the rounding of losses and cuts.
+
+    sums: sum_i C_i |x_ij|, and largest: max_i |x_ij|, (width,) each, with the constant feature last; cost: sum_i C_i.
+    """
 
     sums: F64
     largest: F64
@@ -40,12 +44,12 @@ class Magnitudes:
 
 
 def start_magnitudes(width: int) -> Magnitudes:
-    """Return those of no rows."""
+    """Return the magnitudes of no rows."""
     return Magnitudes(np.zeros(width), np.zeros(width))
 
 
 def add_magnitudes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_feature: float) -> None:
-    """Add rows."""
+    """Add the magnitudes of rows."""
     _, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     every, sizes = np.arange(rows.n_rows), absolute(rows.X)
     add_rows(totals.sums[None, :], sizes, every, np.zeros_like(every), costs)
@@ -58,7 +62,7 @@ def add_magnitudes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_featur
 
 
 def combine_magnitudes(left: Magnitudes, right: Magnitudes) -> Magnitudes:
-    """Return the sum."""
+    """Return the magnitudes of the rows of both."""
     largest = np.maximum(left.largest, right.largest)
     return Magnitudes(left.sums + right.sums, largest, left.cost + right.cost, left.n_rows + right.n_rows)
 
@@ -67,7 +71,10 @@ S = TypeVar("S", bound=CutState)
 
 
 def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
-    """Return the state that knows them, from the answers to `look_for_rounding`; their own rounding is counted."""
+    """Return the state with the magnitudes, which are the last answer to `look_for_rounding` in the first pass.
+
+    The magnitudes are sums as well, so they are raised by the bound of their own rounding.
+    """
     if len(state.magnitudes):
         return state
     found: Magnitudes = answers[-1]
@@ -82,7 +89,7 @@ def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
 
 
 def is_noisy(state: CutState, tol: float) -> bool:
-    """Whether P of a point is known too badly for what is to be proved."""
+    """Return whether the rounding of P may be too large for the gap that is asked for."""
     if not len(state.magnitudes) or not np.isfinite(state.objective):
         return False
     sizes = np.abs(state.best_w) + np.abs(state.master_w)
@@ -90,7 +97,10 @@ def is_noisy(state: CutState, tol: float) -> bool:
 
 
 def look_for_rounding(state: CutState, points: F64 | None, class_costs: F64, bias_feature: float) -> list[Scan]:
-    """Return what a pass is asked besides: the loss at the points in twice the precision; at first, the magnitudes."""
+    """Return the scans that a pass is asked for because of rounding.
+
+    They are the loss in twice the precision at the points, if there are any, and the magnitudes in the first pass.
+    """
     looks = [] if points is None else [_look_exactly(points, class_costs, bias_feature)]
     if not len(state.magnitudes):
         start = partial(start_magnitudes, len(state.best_w))
@@ -99,7 +109,7 @@ def look_for_rounding(state: CutState, points: F64 | None, class_costs: F64, bia
 
 
 def choose_points(bases: F64) -> F64:
-    """Return points (k, width): those given, and each lengthened."""
+    """Return points (k, width): the given points, and after them the same points made longer."""
     return np.concatenate([(1.0 + longer) * bases for longer in LONGER[: _count_longer(bases.size)]])
 
 
@@ -108,13 +118,13 @@ def _count_longer(n_values: int) -> int:
 
 
 def exact_bytes(width: int) -> int:
-    """Return the memory of the points of a pass, which every task is sent and splits into two parts."""
+    """Return the bytes of the points of a pass. Every task is sent the points, and splits them into two parts."""
     n_values = len(ON_THE_LINE) * width
     return 8 * n_values * _count_longer(n_values)
 
 
 def choose_line_points(start: F64, end: F64) -> F64:
-    """Return points on a line, and the same lengthened."""
+    """Return points on the line from start to end, and after them the same points made longer."""
     return choose_points(np.stack([(1.0 - t) * start + t * end for t in ON_THE_LINE]))
 
 
@@ -125,7 +135,10 @@ def _look_exactly(W: F64, class_costs: F64, bias_feature: float) -> Scan:
 
 
 def take_exact(state: S, W: F64, found: ExactLosses) -> tuple[S, int, float]:
-    """Return the state with the best of the points, if it is better for certain; which that is; and its loss."""
+    """Return the state, the place of the best of the points, and the loss there.
+
+    The state moves to the best point only if it is better whatever was rounded.
+    """
     losses, rounding = found.read(W.shape[1])
     halves = np.einsum("kj,kj->k", W, W) / 2
     rounding = rounding + np.array([bound_rounding(W.shape[1] + 8, 2 * half) for half in halves])

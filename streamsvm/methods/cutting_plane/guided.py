@@ -1,20 +1,23 @@
-"""Cutting planes guided by resident rows: where to cut the full problem is found out on a sample of it.
-
-Between two passes the problem is minimised on rows that are held in memory, their loss f_S corrected so that value and
-slope at the best point w_b are those of all rows, and never less than the cuts of all rows say:
+"""Cutting planes guided by resident rows: a sample in memory shows where to cut the problem of all rows.
 
     1/2 |w|^2 + max(f_S(w) + h.w + r, max_c b_c - w.a_c),     h = f'(w_b) - f_S'(w_b),   r = f(w_b) - f_S(w_b) - h.w_b
 
-One master problem holds the cuts of all rows and those of the sample, shifted by h and r. A pass then cuts the full
-problem at the minimiser, and at the points where the sample's active cuts were made: they are what its optimum rests
-on, so cuts of all rows at the same points make a good lower bound. These bounds, and P at the best point, are exact.
+is minimised between two passes. Here f is the loss of all rows, f_S the weighted loss of the sample, w_b the best point
+so far, and (a_c, b_c) are the cuts of all rows (cutting_plane.cuts). The correction by h and r gives the sample's loss
+the value and the slope of f at w_b, and the maximum keeps it above all cuts that are known.
 
-A pass looks along two lines as well, from the best point to the sample's minimiser and to the master's. The latter is
-the pass of cutting_plane.solver: where the sample misleads, that goes on as if there were none.
+One master problem holds the cuts of all rows and the cuts of the sample, which are shifted by h and r. The next pass
+cuts the problem of all rows at the minimiser, and at the points where the sample's active cuts were made: the sample's
+optimum rests on these cuts, so cuts of all rows at the same points give a good lower bound. The bound and P at the best
+point come from sums over all rows, and so they hold however the sample was drawn.
 
-The rows are drawn at random at first, and after each pass by their distance t from the margin, with probability in
-proportion to 1 / (0.1 + t)^2 and the inverse as weight: rows near the margin, and those that have crossed it on the way
-to the sample's minimiser (t = 0), guide best. Taking them is extra reading.
+A pass also looks along two lines, from the best point to the sample's minimiser and to the minimiser of the master
+problem of all rows. The second line is the pass of cutting_plane.solver: it helps where the sample misleads.
+
+The first sample is drawn uniformly. After each pass a new one is drawn by the rows' distances t from the margin, with
+probabilities in proportion to 1 / (0.1 + t)^2 and their inverses as weights. Rows near the margin guide best, and so do
+rows that cross it on the way to the sample's minimiser, for which t = 0. Reading the new sample is extra work beside
+the pass.
 """
 
 from __future__ import annotations
@@ -59,17 +62,21 @@ from streamsvm.numeric.rows import F64, I64, Rows, slice_rows
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
 LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
-POINTS = 16  # of the sample's active cuts, at which the full problem is cut
-SURE_POINTS = 3  # the first of them, which are evaluated in twice the precision where rounding counts
-KEPT_POINTS = 50  # at which a new sample is cut before it is minimised
-TILE_ROWS = 4096  # of the sample, whose scores at many points are held at once
+POINTS = 16  # points of the sample's active cuts at which a pass cuts the problem of all rows, at most
+SURE_POINTS = 3  # points, the first of a pass, that are evaluated in twice the precision if rounding matters
+KEPT_POINTS = 50  # points of old samples at which a new sample is cut before it is minimised
+TILE_ROWS = 4096  # rows of the sample whose scores at many points are held at once
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the gap
-FIRST_SHARE = 1e-3  # of P at 0, where there is no gap yet
+FIRST_SHARE = 1e-3  # before the first pass, when there is no gap yet: to this share of P at w = 0
 
 
 @dataclass(frozen=True)
 class Guided:
-    """Settings. class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights; tol: relative gap."""
+    """Settings of the solver.
+
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: how many rows a sample
+    has; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: of the random draws.
+    """
 
     class_costs: tuple[float, float]
     resident_rows: int
@@ -78,32 +85,32 @@ class Guided:
     seed: int = 0
 
     def driver_bytes(self, n_rows: int, n_features: int) -> int:
-        """Memory of the driver but for the resident rows: cuts of all rows and of the sample, codes of all rows."""
+        """Return the bytes of the driver without the resident rows: cuts, and the codes of all rows."""
         width, sample_cuts = n_features + 1, KEPT_POINTS + 2 * INNER_STEPS
         both = most_cuts(width) + sample_cuts
         work = 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
         return cut_bytes(width, both) + work + 2 * n_rows + 24 * DRAWN_ROWS
 
     def turn_bytes(self, n_features: int) -> int:
-        """Part of it that is in use only while a step is computed."""
+        """Return the part of the driver's bytes that is in use only while a step is computed."""
         return self.driver_bytes(0, n_features) - cut_bytes(n_features + 1, most_cuts(n_features + 1))
 
     def shared_bytes(self, n_features: int) -> int:
-        """Memory of what every task of a pass is sent; once more where the passes of several are one."""
+        """Return the bytes that every task of a pass is sent, twice: passes of several fits in one read copy them."""
         return 8 * 2 * (POINTS + 7) * (n_features + 1)
 
     def totals_bytes(self, group_rows: int, n_features: int) -> int:
-        """Memory of one task's totals, for a group of so many rows."""
+        """Return the bytes of one task's totals for a group of `group_rows` rows."""
         lines = 2 * totals_bytes(LINE_POINTS, n_features + 1)
         return lines + 8 * (POINTS + 3) * (n_features + 3) + group_rows
 
 
 @dataclass
 class State(LineState):
-    """All that changes. Vectors are (d+1,), the last entry the bias' weight.
+    """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
-    Of the best point: its loss, and its cut. resident, weight: the sample's rows and how many each stands for.
-    points: where the sample is to be cut, (p, d+1).
+    loss, best_cut: the loss of all rows at the best point, and their cut a_c there; resident, weight (r,): the rows of
+    the sample, and how many rows each stands for; points (p, d+1): where the next sample is to be cut first.
     """
 
     loss: float = 0.0
@@ -116,7 +123,7 @@ class State(LineState):
 
 
 def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
-    """Return w = 0, no cuts, and rows drawn at random."""
+    """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""
     width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
     none = np.zeros(width)
     return State(
@@ -131,13 +138,13 @@ def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
 
 
 def warm_state(settings: Guided, before: State, factor: float) -> State:
-    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
     scaled = scale_costs(before, factor, settings.tol)
     return replace(scaled, loss=factor * before.loss, best_cut=factor * before.best_cut, step=1.0)
 
 
 def solve(settings: Guided, state: State) -> Solver:
-    """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     class_costs, n_rows, sample = np.array(settings.class_costs), -1, None
     while True:
         before = state
@@ -183,7 +190,7 @@ def _cut(rows: Rows, settings: Guided, W: F64) -> PointTotals:
 
 
 def _correct(settings: Guided, state: State, sample: Rows) -> tuple[F64, float]:
-    """Return h and r; zero before the first pass."""
+    """Return h and r of the module's docstring, which are zero before the first pass."""
     if not np.isfinite(state.objective):
         return np.zeros(len(state.best_w)), 0.0
     totals = _cut(sample, settings, state.best_w[None, :])
@@ -192,9 +199,9 @@ def _correct(settings: Guided, state: State, sample: Rows) -> tuple[F64, float]:
 
 
 def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[State, F64]:
-    """Minimise the corrected sample; return where to cut, and where to cut the next sample.
+    """Minimise the corrected problem of the sample; return the state with points for the next sample, and where to cut.
 
-    The first two points are the best one so far and the sample's minimiser.
+    The first three of these are the best point so far, the sample's minimiser, and the minimiser of its master problem.
     """
     known = _cut(model.rows, settings, state.points)
     if np.isfinite(state.objective):
@@ -209,7 +216,7 @@ def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[
 
 
 def _choose_lines(state: State, guide: F64) -> list[tuple[F64, F64]]:
-    """Return segments and their cut steps: from the best point to the sample's minimiser, and to the master's."""
+    """Return lines and their cut steps: from the best point to the sample's minimiser `guide`, and to the master's."""
     lines = [(np.stack((state.best_w, guide)), STEPS)]
     if len(state.offsets):
         steps = choose_cut_steps(state.step, LINE_POINTS)
@@ -223,12 +230,12 @@ def _cut_at(settings: Guided, W: F64) -> Scan:
 
 
 def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segments: list[Segment]) -> State:
-    """Take the best point, add all cuts, raise the lower bound."""
+    """Return the state with the best point of the pass, with its cuts, and with the lower bound that they give."""
     at_points = read_cuts(totals)
     sizes = np.abs(W)
     state = _take_best(state, W, totals.losses, at_points[0], sizes)[0]
     cuts, offsets, step = [at_points[0]], [at_points[1]], 0.0
-    costs = [2 * at_points[1][0] + at_points[1]]  # what is active at the first point may be taken off again
+    costs = [2 * at_points[1][0] + at_points[1]]  # rows that are active at the first point may be subtracted again
     for found in segments:
         ends = np.abs(found.W[0]) + np.abs(found.W[-1])
         state, at = _take_best(state, found.W, found.losses, found.gradients, np.broadcast_to(ends, found.W.shape))
@@ -245,9 +252,9 @@ def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segment
 
 
 def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
-    """Return the state with the best of the points, if it is better; and which that is.
+    """Return the state with the best of the points if it is better, and the place of that point.
 
-    sizes (k, d+1): the most that |w_j| was in the sums that a point's loss comes from.
+    sizes (k, d+1): the largest |w_j| that went into the sums for each point; they bound the rounding of its loss.
     """
     objectives = np.sum(W**2, axis=1) / 2 + losses
     best = int(np.argmin(objectives))
@@ -265,6 +272,6 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) ->
 
 
 def _take_exact(state: State, points: F64, found: ExactLosses, cuts: F64) -> State:
-    """Take the best of the points that were evaluated in twice the precision; cuts: of the points not lengthened."""
+    """Take the best of the points in twice the precision. cuts: the cuts at the points of the pass, in their order."""
     after, at, loss = take_exact(state, points, found)
     return state if after is state else replace(after, loss=loss, best_cut=cuts[at % SURE_POINTS])

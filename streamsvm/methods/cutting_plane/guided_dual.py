@@ -2,17 +2,17 @@
 
     D(c) = sum_i C_i c_i - 1/2 |w(c)|^2,   w(c) = sum_i C_i c_i y_i x_i,   0 <= c_i <= 1
 
-The master's optimum is a point of the SVM's dual: its cuts are made of rows with c_i = 0 or 1, so a combination of them
-gives every row a share c_i. The driver holds the shares, and which rows are active in each of the latest cuts (a bit a
-row). Between two passes the rows that violate their condition most,
+D is the dual of the SVM: C_i is the cost of row i with label y_i, and c_i its share. A cut is made of rows with c_i = 1
+and c_i = 0 (Joachims 2006), so the master problem, which combines cuts, gives every row a share in [0, 1]: its optimum
+is a point of the SVM's dual. The driver holds the shares, and one bit a row for each of the latest cuts, which says
+whether the row is active in it. Between two passes the rows are taken into memory that violate their conditions most:
 
-    c_i = 0: y_i w.x_i >= 1,    c_i = 1: y_i w.x_i <= 1,    else: y_i w.x_i = 1,
+    c_i = 0: y_i w.x_i >= 1,    c_i = 1: y_i w.x_i <= 1,    else: y_i w.x_i = 1.
 
-are taken into memory, and their shares improved by coordinate ascent, all others fixed. What comes out is a cut, too,
-the best that the master has. Where a dataset of a few hundred rows is not done after some passes, an interior-point
-method takes the place of the ascent (cutting_plane.multiplier_qp). The pass looks along the line from the best point to
-the master's minimiser, as that of cutting_plane.solver does, and finds cuts and margins on it. The bounds, and P at the
-best point, are of all rows.
+Coordinate ascent improves their shares, while all other shares are fixed. The new dual point is the first cut of the
+master problem, and its best one. If a dataset of a few hundred rows is not solved after some passes, an interior-point
+method takes the place of the ascent (cutting_plane.multiplier_qp). A pass looks along the line from the best point to
+the master's minimiser, as cutting_plane.solver does, and finds cuts and margins on it. P and D are sums over all rows.
 """
 
 from __future__ import annotations
@@ -55,16 +55,20 @@ from streamsvm.numeric.rows import F32, F64, I64, Rows, add_rows
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
 KEPT_CUTS = 128
-EPOCHS = 20  # at most, between two passes
-ASCENT_SHARE = 0.1  # of the gap: to this the resident rows' part of it is closed
-WHOLE_SHARE = 0.5  # of the gap that is asked for, where all rows are resident
-PRODUCTS = 6  # matrices of the rows' products at once, while an interior-point method uses them
-ASCENT_PASSES = 10  # after so many the ascent is taken to be slow, and few rows go to an interior-point method
+EPOCHS = 20  # epochs of the ascent between two passes, at most
+ASCENT_SHARE = 0.1  # the ascent ends when the resident rows' part of the gap is this share of the whole gap
+WHOLE_SHARE = 0.5  # if all rows are resident, it ends at this share of the gap that is asked for
+PRODUCTS = 6  # matrices of the size of the rows' products that the interior-point method holds at once
+ASCENT_PASSES = 10  # after so many passes the ascent counts as slow, and an interior-point method takes few rows
 
 
 @dataclass(frozen=True)
 class GuidedDual:
-    """Settings. class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights; tol: relative gap."""
+    """Settings of the solver.
+
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: how many rows are taken
+    into memory; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: of random draws.
+    """
 
     class_costs: tuple[float, float]
     resident_rows: int
@@ -73,7 +77,7 @@ class GuidedDual:
     seed: int = 0
 
     def driver_bytes(self, n_rows: int, n_features: int) -> int:
-        """Memory of the driver but for the resident rows: cuts, shares, statuses, and work on all rows."""
+        """Return the bytes of the driver without the resident rows: cuts, shares, statuses, and work on all rows."""
         width = n_features + 1
         cuts_bytes, products_bytes = 8 * width * (2 * KEPT_CUTS + 3 * count_cut_steps(width)), 0
         if n_rows <= MOST_ROWS:
@@ -81,24 +85,24 @@ class GuidedDual:
         return cuts_bytes + products_bytes + n_rows * (KEPT_CUTS // 8 * 2 + 60)
 
     def turn_bytes(self, n_features: int) -> int:
-        """Part of it that is in use only while a step is computed: one of two copies of the cuts."""
+        """Return the driver's bytes in use only while a step is computed: one of two copies of the cuts."""
         return 8 * (n_features + 1) * KEPT_CUTS
 
     def shared_bytes(self, n_features: int) -> int:
-        """Memory of what every task of a pass is sent; once more where the passes of several are one."""
+        """Return the bytes that every task of a pass is sent, twice: passes of several fits in one read copy them."""
         return 8 * 4 * (n_features + 1)
 
     def totals_bytes(self, group_rows: int, n_features: int) -> int:
-        """Memory of one task's totals, for a group of so many rows."""
+        """Return the bytes of one task's totals for a group of `group_rows` rows."""
         return totals_bytes(count_cut_steps(n_features + 1), n_features + 1) + 5 * group_rows
 
 
 @dataclass
 class State(LineState):
-    """All that changes. Vectors are (d+1,), the last entry the bias' weight.
+    """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
-    The first cut is the dual point; share: its c (n,). active: of the other cuts, packed bits (m-1, n/8). resident:
-    rows to be taken next.
+    share (n,): the shares c of the dual point, which is the first cut; active (m-1, n/8): for each of the other cuts a
+    bit a row that says whether the row is active in it; resident (r,): the rows to be taken into memory next.
     """
 
     share: F64 = field(default_factory=lambda: np.empty(0))
@@ -109,7 +113,7 @@ class State(LineState):
 
 
 def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
-    """Return w = 0, c = 0, and rows drawn at random."""
+    """Return the state before the first pass: w = 0, c = 0, and resident rows that are drawn uniformly."""
     width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
     none = np.zeros(width)
     return State(
@@ -128,12 +132,12 @@ def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
 
 
 def warm_state(settings: GuidedDual, before: State, factor: float) -> State:
-    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
     return replace(scale_costs(before, factor, settings.tol), step=1.0)
 
 
 def solve(settings: GuidedDual, state: State) -> Solver:
-    """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     class_costs, rows, products = np.array(settings.class_costs), None, None
     while True:
         before = state
@@ -159,10 +163,10 @@ def solve(settings: GuidedDual, state: State) -> Solver:
 
 
 def _calls_for_qp(state: State) -> bool:
-    """Whether the ascent is slow and the rows are few.
+    """Return whether the ascent counts as slow and the rows are few.
 
-    Where some of the rows are resident, every other pass ascends: exact optima of one part of the rows after another
-    approach that of all rows more slowly on some problems, and much faster on others.
+    If not all rows are resident, the ascent and the interior-point method take turns. Exact optima of one part of the
+    rows after another approach the optimum of all rows more slowly on some problems, and much faster on others.
     """
     if state.passes < ASCENT_PASSES or len(state.share) > MOST_ROWS:
         return False
@@ -170,7 +174,7 @@ def _calls_for_qp(state: State) -> bool:
 
 
 def _improve(settings: GuidedDual, state: State, rows: Rows, products: F64 | None) -> State:
-    """Improve the shares of the resident rows; then the master's combination."""
+    """Improve the shares of the resident rows, and then the combination of the dual point with the other cuts."""
     state = _collapse(state)
     own, class_costs = state.share[state.resident], np.array(settings.class_costs)
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
@@ -180,7 +184,7 @@ def _improve(settings: GuidedDual, state: State, rows: Rows, products: F64 | Non
     offsets, sizes, change = state.offsets.copy(), state.sizes.copy(), costs * (found - own)
     share[state.resident] = found
     every = np.arange(len(own))
-    add_rows(cuts, rows.X, every, np.zeros_like(every), y * change)  # anew: the ascent has rounded at every step
+    add_rows(cuts, rows.X, every, np.zeros_like(every), y * change)  # summed anew, as the ascent rounds at every step
     cuts[0, -1] += settings.bias_feature * float(y @ change)
     gram[0] = gram[:, 0] = cuts @ cuts[0]
     offsets[0] += costs @ found - before
@@ -191,7 +195,7 @@ def _improve(settings: GuidedDual, state: State, rows: Rows, products: F64 | Non
 
 
 def _raise_shares(settings: GuidedDual, state: State, rows: Rows, products: F64 | None, others: float) -> F64:
-    """Return better shares of the resident rows: by coordinate ascent, or by a QP if the rows' products are given."""
+    """Return better shares of the resident rows, by coordinate ascent, or by a QP if the rows' products are given."""
     own, w, class_costs = state.share[state.resident], state.cuts[0], np.array(settings.class_costs)
     everything = len(own) == len(state.share)
     known = np.isfinite(state.objective)
@@ -204,7 +208,7 @@ def _raise_shares(settings: GuidedDual, state: State, rows: Rows, products: F64 
 
 
 def combine_shares(state: State) -> F64:
-    """Return c of the master's combination."""
+    """Return the shares c (n,) of the cuts' combination with the master's multipliers z."""
     share: F64 = state.z[0] * state.share
     for k in np.flatnonzero(state.z[1:]):
         share += state.z[k + 1] * np.unpackbits(state.active[k], count=len(share))
@@ -213,7 +217,7 @@ def combine_shares(state: State) -> F64:
 
 
 def _collapse(state: State) -> State:
-    """Make the master's combination the first cut: the dual point."""
+    """Make the master's combination of the cuts the first cut, which is the dual point."""
     z = state.z
     cuts, gram, offsets = state.cuts.copy(), state.gram.copy(), state.offsets.copy()
     products = gram @ z
@@ -235,11 +239,11 @@ def _collapse(state: State) -> State:
 
 
 def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, totals: LineTotals) -> tuple[State, F32]:
-    """Take the best point of the line, add cuts around it and at the end, raise the lower bound; return the margins."""
+    """Take the best point of the line, add cuts around it and at its end, solve the master; return the margins."""
     state, chosen, _ = search_line(state, ends, cut_steps, totals.segment)
     tiles: list[Any] = sorted(totals.tiles, key=lambda tile: tile[0])
     margins, codes = (np.concatenate([tile[k] for tile in tiles]) for k in (1, 2))
-    chosen = np.union1d(chosen, np.maximum(chosen - 1, 0))  # these cuts serve the dual point, too: more of them pay
+    chosen = np.union1d(chosen, np.maximum(chosen - 1, 0))  # more cuts, as the dual point gains by them as well
     active = np.stack([np.packbits(find_active(codes, k)) for k in chosen])
     cuts, offsets = np.cumsum(totals.segment.gradients, axis=0)[chosen], np.cumsum(totals.segment.costs)[chosen]
     state = _add_cuts(state, cuts, offsets, 2 * totals.segment.costs[0] + offsets, active)
@@ -247,7 +251,7 @@ def _settle(settings: GuidedDual, state: State, ends: F64, cut_steps: F64, total
 
 
 def _add_cuts(state: State, cuts: F64, offsets: F64, sizes: F64, active: U8) -> State:
-    """Add cuts; of the old ones, the dual point and those that were of use last stay."""
+    """Add cuts. The dual point stays, and so do the other cuts that were active most recently."""
     others = 1 + np.sort(np.argsort(state.idle[1:], kind="stable")[: KEPT_CUTS - 1 - len(cuts)])
     keep = np.append(0, others)
     old, none = state.cuts[keep], np.zeros(len(cuts))
@@ -265,7 +269,7 @@ def _add_cuts(state: State, cuts: F64, offsets: F64, sizes: F64, active: U8) -> 
 
 
 def _choose_rows(settings: GuidedDual, state: State, margins: F32) -> I64:
-    """Return the rows that violate their condition most, at the line's end, ascending."""
+    """Return the rows that violate their conditions most at the end of the line, in ascending order."""
     if settings.resident_rows >= len(margins):
         return state.resident
     share = combine_shares(state)

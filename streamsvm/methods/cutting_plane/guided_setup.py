@@ -1,4 +1,4 @@
-"""Linear SVM by cutting planes that resident rows guide, made ready for the rows of a source."""
+"""The setup of cutting planes that resident rows guide: settings, memory and model for the rows of a source."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from streamsvm.models.model import LinearModel
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
 from streamsvm.requests import MemoryNeed, Solver
 
-WIDE = 2000  # from so many features on cuts of a sample take longer than its rows: multipliers guide
-SHARE = 10  # one row in so many is resident; all, where multipliers guide; if they fit
-LEAST_ROWS = 1000
-BESIDE_CUTS = 128  # of the line search beside: it is left out long before it has more, unless it is as good
-COPIES = 3  # of the resident rows, while they are taken
-THREADS = 8  # for whose totals memory is left, however many there are: resident rows must not depend on it
-OTHER_BYTES = 320 << 20  # interpreter, libraries, streaming
+WIDE = 2000  # with so many features the cuts of a sample cost more than its rows, and multipliers guide instead
+SHARE = 10  # one row in so many is resident if memory allows; where multipliers guide, every row is
+LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search runs alone
+BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
+COPIES = 3  # copies of the resident rows while they are read
+THREADS = 8  # memory is left for the totals of so many threads: resident rows must not depend on the machine's
+OTHER_BYTES = 320 << 20  # bytes of the interpreter, the libraries, and the chunks that are read
 
 
 @dataclass(frozen=True)
 class Guide:
-    """`guided` or `guided_dual`, by its settings, beside the line search of `cutting_plane.solver`."""
+    """The solver `guided` or `guided_dual`, as the settings say, beside the line search of `cutting_plane.solver`."""
 
     settings: Guided | GuidedDual
 
     @property
     def module(self) -> ModuleType:
-        """Where the guide's functions are."""
+        """The module of the guided solver."""
         return guided_dual if isinstance(self.settings, GuidedDual) else guided
 
     @property
     def line_search(self) -> CuttingPlane:
-        """Settings of the solver beside the guide."""
+        """The settings of the line search beside the guided solver."""
         own = self.settings
         return CuttingPlane(own.class_costs, own.tol, bias_feature=own.bias_feature, max_cuts=BESIDE_CUTS)
 
     def start(self, source: RowSource) -> State:
-        """Return the state before the first pass."""
+        """Return the state of both solvers before the first pass."""
         first = self.module.start_state(self.settings, source.n_rows, source.n_features)
         return State([first, cutting_plane.start_state(source.n_features)], first.best_w)
 
     def warm_start(self, source: RowSource, before: State, factor: float) -> State:
-        """Return the state to start from, given the last one with costs so many times smaller."""
+        """Return the state to start from, given the last state of the problem with costs `factor` times smaller."""
         first = self.module.warm_state(self.settings, before.states[0], factor)
         other = cutting_plane.start_state(source.n_features)
         if not before.alone:
@@ -71,17 +71,17 @@ class Guide:
         )
 
     def solve(self, n_features: int, state: State) -> Solver:
-        """Go on from a state."""
+        """Run both solvers from a state."""
         guide = partial(self.module.solve, self.settings)
         line_search = partial(cutting_plane.solve, self.line_search, n_features)
         return beside.solve((guide, line_search), self.settings.tol, state)
 
     def make_model(self, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG002
-        """Return the best model so far."""
+        """Return the model of the best point so far."""
         return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * self.settings.bias_feature)
 
     def need_memory(self, source: RowSource, threads: int = 1) -> MemoryNeed:  # noqa: ARG002
-        """Return the memory of the guide, of its resident rows, and of the line search beside it."""
+        """Return the memory of the guided solver, of its resident rows, and of the line search beside it."""
         n, d, own, other = source.n_rows, source.n_features, self.settings, self.line_search
         rows_bytes = own.resident_rows * _row_bytes(source)
         group_rows, exact = n // len(plan_groups(source)), exact_bytes(d + 1)
@@ -94,7 +94,7 @@ class Guide:
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
-    """Return the solver with as many resident rows as are asked for, or suit the memory; None if that has no room."""
+    """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit."""
     kind = GuidedDual if source.n_features >= WIDE else Guided
     settings = kind(
         class_costs=compute_class_costs(source, options),
@@ -128,7 +128,7 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
 
 
 def _count_rows(source: RowSource, options: TrainOptions, other_bytes: int) -> int:
-    """Return how many rows are to be resident: 0 if the memory is too little for the least."""
+    """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory."""
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
     spare = (options.memory_bytes or default_budget_bytes()) - OTHER_BYTES - other_bytes

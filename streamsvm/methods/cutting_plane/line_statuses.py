@@ -1,4 +1,4 @@
-"""What a pass along a line adds up where multipliers guide: losses and cuts, and where each row stands at its end."""
+"""The totals of a pass along a line for guided_dual: losses, cuts, and the margin and status code of each row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from streamsvm.numeric.rows import F32, F64, Rows, compute_scores
 
 @dataclass
 class LineTotals:
-    """What a pass adds up; tiles: first row, margins at the line's end, codes of cutting_plane.row_statuses."""
+    """Totals of a pass along a line.
+
+    segment: losses and cuts; tiles: for each tile its first row, its rows' margins at the end of the line, and their
+    codes (cutting_plane.row_statuses).
+    """
 
     segment: SegmentTotals
     tiles: list[tuple[int, F32, U8]] = field(default_factory=list)
@@ -25,7 +29,7 @@ def start_line(k: int, width: int) -> LineTotals:
 def add_to_line(
     totals: LineTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
 ) -> None:
-    """Add rows."""
+    """Add the losses, the cuts, and the statuses of rows."""
     scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
     add_to_totals(totals.segment, replace(rows, scores=scores), ends, class_costs, cut_steps, bias_feature)
     found = read_statuses(rows, scores, ends[:, -1] * bias_feature, class_costs, cut_steps)
@@ -33,5 +37,5 @@ def add_to_line(
 
 
 def combine_lines(left: LineTotals, right: LineTotals) -> LineTotals:
-    """Return the sum."""
+    """Return the totals of the rows of both."""
     return LineTotals(combine_totals(left.segment, right.segment), left.tiles + right.tiles)

@@ -5,16 +5,16 @@
     primal  M(z) = 1/2 z'Gz + max(0, max_c g_c)                     w = A'z,  g = b - Gz the gradient of D
     gap     M(z) - D(z) = max(0, max_c g_c) - z'g
 
-(Joachims 2006, line 4 of Algorithm 1 by way of its dual OP3; C is in the cuts, so the simplex has size 1.)
+This is line 4 of Algorithm 1 of Joachims 2006, solved by its dual OP3. C is in the cuts, so the simplex has size 1.
 
-What sum z leaves of 1 is the multiplier of one more cut, a = 0 and b = 0: the loss is never negative. Inside
-this module it is the last of the m + 1 entries of z, which lies on the unit simplex; gap = max_c g_c - z'g.
+The loss is never negative, which is one more cut, with a = 0 and b = 0. Its multiplier is 1 - sum z. Inside this module
+it is the last of the m + 1 entries of z, which then lies on the unit simplex, and the gap is max_c g_c - z'g.
 
-Method: Wolfe 1976, "Finding the nearest point in a polytope" (Math. Programming 11), with a linear term. A
-face is a set of cuts that may have z > 0. Newton's step on it either ends inside, at the face's optimum, and
-the most promising cuts join; or it ends where a multiplier reaches zero, and that cut leaves. D always rises.
-However many the cuts, few are on the last face (d + 1 suffice): a warm start takes some ten small Cholesky
-factorisations, its multipliers are exact to rounding, and those of the other cuts are exactly zero.
+Method: Wolfe 1976, "Finding the nearest point in a polytope" (Math. Programming 11), with a linear term. A face is a
+set of cuts that may have z > 0. Newton's step on it either ends inside, at the face's optimum, and the most promising
+cuts join the face; or it ends where a multiplier reaches zero, and that cut leaves the face. D always rises. However
+many cuts there are, few are on the last face (d + 1 suffice). So a warm start takes some ten small Cholesky
+factorisations, the multipliers on the face are exact to rounding, and all other multipliers are exactly zero.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from streamsvm.numeric.rows import F64, I64
 
 Face = npt.NDArray[np.bool_]
 
-STEPS_PER_CUT = 10  # a bound on the work; real cuts took about 3 at most, from z = 0
+STEPS_PER_CUT = 10  # This bounds the work. Cuts of real data took about 3 at most, from z = 0.
 EPS = float(np.finfo(np.float64).eps)
 TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
 class MasterSolution:
-    """z (m,) feasible; value = D(z), a lower bound of the SVM's objective; gap = M(z) - D(z) >= 0."""
+    """Feasible multipliers z (m,); value = D(z), a lower bound of the SVM's objective; gap = M(z) - D(z) >= 0."""
 
     z: F64
     value: float
@@ -45,7 +45,7 @@ class MasterSolution:
 
 @dataclass(frozen=True)
 class _Cuts:
-    """G (m, m) of the cuts proper; b and |a| (m+1,) with those of the zero cut."""
+    """The products G (m, m) of the cuts without the zero cut; offsets b and norms |a|, (m+1,), the zero cut's last."""
 
     gram: F64
     offsets: F64
@@ -56,8 +56,9 @@ def solve_master(gram: F64, offsets: F64, start: F64, tol: float) -> MasterSolut
     """Maximise D(z) = b'z - 1/2 z'Gz over z >= 0, sum z <= 1, until M(z) - D(z) <= tol.
 
     gram (m, m): G, finite, symmetric, positive semidefinite to rounding, singular or not; offsets (m,): b;
-    start (m,): multipliers to go on from, made feasible first; tol: absolute, in the units of D. A gap that
-    float64 cannot resolve is left standing and reported. Raises nothing; equal input gives equal bits.
+    start (m,): multipliers to go on from, which are made feasible first; tol: an absolute gap, in the units of D. If
+    float64 cannot resolve the gap, the solution tells the gap that is left. Nothing is raised, and equal input gives
+    equal bits.
     """
     cuts = _Cuts(gram, np.append(offsets, 0.0), np.sqrt(np.append(np.maximum(gram.diagonal(), 0.0), 0.0)))
     z = make_feasible(start)
@@ -73,7 +74,7 @@ def solve_master(gram: F64, offsets: F64, start: F64, tol: float) -> MasterSolut
                 break
             face[joining] = True
         step = _find_newton_step(cuts, z, gradient, face)
-        shares = np.divide(z, -step, out=np.ones(len(z)), where=-step > z)  # of the step, until z_c = 0
+        shares = np.divide(z, -step, out=np.ones(len(z)), where=-step > z)  # of the step, to where z_c reaches 0
         leaving = int(shares.argmin())
         z = np.maximum(z + shares[leaving] * step, 0.0)
         at_optimum_of_face = bool(shares[leaving] == 1.0)
@@ -83,7 +84,10 @@ def solve_master(gram: F64, offsets: F64, start: F64, tol: float) -> MasterSolut
 
 
 def make_feasible(start: F64) -> F64:
-    """Drop what is negative or not a number, scale to a sum of at most 1, append the zero cut's share."""
+    """Return multipliers (m+1,) on the unit simplex, the zero cut's last.
+
+    Entries that are negative or not a number become zero, and the others are scaled to a sum of at most 1.
+    """
     z = np.where(start > 0, start, 0.0)
     z /= max(1.0, z.sum())
     rest = 1.0 - z.sum()
@@ -99,18 +103,18 @@ def _compute_gradient(cuts: _Cuts, z: F64) -> F64:
 
 
 def _choose_joining(cuts: _Cuts, z: F64, gradient: F64, face: Face) -> I64:
-    """Choose the cuts that join the face, given what is known of w = A'z: its products with the cuts."""
+    """Choose the cuts that join the face. The products of w = A'z with the cuts are known, and w is not."""
     return choose_joining(gradient, z, cuts.offsets, cuts.norms, float(cuts.norms @ z), face)
 
 
 def choose_joining(gradient: F64, z: F64, offsets: F64, norms: F64, length: float, face: Face) -> I64:
-    """Choose the cuts towards which D rises most; none if none is violated by more than rounding.
+    """Choose the cuts towards which D rises most, or none if none is violated by more than rounding.
 
-    On the line from z to the vertex of cut c, D has slope g_c - z'g and curvature |a_c - w|^2, and can rise
-    by slope^2 / (2 curvature). Besides the best, cuts at least half as good join, up to a quarter of the
-    face: where many are needed this saves most of the steps; among near copies it costs a few. The best may
-    be on the face already, where rounding left it short: then another step on the face is all that is needed.
-    length: of the terms that w is summed from, whose products with a cut have rounded its g_c.
+    On the line from z to the vertex of cut c, D has slope g_c - z'g and curvature |a_c - w|^2, and can rise by
+    slope^2 / (2 curvature). The best cut joins, and so do cuts that are at least half as good, up to a quarter of the
+    face. This saves most of the steps if many cuts are needed, and costs a few steps if cuts are near copies. The best
+    cut may be on the face already, if rounding kept it from the face's optimum: then one more step on the face is
+    needed. length: the sum of the lengths of the terms that w is summed from; it bounds the rounding of g_c.
     """
     slope = gradient - z @ gradient
     products = offsets - gradient
@@ -126,10 +130,10 @@ def choose_joining(gradient: F64, z: F64, offsets: F64, norms: F64, length: floa
 def _find_newton_step(cuts: _Cuts, z: F64, gradient: F64, face: Face) -> F64:
     """Find the step, of sum zero, from z to the optimum of the face (disregarding z >= 0).
 
-    The cuts are measured from one of them, the reference r, whose multiplier follows from sum z = 1: the
-    others are then free, with slope g_c - g_r and curvature (a_c - a_r).(a_d - a_r). The reference is the
-    zero cut if that is on the face, else the largest multiplier: long cuts have small ones, and differences
-    from a long vector would cost digits.
+    The cuts are measured from one of them, the reference r, whose multiplier follows from sum z = 1. The other
+    multipliers are then free, with slope g_c - g_r and curvature (a_c - a_r).(a_d - a_r). The reference is the zero cut
+    if that is on the face, or else the cut with the largest multiplier: long cuts have small multipliers, and
+    differences from a long vector would cost digits.
     """
     step = np.zeros(len(z))
     zero_cut = len(z) - 1
@@ -152,9 +156,9 @@ def _find_newton_step(cuts: _Cuts, z: F64, gradient: F64, face: Face) -> F64:
 def _solve_semidefinite(matrix: F64, right: F64, size: F64) -> F64:
     """Solve (matrix + shift) x = right by Cholesky; the shift is diagonal, of the order of rounding.
 
-    size (k,): magnitude of the terms that the entries of row k were summed from. Where the matrix is singular
-    and D has a slope, the shift makes the step so long that a cut leaves; elsewhere it does not matter: as
-    z <= 1, it alters the gap by rounding. Where it is too small for a factor to exist it grows.
+    size (k,): magnitude of the terms that the entries of each row were summed from. If the matrix is singular and D has
+    a slope in that direction, the shift makes the step long but finite, and a cut leaves the face. Otherwise the shift
+    changes the gap by no more than rounding, since z <= 1. It grows until a factor exists.
     """
     for shift in 4 * EPS * 10.0 ** np.arange(0, 18, 2):
         shifted = matrix.copy()
@@ -167,7 +171,7 @@ def _solve_semidefinite(matrix: F64, right: F64, size: F64) -> F64:
 
 
 def _certify(cuts: _Cuts, z: F64) -> MasterSolution:
-    """Evaluate D and M at z, afresh."""
+    """Return the multipliers of the cuts, with D and the gap evaluated from them alone."""
     z = z[:-1] / max(1.0, z[:-1].sum())
     gradient = _compute_gradient(cuts, np.append(z, 0.0))
     value = z @ (cuts.offsets[:-1] + gradient[:-1]) / 2

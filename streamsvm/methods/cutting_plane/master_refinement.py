@@ -1,15 +1,16 @@
-"""The master problem of cutting planes from the cuts themselves, where their products have too few digits.
+"""The master problem of cutting planes, solved with the cuts themselves if their products have too few digits.
 
-`master_qp` knows the cuts a_c by their products G = A A' alone. Where the cuts are long and w = A'z is short, the
-curvature that matters is a small difference of large entries of G: with costs of 1e6 and features of 1e4 products of
-1e26 stand for |w|^2 of 1e8, and nothing of it is left. Here the same active-set method (Wolfe 1976) goes on with the
-vectors, as least squares by a QR factorisation are solved beside the normal equations:
+`master_qp` knows the cuts a_c only by their products G = A A'. If the cuts are long and w = A'z is short, the curvature
+that matters is a small difference of large entries of G. With costs of 1e6 and features of 1e4, products of 1e26 have
+to give |w|^2 of 1e8, and no digit of it is left. This module goes on with the same active-set method (Wolfe 1976; see
+master_qp for z, b, g, D and M) and the vectors a_c. It solves for a step by a QR factorisation, which is to Cholesky's
+factor of G what QR is to the normal equations in least squares:
 
-    face      cuts that may have z > 0, measured from one of them, r:  B = rows a_c - a_r
+    face      the cuts that may have z > 0, measured from one of them, r:  B has the rows a_c - a_r
     step      u with (B B') u = g_c - g_r,  by  [B' ; diag(shift)] = Q R,  R' R u = g_c - g_r
-    minimiser w + B'u, carried beside z: A'z itself is known to eps sum z_c |a_c| only, which long cuts magnify
+    minimiser w + B'u, carried beside z, because long cuts magnify the error eps sum z_c |a_c| of A'z
 
-so that M(w) = 1/2 |w|^2 + max(0, max_c b_c - a_c.w) and D(z) are each evaluated where they are best known.
+So M(w) = 1/2 |w|^2 + max(0, max_c b_c - a_c.w) is evaluated at the w that is carried, and D(z) at the multipliers z.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from streamsvm.methods.cutting_plane.master_qp import EPS, TINY, Face, MasterSol
 from streamsvm.numeric.rows import F64
 
 STEPS_PER_CUT = 4
-PATIENCE = 30  # steps in which the gap has not become smaller by a part in ten: rounding is the limit
+PATIENCE = 30  # If so many steps in a row have not lowered the gap to PROGRESS of itself, rounding is the limit.
 PROGRESS = 0.9
 
 
 def refine_master(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[MasterSolution, F64]:
     """Go on from `start` until M(w) - D(z) <= tol; return the solution, and the minimiser w, (width,).
 
-    cuts (m, width), offsets (m,): a_c and b_c, finite; start (m,): multipliers. Raises nothing; equal input gives equal
-    bits. A gap that float64 cannot resolve is left standing and reported.
+    cuts (m, width), offsets (m,): a_c and b_c, finite; start (m,): multipliers. If float64 cannot resolve the gap, the
+    solution tells the gap that is left. Nothing is raised, and equal input gives equal bits.
     """
-    if cuts.shape[1] > len(cuts):  # in coordinates of their span the cuts are shorter
+    if cuts.shape[1] > len(cuts):  # in the span of the cuts, a cut has fewer coordinates
         basis, coordinates = qr(np.array(cuts.T, order="F"), mode="economic", overwrite_a=True, check_finite=False)
         solution, w = _refine(np.ascontiguousarray(coordinates.T), offsets, start, tol)
         return solution, basis @ w
@@ -71,7 +72,7 @@ def _refine(cuts: F64, offsets: F64, start: F64, tol: float) -> tuple[MasterSolu
 
 
 def _find_step(vectors: F64, norms: F64, z: F64, gradient: F64, face: Face) -> tuple[F64, F64]:
-    """Return the step of z, of sum zero, to the optimum of the face, and the step of w that goes with it."""
+    """Return the step of z to the optimum of the face, whose sum is zero, and the step of w that goes with it."""
     step, last = np.zeros(len(z)), len(z) - 1
     reference = last if face[last] else int(np.where(face, z, -1.0).argmax())
     others = np.flatnonzero(face)
@@ -81,12 +82,12 @@ def _find_step(vectors: F64, norms: F64, z: F64, gradient: F64, face: Face) -> t
     B = vectors[others] - vectors[reference]
     slope = gradient[others] - gradient[reference]
     shift = 4 * EPS * (norms[others] + norms[reference]) + TINY**0.5
-    features = np.argsort(-np.max(np.abs(B), axis=0), kind="stable")  # long ones first: QR is then accurate by rows
+    features = np.argsort(-np.max(np.abs(B), axis=0), kind="stable")  # With long rows first, QR is accurate row by row.
     stacked = np.concatenate((B.T[features], np.diag(shift)))
     Q, R, order = qr(stacked, mode="economic", pivoting=True, check_finite=False)
     found = solve_triangular(R, slope[order], trans="T", check_finite=False)
     step[others[order]] = solve_triangular(R, found, check_finite=False)
     step[reference] = -step.sum()
     moved = np.empty(vectors.shape[1])
-    moved[features] = Q[: len(moved)] @ found  # not B'u: u is known less well, by the condition of R once more
+    moved[features] = Q[: len(moved)] @ found  # B'u would be less accurate, as u is solved with R once more
     return step, moved

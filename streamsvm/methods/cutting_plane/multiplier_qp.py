@@ -1,18 +1,21 @@
-"""The multipliers of a few hundred resident rows at their optimum, by a primal-dual interior-point method.
+"""The optimal shares of a few hundred resident rows, by a primal-dual interior-point method.
 
     max over c   D(c0) + g'(c - c0) - 1/2 (c - c0)'H (c - c0),   0 <= c <= 1
-    H_ij = C_i C_j y_i y_j x_i.x_j,   g_i = C_i (1 - y_i w.x_i)       at the multipliers c0, whose vector is w
+    H_ij = C_i C_j y_i y_j x_i.x_j,   g_i = C_i (1 - y_i w.x_i)       at the shares c0, whose weight vector is w
 
-Coordinate ascent takes thousands of epochs where the rows are nearly parallel, as rows far from the origin are. Few
-rows have a small H, and Newton's method does not mind. The problem is written from c0 on, not from 0, because g is
-known much better than what H makes of it: so a second call repairs what rounding has left of the first.
+Row i has the label y_i, the cost C_i and the share c_i, which stands for the multiplier C_i c_i. Coordinate ascent
+takes thousands of epochs if the rows are nearly parallel, as rows far from the origin are. Newton's method does not
+mind, and the H of few rows is small. The problem is written as a change from c0, and not from 0, because g is computed
+from the rows and has more digits than H c0. So a second call repairs the rounding of the first.
 
-Newton's equations with the multipliers p of c >= 0 and q of u = 1 - c >= 0, where (p c, q u) is to become `targets`:
+In Newton's equations p and q are the multipliers of c >= 0 and u = 1 - c >= 0, and the products p c and q u are to
+become target_p and target_q:
 
     (H + p/c + q/u) dc = g - H (c - c0) + target_p / c - target_q / u
     dp = (target_p - p dc) / c - p,   dq = (target_q + q dc) / u - q
 
-Source: Mehrotra 1992, "On the implementation of a primal-dual interior point method" (SIAM J. Optimization 2).
+The steps are those of Mehrotra's predictor and corrector (Mehrotra 1992, "On the implementation of a primal-dual
+interior point method", SIAM J. Optimization 2).
 """
 
 from __future__ import annotations
@@ -27,17 +30,17 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, CsrRows, Rows, compute_scores, slice_rows, to_dense
 
-MOST_ROWS = 500  # of which H is 2 MB, and a step a hundredth of a second
-BLOCK_ROWS = 32  # two blocks of rows are written out in float64 at once, and take as much memory as so many cuts each
+MOST_ROWS = 500  # Their H has 2 MB, and a step takes a hundredth of a second.
+BLOCK_ROWS = 32  # Two blocks of rows are in float64 at once; each takes as much memory as so many cuts.
 MOST_STEPS = 100
-PATIENCE = 10  # steps in which the gap has not fallen by a part in ten: rounding is the limit
+PATIENCE = 10  # If so many steps in a row have not lowered the gap to PROGRESS of itself, rounding is the limit.
 PROGRESS = 0.9
-BOUNDARY = 0.995  # share of the way to the boundary
-MOST_SECOND_ORDER = 3.0  # of mu
+BOUNDARY = 0.995  # share of the way to the boundary that a step goes
+MOST_SECOND_ORDER = 3.0  # limit of the second-order products, in units of mu
 
 
 class Point(NamedTuple):
-    """Shares c, what they leave of 1, and the multipliers of both bounds, (n,) each."""
+    """Shares c, their complements u = 1 - c, and the multipliers p of c >= 0 and q of u >= 0, (n,) each."""
 
     c: F64
     u: F64
@@ -46,7 +49,7 @@ class Point(NamedTuple):
 
 
 def multiply_rows(rows: Rows, bias_feature: float) -> F64:
-    """Return the products of the rows with one another, (n, n), the constant feature included."""
+    """Return the products of the rows with one another, (n, n), which include the constant feature."""
     products = np.empty((rows.n_rows, rows.n_rows))
     blocks = [slice(at, min(at + BLOCK_ROWS, rows.n_rows)) for at in range(0, rows.n_rows, BLOCK_ROWS)]
     for k, own in enumerate(blocks):
@@ -74,12 +77,12 @@ def maximise_shares(
     wanted: float,
     tol: float,
 ) -> F64:
-    """Return multipliers c (n,) of the rows whose part of the duality gap is at most `wanted`, or tol * D.
+    """Return shares c (n,) with which these rows' part of the duality gap is at most `wanted` or tol * D.
 
-    products: of `multiply_rows`; share (n,): c0; w (d+1,): the vector of all multipliers, the last entry the weight of
-    the constant feature; others: sum C_i c_i of the other rows, whose multipliers are fixed. Where rounding is in the
-    way, the multipliers with the smallest gap that was met are returned; D is never less than it was. Equal input gives
-    equal bits.
+    products: what `multiply_rows` returns; share (n,): c0; w (d+1,): the weight vector of all rows' shares, whose last
+    entry is the weight of the constant feature; others: sum C_i c_i of the other rows, whose shares are fixed. If
+    rounding does not allow such a gap, the shares with the smallest gap on the way are returned. D never falls. Equal
+    input gives equal bits.
     """
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     used = np.flatnonzero(costs > 0.0)
@@ -103,11 +106,11 @@ def maximise_shares(
 
 
 def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) -> tuple[F64, float]:
-    """Return c of the smallest gap, and by how much its D is larger than `value`, that of the start."""
+    """Return the c with the smallest gap on the way, and by how much its D is above `value`, the D of the start."""
     half, size = np.full(len(g), 0.5), np.full(len(g), float(np.mean(np.abs(g))))
     point = Point(half, half, size, size)
     best, rise, least, idle = start, 0.0, np.inf, 0
-    with np.errstate(all="ignore"):  # what is not finite ends the loop: no gap is less than a NaN
+    with np.errstate(all="ignore"):  # a gap of NaN lowers nothing, which ends the loop
         for _ in range(MOST_STEPS):
             interrupts.check()
             slope = g - H @ (point.c - start)
@@ -123,7 +126,7 @@ def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) 
 
 
 def _find_direction(H: F64, slope: F64, point: Point) -> Point:
-    """Return the step of Mehrotra's predictor and corrector; it is not a number where H has no factor."""
+    """Return the step of Mehrotra's predictor and corrector, which is NaN if H has no Cholesky factor."""
     c, u, p, q = point
     factor = _factor(H, p / c + q / u)
 
@@ -139,7 +142,10 @@ def _find_direction(H: F64, slope: F64, point: Point) -> Point:
 
 
 def _factor(H: F64, diagonal: F64) -> F64:
-    """Return Cholesky's factor of H + diagonal, with as much more of its own diagonal as rounding calls for."""
+    """Return the Cholesky factor of H + diagonal.
+
+    If rounding leaves this without a factor, a growing share of H's own diagonal is added.
+    """
     own = H.diagonal()
     for shift in 4 * UNIT * 10.0 ** np.arange(0, 12, 2):
         shifted = H.copy(order="F")
@@ -152,12 +158,12 @@ def _factor(H: F64, diagonal: F64) -> F64:
 
 
 def _measure(point: Point) -> float:
-    """Return mu."""
+    """Return mu, the mean of the products p c and q u."""
     return float(point.c @ point.p + point.u @ point.q) / (2 * len(point.c))
 
 
 def _find_length(point: Point, direction: Point) -> float:
-    """Return the longest step, of 1 at most, that leaves every variable at 0 or above."""
+    """Return the longest step up to 1 that keeps every variable at 0 or above."""
     falls = max(float(np.max(-change / value)) for value, change in zip(point, direction, strict=True))
     return min(1.0, 1.0 / falls) if falls > 0 else 1.0
 

@@ -1,8 +1,8 @@
-"""How near the margin rows are, in a byte each, and a sample of those that are near.
+"""Distances of rows from the margin, in one byte a row, and samples that prefer rows near the margin.
 
-A row at distance t from the margin is drawn with probability min(1, s / (0.1 + t)^2), s such that about as many rows
-come out as are wanted, and stands for 1 / probability rows. t is kept as the code floor(16 log2(1 + t / 0.05)), at most
-255: to 5 percent, up to 3,000.
+A row at distance t is drawn with probability min(1, s / (0.1 + t)^2), and stands for 1 / probability rows. The scale s
+is such that about as many rows are drawn as are wanted. t is kept as the code floor(16 log2(1 + t / 0.05)), at most
+255, which tells t + 0.05 to 5 percent for distances up to 3,000.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Codes = npt.NDArray[np.uint8]
 
 NEARNESS = 0.1
 STEPS, UNIT, CODES = 16, 0.05, 256
-ROUNDS = 50  # of scaling: more than it takes
-DRAWN_ROWS = 1 << 20  # at a time
+ROUNDS = 50  # corrections of the scale s, more than it takes to settle
+DRAWN_ROWS = 1 << 20  # rows that are drawn from at a time
 
 
 def code_distances(margins: F32) -> Codes:
-    """Return codes of rows (n,) with margins at two points (n, 2): of the nearer one's distance.
+    """Return the codes (n,) of rows, given their margins at one or two points, (n, 1) or (n, 2).
 
-    Rows whose status differs are at distance 0: they are on the margin somewhere between.
+    A row's distance is the smaller one of both points, or 0 if the row changes sides and so meets the margin between.
     """
     before, after = margins[:, 0], margins[:, -1]
     nearer = np.minimum(np.abs(1.0 - before), np.abs(1.0 - after))
@@ -33,14 +33,14 @@ def code_distances(margins: F32) -> Codes:
 
 
 def draw_any(n_rows: int, number: int, seed: tuple[int, ...]) -> I64:
-    """Return about so many of n rows, all alike, ascending; all if they are that few."""
+    """Return about `number` of n rows, drawn uniformly, in ascending order; all rows if there are no more."""
     if number >= n_rows:
         return np.arange(n_rows)
     return np.unique(np.random.default_rng(seed).integers(0, n_rows, number))
 
 
 def draw_near_margin(codes: Codes, number: int, seed: tuple[int, ...]) -> tuple[I64, F64]:
-    """Return about so many rows, ascending, and how many rows each stands for."""
+    """Return about `number` rows in ascending order, and how many rows each stands for."""
     if number >= len(codes):
         return np.arange(len(codes)), np.ones(len(codes))
     distance = UNIT * (2.0 ** (np.arange(CODES) / STEPS) - 1.0)

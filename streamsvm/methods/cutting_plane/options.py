@@ -1,4 +1,4 @@
-"""The options of cutting planes for classification."""
+"""The options of cutting planes for classification and for any convex loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamsvm.methods.option_fields import choice, count, positive
 
 @dataclass(frozen=True)
 class CuttingPlaneOptions:
-    """See the help texts; `guided` takes neither epsilon nor max_cuts."""
+    """Options of the SVM, which their help texts explain; `guided` takes neither epsilon nor max_cuts."""
 
     acceleration: str | None = choice(
         "guided",
@@ -26,7 +26,7 @@ class CuttingPlaneOptions:
 
 @dataclass(frozen=True)
 class AnyLossOptions:
-    """See the help texts."""
+    """Options of cutting planes for any convex loss, which their help texts explain."""
 
     intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
     max_cuts: int | None = count(4, help="cuts that are kept at once")

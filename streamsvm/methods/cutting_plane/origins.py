@@ -1,7 +1,8 @@
-"""Where the cuts of a pass were made: read off what the solver asked for and the totals that it was sent.
+"""The points at which the cuts of a pass were made, read from the solver's request and the totals that answer it.
 
-A cut at a step of a segment is known by the segment's ends and the step; a cut at a point by a segment of no length.
-From these, and the multipliers of the master problem, anyone can form the dual point anew (numeric.dual_points).
+The origin of a cut is a segment of weight vectors and a step on it; both ends of the segment are equal if the cut was
+made at a point. With the origins and the multipliers of the master problem anyone can form the dual point behind a
+lower bound anew (numeric.dual_points).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from streamsvm.requests import Scan
 
 
 class Origin(NamedTuple):
-    """A cut, as the solver adds it to its master problem, and where it was made. Vectors are (width,)."""
+    """A cut as the solver adds it to its master problem, and where it was made. Vectors are (width,).
+
+    cut, offset: a_c and b_c; start, end, step: the cut was made at (1 - step) start + step end.
+    """
 
     cut: F64
     offset: float
@@ -31,7 +35,7 @@ class Origin(NamedTuple):
 
 
 def list_origins(request: Any, answer: Any) -> Iterator[Origin]:
-    """Yield the cuts that a pass has on offer; none of passes that make no cuts."""
+    """Yield the origins of all cuts that a pass has on offer; nothing if it makes no cuts."""
     if not isinstance(request, Scan):
         return
     if isinstance(answer, SegmentTotals):
@@ -46,19 +50,19 @@ def list_origins(request: Any, answer: Any) -> Iterator[Origin]:
 
 
 def list_states(state: Any) -> list[CutState]:
-    """Return the states that hold cuts: one, or the two of solvers that go side by side."""
+    """Return the states that hold cuts: one, or two if two solvers run side by side."""
     return list(state.states) if isinstance(state, beside.State) else [state]
 
 
 class Certificate(NamedTuple):
-    """A state and multipliers (m,) of its cuts, which give a lower bound."""
+    """A state and multipliers z (m,) of its cuts, which give a lower bound."""
 
     state: CutState
     z: F64
 
     @property
     def bound(self) -> float:
-        """The lower bound, its rounding taken off."""
+        """The lower bound, from which its rounding bound is subtracted."""
         if not self.z.any():
             return 0.0
         value, rounding = bound_dual(self.state, self.z)
@@ -66,10 +70,10 @@ class Certificate(NamedTuple):
 
 
 def find_certificate(state: Any) -> Certificate:
-    """Return what gives the highest bound at the end of a step."""
+    """Return the certificate with the highest lower bound at the end of a step."""
     found = [Certificate(one, one.z) for one in list_states(state)]
     first = found[0].state
-    if isinstance(first, guided_dual.State):  # the master's combination may be worse than the dual point, its first cut
+    if isinstance(first, guided_dual.State):  # its first cut, the dual point, may be better than z
         alone = np.zeros(len(first.z))
         alone[0] = 1.0
         found.append(Certificate(first, alone))
@@ -77,7 +81,7 @@ def find_certificate(state: Any) -> Certificate:
 
 
 def read_shares(found: Certificate) -> F64 | None:
-    """Return the share of every row, (n,), if the state knows it; None where the cuts' origins are needed."""
+    """Return the share of every row, (n,), or None if the state does not hold it and the cuts' origins are needed."""
     if not isinstance(found.state, guided_dual.State):
         return None
     return guided_dual.combine_shares(replace(found.state, z=found.z))

@@ -1,9 +1,10 @@
-"""The hinge loss of rows at several weight vectors, and the cut at each: Joachims 2006, Algorithm 1, at many points.
+"""The hinge loss of rows at several weight vectors, and the cut at each: Joachims 2006, Algorithm 1, lines 5 to 7.
 
-loss(w) = sum_i C_i max(0, 1 - y_i w.x_i),   cut at w: sum_i C_i c_i y_i x_i and sum_i C_i c_i,  c_i = [y_i w.x_i < 1]
+    loss(w) = sum_i C_i max(0, 1 - y_i w.x_i)
+    cut at w:   sum_i C_i c_i y_i x_i   and   sum_i C_i c_i,   c_i = [y_i w.x_i < 1]
 
-Most rows have one status at all points. So the cuts are added up as that of the first point, and what is different at
-each of the others.
+Row i has the label y_i and the cost C_i, and is active at w if c_i = 1. Most rows are active at all points or at none.
+So the sums are the cut of the first point, and for every other point the difference from that cut.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, comput
 
 @dataclass
 class PointTotals:
-    """Losses (k,) at the points; costs (k,) and gradients (k, d+1): of the first point, and the others' differences.
+    """Sums over rows at k points.
 
-    tiles: first row, and how near the margin its rows are at the first two points (cutting_plane.nearness).
+    losses (k,): the losses; costs (k,), gradients (k, d+1): the cut of the first point, and then the differences of the
+    other points' cuts from it; tiles: for each tile its first row, and codes that tell how near the margin its rows are
+    at the first two points (cutting_plane.nearness).
     """
 
     losses: F64
@@ -51,7 +54,11 @@ def _classify(
     point: I64,
     coef: F64,
 ) -> tuple[int, int]:
-    """List the rows that are active at the first point, entries [:n]; from the end back, what differs elsewhere."""
+    """Add the losses and costs of a tile; list the rows whose sums make the gradients. Return n and end.
+
+    Rows that are active at the first point are the entries [:n]. The differences at other points are the entries
+    [end:], written backwards.
+    """
     n, end, k = 0, row.size, scores.shape[1]
     for i in range(scores.shape[0]):
         sign = 1.0 if y[i] == 1 else -1.0
@@ -95,7 +102,7 @@ def _add_points(
     gradients: F64,
     margins: F32,
 ) -> None:
-    """Do all that a tile needs, once it has scores, in one call."""
+    """Add a tile, whose scores are known, in one call, because calls from Python take time."""
     size = y.size * (scores.shape[1] + 1)
     row, point, coef = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
     n, end = _classify(scores, bias, y, weight, class_costs, losses, costs, signs, margins, row, point, coef)
@@ -104,7 +111,7 @@ def _add_points(
 
 
 def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
-    """Add rows; W (k, d+1), the last column the weight of the constant feature."""
+    """Add rows. W (k, d+1): the points, whose last column is the weight of the constant feature."""
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, W) if rows.scores is None else rows.scores
@@ -127,14 +134,14 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
 
 
 def combine_points(left: PointTotals, right: PointTotals) -> PointTotals:
-    """Return the sum."""
+    """Return the totals of the rows of both."""
     return PointTotals(
         left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients, left.tiles + right.tiles
     )
 
 
 def read_cuts(totals: PointTotals) -> tuple[F64, F64]:
-    """Return the cuts, (k, d+1) and (k,)."""
+    """Return the cuts a_c (k, d+1) and their offsets b_c (k,) at the points."""
     gradients, costs = totals.gradients.copy(), totals.costs.copy()
     gradients[1:] += gradients[0]
     costs[1:] += costs[0]

@@ -1,7 +1,7 @@
-"""On which steps of a segment each row is active: what numeric.losses adds up, by row.
+"""The steps of a segment at which each row is active, as one byte a row. numeric.losses adds up the same statuses.
 
-The code of a row is 2 k + a: a = 1 if it is active at step 0, k the interval between cut steps in which its status
-changes, as a bucket of `add_segment_totals`, 0 if it does not.
+The code of a row is 2 k + a. Here a is 1 if the row is active at step 0 (its margin is below 1), and k is the interval
+between cut steps in which its status changes, counted from 1 as in `add_segment_totals`, or 0 if it does not change.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ U8 = npt.NDArray[np.uint8]
 
 
 def read_statuses(rows: Rows, scores: F64, biases: F64, class_costs: F64, cut_steps: F64) -> tuple[F32, U8]:
-    """Return the rows' margins at the segment's end, (n,), and their codes, (n,). Rows that cost nothing: inf, 0.
+    """Return the rows' margins at the end of the segment, (n,), and their codes, (n,).
 
-    scores: (n, 2) at both ends, without the biases (2,). Decides as the losses do, to the last bit.
+    scores (n, 2): at both ends, without the biases (2,). A row of cost 0 gets the margin inf and the code 0. The
+    statuses are the ones that numeric.losses finds, to the last bit of the scores.
     """
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     a, b = (y[:, None] * (scores + biases)).T
@@ -33,7 +34,7 @@ def read_statuses(rows: Rows, scores: F64, biases: F64, class_costs: F64, cut_st
 
 
 def find_active(codes: U8, k: int) -> npt.NDArray[np.bool_]:
-    """Return which rows are active at the k-th cut step, step 0 being the 0th."""
+    """Return which rows are active at cut step k, counted from 1; k = 0 is the start of the segment."""
     bucket = codes >> 1
     active: npt.NDArray[np.bool_] = ((codes & 1) == 1) != ((bucket > 0) & (bucket <= k))
     return active

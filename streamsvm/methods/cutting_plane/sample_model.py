@@ -1,4 +1,10 @@
-"""The problem on a weighted sample of the rows, corrected to agree with all rows: see cutting_plane.guided."""
+"""The problem of a weighted sample, corrected by the cuts of all rows, and its solution by cutting planes.
+
+    1/2 |w|^2 + max(f_S(w) + h.w + r, max_c b_c - w.a_c)
+
+f_S is the loss of the sample, h and r correct its slope and value, and (a_c, b_c) are the cuts of all rows; see
+cutting_plane.guided. A cut (a, b) of f_S is the cut (a - h, b + r) of the corrected loss.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +17,14 @@ from streamsvm.methods.cutting_plane.cuts import CutState, extend_products, solv
 from streamsvm.methods.cutting_plane.segments import add_to_totals, read_segment, start_totals
 from streamsvm.numeric.rows import F64, Rows
 
-INNER_STEPS = 60  # at most, between two passes
-MASTER_SHARE = 0.05
-STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # of a segment, at which rows may be cut
+INNER_STEPS = 60  # steps on the sample between two passes, at most
+MASTER_SHARE = 0.05  # the master problem is solved to this share of the gap that is asked for
+STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # cut steps on a line
 
 
 @dataclass(frozen=True)
 class SampleModel:
-    """f_S(w) + h.w + r. rows: the sample, weighted."""
+    """The corrected loss f_S(w) + h.w + r. rows: the sample, whose sample weights say how many rows each stands for."""
 
     rows: Rows
     class_costs: F64
@@ -29,7 +35,11 @@ class SampleModel:
 
 @dataclass(frozen=True)
 class SampleOptimum:
-    """Minimiser, the master's; points (p, d+1) where the sample was cut, and the cuts' multipliers (p,)."""
+    """The solution of the sample's problem.
+
+    best: its minimiser; master_w: the minimiser of its master problem; points (p, d+1): where the sample was cut;
+    z (p,): the multipliers of the cuts at these points.
+    """
 
     best: F64
     master_w: F64
@@ -39,7 +49,7 @@ class SampleOptimum:
 
 @dataclass
 class Union:
-    """Cuts of all rows, and after them those of the sample, shifted; their products, and the last multipliers."""
+    """The cuts of all rows, then the corrected cuts of the sample; the products of all; the latest multipliers z."""
 
     cuts: F64
     offsets: F64
@@ -47,13 +57,13 @@ class Union:
     z: F64
 
     def solve(self, wanted: float) -> tuple[F64, float]:
-        """Return the minimiser of the master problem over them, and its value."""
+        """Return the minimiser of the master problem over all these cuts, and a lower bound D(z) of its value."""
         self.z, w = solve_cuts(self.cuts, self.offsets, self.gram, self.z, MASTER_SHARE * wanted)
         combined = self.z @ self.cuts
         return w, float(self.z @ self.offsets - combined @ combined / 2)
 
     def add(self, cuts: F64, offsets: F64) -> None:
-        """Add more cuts of the sample."""
+        """Add corrected cuts of the sample."""
         self.gram = extend_products(self.gram, self.cuts, cuts)
         self.cuts, self.offsets = np.vstack((self.cuts, cuts)), np.append(self.offsets, offsets)
         self.z = np.append(self.z, np.zeros(len(offsets)))
@@ -62,9 +72,10 @@ class Union:
 def minimise_sample(
     model: SampleModel, state: CutState, points: F64, cuts: F64, offsets: F64, wanted: float
 ) -> SampleOptimum:
-    """Cutting planes with line search on the sample, from the state's best point, until the gap is at most `wanted`.
+    """Minimise the sample's problem by cutting planes with a line search, until its gap is at most `wanted`.
 
-    points, cuts, offsets: where the sample was cut. The state has the cuts of all rows.
+    state: holds the cuts of all rows, and the best point, from which the search starts. points, cuts, offsets: the
+    points at which the sample has been cut already, and its cuts there.
     """
     best, n_full = state.best_w, len(state.offsets)
     union = Union(state.cuts, state.offsets, state.gram, state.z)
@@ -84,7 +95,10 @@ def minimise_sample(
 
 
 def _look(model: SampleModel, state: CutState, best: F64, end: F64) -> tuple[F64, F64, F64, F64]:
-    """Return points from `best`, itself first, to `end`; the model's objective, and the sample's cuts, at each."""
+    """Return points on the line from `best` to `end`, and the objective and the sample's cut at each.
+
+    The first point is `best` itself.
+    """
     ends = np.stack((best, end))
     totals = start_totals(len(STEPS), len(best))
     add_to_totals(totals, model.rows, ends, model.class_costs, STEPS, model.bias_feature)

@@ -1,4 +1,8 @@
-"""A pass over a segment of weight vectors: the loss on it, and cuts at some of its steps; see numeric.losses."""
+"""A pass along a segment of weight vectors: the loss at many steps of it, cuts at a few, and the line search.
+
+The cuts on offer are made at the cut steps. Between two cut steps there are FINE_STEPS steps with an exact loss; see
+numeric.losses for both. The line search is that of OCAS (Franc & Sonnenburg 2008; see cutting_plane.solver).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from streamsvm.requests import Scan
 
 @dataclass
 class SegmentTotals:
-    """What a pass adds up; see numeric.losses.add_segment_totals."""
+    """The totals of a pass: values at step 0, and changes from step to step (numeric.losses.add_segment_totals)."""
 
     losses: F64
     costs: F64
@@ -24,36 +28,39 @@ class SegmentTotals:
 
 
 def start_totals(k: int, width: int) -> SegmentTotals:
-    """Return the totals of no rows, for k cut steps and vectors of `width`."""
+    """Return the totals of no rows, for k cut steps and vectors of `width` entries."""
     return SegmentTotals(np.zeros((k * FINE_STEPS + 1, 2)), np.zeros(k + 1), np.zeros((k + 1, width)))
 
 
 def add_to_totals(
     totals: SegmentTotals, rows: Rows, ends: F64, class_costs: F64, cut_steps: F64, bias_feature: float
 ) -> None:
-    """Add rows."""
+    """Add the losses and cuts of rows."""
     add_segment_totals(rows, ends, class_costs, cut_steps, bias_feature, totals.losses, totals.costs, totals.gradients)
 
 
 def combine_totals(left: SegmentTotals, right: SegmentTotals) -> SegmentTotals:
-    """Return the sum; the parts stay as they are (a scheduler may use them again)."""
+    """Return the totals of the rows of both, which are left unchanged, as a scheduler may use them again."""
     return SegmentTotals(left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients)
 
 
 def look_along(ends: F64, cut_steps: F64, class_costs: F64, bias_feature: float) -> Scan:
-    """Return the pass. ends: (2, d+1); cut_steps: (k,), ascending in (0, 1]; class_costs: (2,)."""
+    """Return the scan along a segment. ends (2, d+1); cut_steps (k,), ascending in (0, 1]; class_costs (2,)."""
     start = partial(start_totals, len(cut_steps), ends.shape[1])
     return Scan(start, add_to_totals, combine_totals, (ends, class_costs, cut_steps, bias_feature), scored=0)
 
 
 def totals_bytes(k: int, width: int) -> int:
-    """Memory of a segment's totals."""
+    """Return the bytes of the totals of k cut steps."""
     return 8 * (k + 1) * (width + 1 + 2 * FINE_STEPS)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """What is known at step 0 and at the cut steps: W (k+1, d+1), losses (k+1,), gradients (k+1, d+1), costs (k+1,)."""
+    """Weight vectors, losses and cuts at step 0 and at the k cut steps.
+
+    steps, losses, costs (k+1,): costs are the offsets b_c; W, gradients (k+1, d+1): gradients are the cuts a_c.
+    """
 
     steps: F64
     W: F64
@@ -63,7 +70,7 @@ class Segment:
 
 
 def read_segment(ends: F64, cut_steps: F64, totals: SegmentTotals) -> Segment:
-    """Sum up what changes from step to step."""
+    """Return losses and cuts at the steps, the sums of their changes from step to step."""
     steps = np.append(0.0, cut_steps)
     value, slope = np.cumsum(totals.losses, axis=0)[::FINE_STEPS].T
     W = (1.0 - steps)[:, None] * ends[0] + steps[:, None] * ends[1]
@@ -71,19 +78,19 @@ def read_segment(ends: F64, cut_steps: F64, totals: SegmentTotals) -> Segment:
 
 
 def count_cut_steps(width: int) -> int:
-    """Cuts on offer in a pass: 16, fewer where 16 vectors would be more than 16 MiB, at least 4."""
+    """Return how many cuts a pass offers: 16, or fewer so that their vectors take 16 MiB at most, but at least 4."""
     return int(np.clip((16 << 20) // (8 * width) - 1, 4, 16))
 
 
 def choose_cut_steps(last_step: float, k: int) -> F64:
-    """Return the steps at which cuts are on offer: geometric around the last step that was taken, and 1."""
+    """Return at most k cut steps: a geometric sequence around the last step that was taken, and 1."""
     around = last_step * 2.0 ** ((np.arange(k - 1) - k // 2) / 1.5)
-    return np.append(np.unique(around[(around > 0.0) & (around < 1.0)]), 1.0)  # 0: where a tiny step underflows
+    return np.append(np.unique(around[(around > 0.0) & (around < 1.0)]), 1.0)  # tiny steps can underflow to 0
 
 
 @dataclass
 class LineState(CutState):
-    """Of a solver that looks along a line in every pass. step: the last that was taken."""
+    """The state of a solver that looks along a line in every pass. step: the last step that was taken."""
 
     step: float = 1.0
 
@@ -92,7 +99,11 @@ L = TypeVar("L", bound=LineState)
 
 
 def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> tuple[L, I64, float]:
-    """Move to the best point of the segment, exactly; return the cut steps around it, and the loss at its end."""
+    """Move to the best of the segment's fine steps; return the state, places of cuts to take, and the loss at the end.
+
+    The cuts are the last one up to the best step, the two after it, and the one at the end of the segment, by their
+    place among step 0 and the cut steps.
+    """
     steps = fine_steps(cut_steps)
     value, slope = np.cumsum(totals.losses, axis=0).T
     losses = value + steps * slope
@@ -107,6 +118,6 @@ def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> t
     if is_better(objectives[best], rounding, state):
         best_w = (1 - step) * ends[0] + step * ends[1]
         state = replace(state, best_w=best_w, objective=float(objectives[best]), objective_rounding=rounding)
-    below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 stands for the start of the segment
+    below = int(np.searchsorted(cut_steps, step, side="right"))  # 0 is the start
     chosen = np.unique(np.minimum([below, below + 1, below + 2, len(cut_steps)], len(cut_steps)))
     return state, chosen, float(losses[-1])

@@ -1,4 +1,4 @@
-"""Linear SVM by cutting planes, made ready for the rows of a source."""
+"""The setup of the linear SVM by cutting planes: settings, memory and model for the rows of a source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from streamsvm.requests import MemoryNeed
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit:
-    """Return the solver: guided by resident rows, if the memory holds enough of them and nothing else is asked for."""
+    """Return the fit: guided by resident rows if enough of them fit into memory, unless the options ask for another."""
     asked_for_stop = own.epsilon is not None or own.max_cuts is not None
     acceleration = own.acceleration or ("line-search" if asked_for_stop else "guided")
     if acceleration == "guided":
@@ -64,7 +64,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
 
 
 def _need_memory(settings: CuttingPlane, n_features: int, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the solver; vectors are shared once more where the passes of several fits are one."""
+    """Return the memory of the solver. Shared vectors count twice: passes of several fits in one read copy them."""
     exact = exact_bytes(n_features + 1)
     return MemoryNeed(
         driver_bytes=settings.driver_bytes(n_features),
@@ -79,7 +79,7 @@ def _make_model(settings: CuttingPlane, source: RowSource, state: State, take: T
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call what finds cuts, and what solves the master problem."""
+    """Call the compiled functions that find cuts, ascend, and solve a master problem."""
     totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
     add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
     compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))

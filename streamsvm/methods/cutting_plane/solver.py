@@ -1,15 +1,19 @@
-"""Linear SVM by cutting planes: Joachims 2006, Algorithm 1, and its acceleration by line search.
+"""Linear SVM by cutting planes: Joachims 2006, Algorithm 1, and its acceleration by a line search.
 
-    P(w) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i w.x_i)       bias: a constant feature, penalised (as LIBLINEAR)
+    P(w) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i w.x_i)       bias: a constant feature, penalised (as in LIBLINEAR)
 
-Any c in {0,1}^n gives a cut: the loss at every w is at least b_c - w.a_c with a_c = sum C_i c_i y_i x_i and
-b_c = sum C_i c_i. The master problem minimises 1/2 |w|^2 + max(0, max_c b_c - w.a_c); its dual value is a lower bound
-of P, for all rows. C is absorbed in the cuts, so the paper's C / n is our C_i and its slack xi is our slack / sum C_i.
+x_i, y_i and C_i are row i, its label and its cost. Every c in {0,1}^n gives a cut: the loss at every w is at least
+b_c - w.a_c with a_c = sum C_i c_i y_i x_i and b_c = sum C_i c_i (the constraints of OP2 in the paper). The master
+problem minimises 1/2 |w|^2 + max(0, max_c b_c - w.a_c) over the cuts that were made so far, and its dual value is a
+lower bound of P. The costs are in the cuts. So C_i stands for the paper's C / n, and slack / sum C_i for its xi.
 
-A pass looks at the segment from the best point so far to the master's minimiser. It returns the exact objective at
-hundreds of steps on the segment, and cuts at a few of them (numeric.losses): the line search of OCAS (Franc &
-Sonnenburg 2008) and several cuts in one read of the data. `accelerated=False` is the paper's algorithm: both ends of
-the segment are the master's minimiser, and one cut a pass is taken there.
+A pass looks along the segment from the best point so far to the master's minimiser. It finds the exact objective at
+hundreds of steps on the segment, and cuts at a few of them (numeric.losses). So one read of the data serves the line
+search of OCAS (Franc & Sonnenburg 2008) and gives several cuts. With `accelerated=False` the solver is the paper's
+algorithm: both ends of the segment are the master's minimiser, and a pass takes one cut there.
+
+References: Joachims 2006, "Training Linear SVMs in Linear Time", KDD. Franc & Sonnenburg 2008, "Optimized Cutting Plane
+Algorithm for Support Vector Machines", ICML.
 """
 
 from __future__ import annotations
@@ -45,14 +49,17 @@ from streamsvm.methods.cutting_plane.segments import (
 )
 from streamsvm.requests import All, Solver, Step
 
-CUTS_A_PASS = 4  # at most; see cutting_plane.segments.search_line
+CUTS_A_PASS = 4  # the most that cutting_plane.segments.search_line takes
 
 
 @dataclass(frozen=True)
 class CuttingPlane:
-    """Settings. tol: relative gap; epsilon: the paper's stop, violation of the worst cut by mean loss (None: by gap).
+    """Settings of the solver.
 
-    class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights.
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; tol: the relative gap to reach; epsilon:
+    the paper's stop, by how much the worst cut may be violated in units of mean loss (None: stop by the gap);
+    accelerated: whether there is a line search; bias_feature: the value of the constant feature; max_cuts: how many
+    cuts are kept (None: as many as `cuts.most_cuts` says).
     """
 
     class_costs: tuple[float, float]
@@ -63,44 +70,44 @@ class CuttingPlane:
     max_cuts: int | None = None
 
     def cut_points(self, n_features: int) -> int:
-        """Cuts on offer in a pass."""
+        """Return how many cuts a pass offers."""
         return count_cut_steps(n_features + 1) if self.accelerated else 1
 
     def most_cuts(self, n_features: int) -> int:
-        """Cuts kept at once."""
+        """Return how many cuts are kept at once at most."""
         return self.max_cuts or most_cuts(n_features + 1)
 
     def driver_bytes(self, n_features: int) -> int:
-        """Memory of the driver: the cuts, and a few vectors."""
+        """Return the bytes that the driver needs for the cuts and a few vectors."""
         width = n_features + 1
         return cut_bytes(width, self.most_cuts(n_features)) + 8 * width * (3 * self.cut_points(n_features) + 8)
 
     def turn_bytes(self, n_features: int) -> int:
-        """Part of it that is in use only while a step is computed."""
+        """Return the part of the driver's bytes that is in use only while a step is computed."""
         return master_bytes(self.most_cuts(n_features))
 
     def totals_bytes(self, n_features: int) -> int:
-        """Memory of one task's totals."""
+        """Return the bytes of one task's totals."""
         return totals_bytes(self.cut_points(n_features), n_features + 1)
 
 
 @dataclass
 class State(LineState):
-    """All that changes. The vectors are (d+1,), the last entry the bias' weight."""
+    """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature."""
 
 
 def start_state(n_features: int) -> State:
-    """Return w = 0, no cuts."""
+    """Return the state before the first pass: w = 0, and no cuts."""
     return State(np.zeros(n_features + 1), np.zeros(n_features + 1), np.empty((0, n_features + 1)))
 
 
 def warm_state(settings: CuttingPlane, before: State, factor: float) -> State:
-    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
     return replace(scale_costs(before, factor, settings.tol), step=1.0)
 
 
 def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
-    """Algorithm 1; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    """Run Algorithm 1 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     class_costs = np.array(settings.class_costs)
     while True:
         ends = np.stack((state.best_w if settings.accelerated else state.master_w, state.master_w))
@@ -115,7 +122,7 @@ def solve(settings: CuttingPlane, n_features: int, state: State) -> Solver:
             state = take_exact(state, points, others[0])[0]
         violation = (loss - state.slack) / max(state.total_cost, np.finfo(float).tiny)
         cuts, offsets = np.cumsum(totals.gradients, axis=0)[chosen], np.cumsum(totals.costs)[chosen]
-        sizes = 2 * totals.costs[0] + offsets  # what is active at the segment's start may be taken off again
+        sizes = 2 * totals.costs[0] + offsets  # rows that are active at the start may be subtracted again
         state = minimise_master(add_cuts(state, cuts, offsets, sizes, settings.most_cuts(n_features)), settings.tol)
         state = count_pass(state, before, 1)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
