@@ -5,13 +5,14 @@ master problem over the cuts (line 4 of both algorithms) and its dual (OP3 of th
 
     min_w  1/2 |w|^2 + max(0, max_c b_c - w.a_c),      D(z) = b'z - 1/2 z'Gz,  z >= 0, sum z <= 1,  w = sum z_c a_c
 
-where G holds the products a_c.a_d of the cuts. Any feasible multipliers z give a lower bound D(z) of the objective
-P = 1/2 |w|^2 + loss. A cut that has been inactive for many steps is dropped.
+where G holds the products a_c.a_d of the cuts. Any feasible multipliers z give a lower bound D(z) of the minimum of
+P(w) = 1/2 |w|^2 + loss(w) over all rows. A cut that has been inactive for many steps is dropped.
 
-Rounding: the first pass sums up M_j = sum_i C_i |x_ij|, which bounds the terms of feature j in any cut. So a cut or a
-loss that is evaluated at w is off by at most gamma_n (sum C_i + |w|'M) (numeric.rounding). D is evaluated from the cuts
-and not from their products, and its rounding bound is subtracted from it. The rounding bound of P is kept beside P. If
-it is too large for the gap that is asked for, points are evaluated in twice the precision (cutting_plane.exact_points).
+Rounding: the first pass sums up M_j = sum_i C_i |x_ij|. No cut has terms for feature j whose sizes sum up to more. So a
+cut or a loss that is evaluated at w is off by at most gamma_n (sum C_i + |w|'M) (numeric.rounding). D is evaluated from
+the cuts and not from their products, and its rounding bound is subtracted from it. The rounding bound of P is kept
+beside P. If it is too large for the gap that is asked for, points are evaluated in twice the precision as well
+(cutting_plane.exact_points).
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Known(Protocol):
 
 
 def is_better(objective: float, rounding: float, known: Known) -> bool:
-    """Whether a point is better than the known one, rounding included.
+    """Return whether a point is better than the known one, rounding included.
 
     Its P has to be lower, or its rounding less than half as large; and P plus rounding has to be lower as well.
     """

@@ -2,9 +2,9 @@
 
     1/2 |w|^2 + max(f_S(w) + h.w + r, max_c b_c - w.a_c),     h = f'(w_b) - f_S'(w_b),   r = f(w_b) - f_S(w_b) - h.w_b
 
-is minimised between two passes. Here f is the loss of all rows, f_S the weighted loss of the sample, w_b the best point
-so far, and (a_c, b_c) are the cuts of all rows (cutting_plane.cuts). The correction by h and r gives the sample's loss
-the value and the slope of f at w_b, and the maximum keeps it above all cuts that are known.
+The solver minimises this between two passes. Here f is the loss of all rows, f_S the weighted loss of the sample, w_b
+the best point so far, and (a_c, b_c) are the cuts of all rows (cutting_plane.cuts). The correction by h and r gives the
+sample's loss the value and the slope of f at w_b, and the maximum keeps it at or above all cuts that are known.
 
 One master problem holds the cuts of all rows and the cuts of the sample, which are shifted by h and r. The next pass
 cuts the problem of all rows at the minimiser, and at the points where the sample's active cuts were made: the sample's
@@ -110,7 +110,7 @@ class State(LineState):
     """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
     loss, best_cut: the loss of all rows at the best point, and their cut a_c there; resident, weight (r,): the rows of
-    the sample, and how many rows each stands for; points (p, d+1): where the next sample is to be cut first.
+    the sample, and how many rows each stands for; points (p, d+1): where the next sample is cut first.
     """
 
     loss: float = 0.0

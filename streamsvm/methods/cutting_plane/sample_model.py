@@ -24,7 +24,10 @@ STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # cut steps on a line
 
 @dataclass(frozen=True)
 class SampleModel:
-    """The corrected loss f_S(w) + h.w + r. rows: the sample, whose sample weights say how many rows each stands for."""
+    """The corrected loss f_S(w) + h.w + r.
+
+    rows: the sample, in which the weight of each row is multiplied by the number of rows that it stands for.
+    """
 
     rows: Rows
     class_costs: F64
