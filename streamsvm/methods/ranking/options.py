@@ -9,7 +9,7 @@ from streamsvm.methods.option_fields import choice, count, positive
 
 @dataclass(frozen=True)
 class RankingOptions:
-    """See the help texts."""
+    """Options of rankings, which their help texts explain."""
 
     acceleration: str = choice("line-search", "none", help="by a line search, or Algorithm 2 of Joachims 2006 as it is")
     epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per pair")

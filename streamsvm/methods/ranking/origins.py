@@ -1,4 +1,8 @@
-"""Where the cuts of a ranking were made; see cutting_plane.origins."""
+"""The points at which the cuts of a ranking were made (see cutting_plane.origins).
+
+A step makes its cuts in two passes: the scores at both ends of a segment, and the sums of rows. So its notes hold the
+ends and the sums, and the state after it says which step on the segment each cut belongs to.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ Note = tuple[str, F64]
 
 
 def note_pass(request: Any, answer: Any) -> Iterator[Note]:
-    """Yield the ends of the segment that a pass scored, or the cuts that it summed up."""
+    """Yield the ends of the segment that a pass has scored, or the cuts that it has summed up; else nothing."""
     if isinstance(request, Scan) and request.add is add_scores:
         yield "ends", request.shared[0]
     elif isinstance(request, Scan) and request.add is add_sums:
@@ -24,7 +28,10 @@ def note_pass(request: Any, answer: Any) -> Iterator[Note]:
 
 
 def list_origins(notes: Sequence[Note], state: State) -> Iterator[Origin]:
-    """Yield the cuts of a step, from its passes and the state after it; the first step cuts at w = 0."""
+    """Yield the origins of a step's cuts, given the notes of its passes and the state after it.
+
+    The first step scores no rows, as it cuts at w = 0.
+    """
     found = dict(notes)
     start, end = found.get("ends", np.zeros((2, len(state.best_w))))
     for cut, (step, offset) in zip(found["cuts"], state.latest, strict=False):

@@ -1,10 +1,13 @@
-"""The hinge loss of all pairs on a segment of score vectors, and the cuts it gives there (see numeric.pair_counts).
+"""The hinge loss of all pairs of rows at given scores, its cut there, and a line search between two score vectors.
 
-    loss(s) = K sum over pairs v_i v_j max(0, 1 - (s_i - s_j)) = offset - coefs.s,   K: cost of a pair of weight 1
-    coefs_i = K (up_i - down_i),   offset = K sum up_i:                              the cut at s is sum coefs_i x_i
+    loss(s) = K sum over pairs v_i v_j max(0, 1 - (s_i - s_j)) = offset - coefs.s
+    coefs_i = K (up_i - down_i),   offset = K sum_i up_i,   cut at s: sum_i coefs_i x_i
 
-The loss is convex in s. Its minimum on a segment is looked for with a sample of the queries (or of the rows), which
-takes a hundredth of the time, its slope corrected by a constant: it is exact at the start of the segment.
+s_i is the score of row i and v_i its weight; a pair is two rows i and j of one query, i of the higher rank; K is the
+cost of a pair of weight 1; up and down are c+ and c- of Joachims 2006, Algorithm 2 (numeric.pair_counts). The loss is
+convex in s. So its minimum on a segment is found by halving the segment by the sign of the slope. The slope is computed
+on a sample of the queries, or of the rows of a single query, in a hundredth of the time. A constant is added to it that
+makes it exact at the start of the segment.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ from streamsvm.numeric.pair_counts import Pairs, sweep_pairs
 from streamsvm.numeric.rows import F64, I64
 
 SAMPLE_ROWS = 1 << 13
-LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that the line search may look at in all; halvings that makes
+LOOKED_AT, HALVINGS = 1 << 17, (10, 40)  # rows that all halvings together may look at; least and most halvings
 
 
 @dataclass(frozen=True)
 class PairLoss:
-    """Loss and cut at some scores."""
+    """The loss at some scores, and the coefs (n,) and the offset of the cut there."""
 
     loss: float
     coefs: F64
@@ -31,7 +34,7 @@ class PairLoss:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some of the pairs, their rows, and the cost that makes them weigh as much as all."""
+    """Some of the pairs, the numbers of their rows, and the cost with which they weigh as much as all pairs."""
 
     pairs: Pairs
     rows: I64
@@ -39,7 +42,7 @@ class Sample:
 
 
 def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> PairLoss:
-    """Evaluate the loss: O(n log n)."""
+    """Return the loss and the cut at scores (n,), in O(n log n)."""
     order, up, down = sweep_pairs(scores, pairs, 1.0)
     offset, coefs = cost * float(np.sum(up)), np.empty(len(scores))
     coefs[order] = cost * (up - down)
@@ -47,7 +50,10 @@ def measure_pairs(scores: F64, pairs: Pairs, cost: float) -> PairLoss:
 
 
 def draw_sample(pairs: Pairs, cost: float) -> Sample:
-    """Keep every k-th query or row: some 8,192 rows; all where that would leave no pair."""
+    """Return a sample of every k-th query, or row of a single query, with about SAMPLE_ROWS rows.
+
+    If no pair is left in it, return all rows.
+    """
     sample, rows = pairs.thin(max(1, len(pairs.ranks) // SAMPLE_ROWS))
     total = sample.total
     if total == 0.0:
@@ -56,11 +62,12 @@ def draw_sample(pairs: Pairs, cost: float) -> Sample:
 
 
 def find_step(sample: Sample, start: F64, end: F64, squares: F64, slope: float) -> float:
-    """Return the step in [0, 1] from scores `start` to `end` where P is least, or just beyond it, by the sample.
+    """Return the step in [0, 1] from the scores `start` to `end` at which P is least according to the sample.
 
-    Beyond: where pairs begin to be active, a cut on this side would be one that is known already.
+    The step is the end of the last interval, just beyond the minimum. At the minimum some pairs begin to be active, and
+    a cut before it would be one that is known already.
 
-    squares (2,): d/dt of 1/2 |w|^2 at the step t is squares[0] + t squares[1]. slope: that of P at 0.
+    squares (2,): the slope of 1/2 |w|^2 at the step t is squares[0] + t squares[1]; slope: the exact slope of P at 0.
     """
     s, change = start[sample.rows], (end - start)[sample.rows]
 

@@ -1,4 +1,4 @@
-"""Ordinal regression and ROC area by cutting planes, made ready for the rows of a source."""
+"""The setup of ordinal regression and ROC area by cutting planes: settings, memory and model for a source's rows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from streamsvm.options import TrainOptions
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.requests import MemoryNeed
 
-ROW_VECTORS = 28  # of 8 bytes a row at once: scores, in twice the precision too, and what counts the pairs
-HELD_VECTORS = 7  # the pairs, this state and the next, scores that are waited for
+ROW_VECTORS = 28  # vectors of 8 bytes a row at once: scores, also in twice the precision, and the counts of pairs
+HELD_VECTORS = 7  # the part of them that is held between steps: pairs, this state and the next, and scores under way
 
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
-    """Return the solver; InputError where there are no pairs of rows to compare."""
+    """Return the fit; raise InputError if the data have no pairs of rows to compare."""
     pairs, weight = find_pairs(source, options.task)
     settings = Ranking(
         pair_cost=float(options.C) * weight / pairs.total,
@@ -52,9 +52,10 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit
 
 
 def _need_memory(settings: Ranking, source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the solver: a task's totals are sums of rows, or the scores of a group of chunks.
+    """Return the memory of the solver.
 
-    Every task is sent a vector, and its part of the rows' own.
+    The totals of a task are sums of rows, or the scores of a group of chunks. Every task is sent a weight vector, and
+    the entries of its own rows in the vectors with an entry a row.
     """
     d, n_groups = source.n_features, len(plan_groups(source))
     return MemoryNeed(
@@ -76,7 +77,7 @@ def _make_model(source: RowSource, state: State, take: TakeRows) -> RankModel:  
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call what counts and measures pairs, of one query and of two."""
+    """Call the compiled functions that count and measure pairs, with one query and with two."""
     scores = compute_exact_scores(rows.X, np.zeros((1, 2)))[0]
     for starts in ([0, 2], [0, 1, 2]):
         pairs = Pairs(np.arange(2, dtype=np.int32), np.ones(2), np.array(starts))

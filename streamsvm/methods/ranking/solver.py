@@ -1,16 +1,18 @@
-"""Ordinal regression and ROC area by cutting planes: Joachims 2006, Algorithm 2, and its acceleration by line search.
+"""Ordinal regression and ROC area by cutting planes: Joachims 2006, Algorithm 2, and its acceleration by a line search.
 
     P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j))        no bias: it would cancel
 
-over the pairs of rows of one query, i of the higher rank. K makes the loss at w = 0 that of n rows of cost C in
-classification; so the paper's C is n C. At any w there is a cut: the loss is at least b - a.w everywhere, with
-a = sum coefs_i x_i and b = offset of ranking.pair_losses. Cuts, master problem and lower bound: see cutting_plane.cuts.
+A pair is two rows i and j of one query, i of the higher rank; v_i is the weight of row i, and K the cost of a pair of
+weight 1. K makes the loss at w = 0 that of n rows of cost C in classification, so n C is the paper's C. Every w gives a
+cut: the loss is at least b - a.w everywhere, with a = sum coefs_i x_i and b = offset of ranking.pair_losses. The cuts,
+the master problem and the lower bound are explained in cutting_plane.cuts.
 
-A step makes two passes: the scores X w of the master's minimiser, and the cuts, sums of rows. In between, the driver
-has the scores of all rows at both ends of the segment from the best point so far to that minimiser; so the objective
-anywhere on it takes a sort and no pass. It moves to the least one, and cuts there: the line search of OCAS (Franc &
-Sonnenburg 2008), whose second cut, further on, is not worth its sort here (tried on Adult and Covertype: 2 passes of
-80 less). `accelerated=False` is the paper's algorithm, which cuts at the master's minimiser.
+A step makes two passes. The first one finds the scores of all rows at both ends of the segment from the best point so
+far to the master's minimiser. With these the driver evaluates P anywhere on the segment by a sort, without a pass. It
+moves to the lowest P that it finds, and the second pass sums up the rows of the cut there: this is the line search of
+OCAS (Franc & Sonnenburg 2008; see cutting_plane.solver). OCAS makes another cut further on, which is not worth its sort
+here (it saved 2 passes of 80 on Adult and Covertype). With `accelerated=False` the solver is the paper's algorithm,
+which cuts at the master's minimiser.
 """
 
 from __future__ import annotations
@@ -42,16 +44,21 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.requests import All, Scan, Solver, Step
 
-AHEAD = 0.1  # the cut is made there where no step is better than none
-LONGER = (0.0, 2.0**-48, 2.0**-38)  # of points that are evaluated in twice the precision
-RETREATS = 8  # the sample was wrong: a quarter of the step, so many times at most
+AHEAD = 0.1  # the step at which the cut is made if P rises from the start of the segment on
+LONGER = (0.0, 2.0**-48, 2.0**-38)  # by these shares points in twice the precision are made longer
+RETREATS = 8  # steps that are tried at most, each a quarter of the last, if the sample led to a higher P
 
 Tile = tuple[int, F64]
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Settings. pair_cost: K; tol: relative gap; epsilon: the paper's stop, violation by mean loss (None: by gap)."""
+    """Settings of the solver.
+
+    pair_cost: K; tol: the relative gap to reach; epsilon: the paper's stop, by how much the worst cut may be violated
+    in units of mean loss (None: stop by the gap); accelerated: whether there is a line search; max_cuts: how many cuts
+    are kept (None: as many as `cuts.most_cuts` says).
+    """
 
     pair_cost: float
     tol: float = 1e-3
@@ -60,40 +67,41 @@ class Ranking:
     max_cuts: int | None = None
 
     def most_cuts(self, n_features: int) -> int:
-        """Cuts kept at once."""
+        """Return how many cuts are kept at once at most."""
         return self.max_cuts or most_cuts(n_features)
 
     def driver_bytes(self, n_features: int) -> int:
-        """Memory of the driver but for the rows' vectors."""
+        """Return the bytes of the driver without the vectors that have an entry a row."""
         return cut_bytes(n_features, self.most_cuts(n_features)) + 8 * 12 * n_features
 
     def turn_bytes(self, n_features: int) -> int:
-        """Part of it that is in use only while a step is computed."""
+        """Return the part of the driver's bytes that is in use only while a step is computed."""
         return master_bytes(self.most_cuts(n_features))
 
 
 @dataclass
 class State(CutState):
-    """All that changes; the rows' scores are computed anew in every step.
+    """All that changes. The scores of the rows are no part of it: they are computed anew in every step.
 
-    latest (RETREATS + 1, 2): of the cuts that the last step made, the step on its segment and the offset; then zeros.
+    latest (RETREATS + 1, 2): for each cut of the last step its place on the segment, from 0 to 1, and its offset; the
+    other rows are zeros.
     """
 
     latest: F64 = field(default_factory=lambda: np.zeros((RETREATS + 1, 2)))
 
 
 def start_state(n_features: int) -> State:
-    """Return w = 0, no cuts."""
+    """Return the state before the first pass: w = 0, and no cuts."""
     return State(np.zeros(n_features), np.zeros(n_features), np.empty((0, n_features)))
 
 
 def warm_state(settings: Ranking, before: State, factor: float) -> State:
-    """Return the state to start from, given the last one of the same problem with costs so many times smaller."""
+    """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
     return scale_costs(before, factor, settings.tol)
 
 
 def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
-    """Algorithm 2; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    """Run Algorithm 2 from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     n_features, total = len(state.best_w), settings.pair_cost * pairs.total
     sample = draw_sample(pairs, settings.pair_cost)
     while True:
@@ -125,56 +133,62 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
 
 
 def add_scores(tiles: list[Tile], rows: Rows, W: F64) -> None:
-    """Note X W' of a tile, (2, rows): of the best point and of the master's minimiser."""
+    """Note the scores X W' of a tile, (2, rows), at the best point and at the master's minimiser."""
     tiles.append((rows.start, np.ascontiguousarray(compute_scores(rows.X, W).T)))
 
 
 def add_exact_scores(tiles: list[Tile], rows: Rows, W: F64) -> None:
-    """Note X W' of a tile in twice the precision, (k, rows, 2)."""
+    """Note the scores X W' of a tile at k points in twice the precision, (k, rows, 2)."""
     tiles.append((rows.start, compute_exact_scores(rows.X, W)))
 
 
 def combine_tiles(left: list[Tile], right: list[Tile]) -> list[Tile]:
-    """Return both."""
+    """Return the tiles of both."""
     return left + right
 
 
 def join_tiles(tiles: list[Tile], axis: int = 1) -> F64:
-    """Return the scores of all rows, in their order."""
+    """Return the scores of all rows in the order of the rows, which are numbered along `axis`."""
     return np.concatenate([scores for _, scores in sorted(tiles, key=lambda tile: tile[0])], axis=axis)
 
 
 def _sum_rows(n_features: int, coefs: list[F64]) -> Scan:
-    """Return the pass that makes a cut of each of the coefs."""
+    """Return the scan that sums up a cut for each vector of coefs (n,)."""
     return Scan(partial(np.zeros, (len(coefs), n_features)), add_sums, combine_sums, by_row=tuple(coefs))
 
 
 def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
-    """Add sum_i most_i |x_i|, the most that a cut's terms can come to; and raise max_i |x_i|."""
+    """Add rows to the magnitudes (2, d): sum_i most_i |x_ij|, and max_i |x_ij|.
+
+    most_i is the largest size of row i's coef, so the sum bounds the terms of feature j in any cut.
+    """
     every, sizes = np.arange(rows.n_rows), absolute(rows.X)
     add_rows(totals, sizes, every, np.zeros_like(every), most)
     raise_largest(totals[1], sizes)
 
 
 def combine_magnitudes(left: F64, right: F64) -> F64:
-    """Return the sum of the first row, and the larger of the second."""
+    """Return the magnitudes of the rows of both: the sum of their first rows, and the maximum of their second."""
     return np.stack((left[0] + right[0], np.maximum(left[1], right[1])))
 
 
 def add_sums(totals: F64, rows: Rows, *coefs: F64) -> None:
-    """Add sum_i coef_i x_i of each of the coefs."""
+    """Add sum_i coef_i x_i for each vector of coefs."""
     for k, coef in enumerate(coefs):
         row = np.flatnonzero(coef)
         add_rows(totals, rows.X, row, np.full(len(row), k), coef[row])
 
 
 def combine_sums(left: F64, right: F64) -> F64:
-    """Return the sum."""
+    """Return the sums over the rows of both."""
     return left + right
 
 
 def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[PairLoss], float, F64]:
-    """Return the state at w = 0, where every pair is in the loss, the cut there, and the most that a coef can be."""
+    """Return the state at w = 0, the cut there, its loss, and the largest size of each row's coef, (n,).
+
+    At w = 0 every pair is in the loss, so no pass is needed, and no coef can be larger than K (up + down).
+    """
     n_rows = len(pairs.ranks)
     loss = measure_pairs(np.zeros(n_rows), pairs, settings.pair_cost)
     up, down = count_pairs(np.zeros(n_rows), pairs, 1.0)
@@ -192,9 +206,10 @@ def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[P
 def _search_line(
     settings: Ranking, pairs: Pairs, sample: Sample, state: State, scores: F64
 ) -> tuple[State, list[PairLoss], float, F64]:
-    """Move to the best point found on the segment; return where to cut, the loss at the master's minimiser, that point.
+    """Move to the best point that is found on the segment.
 
-    That loss is infinite where the stop does not ask for it.
+    Return the state, the cuts to make, the loss at the master's minimiser, and the point. That loss is infinite unless
+    the paper's stop or the paper's algorithm needs it.
     """
     start, end = scores
     change, moves = end - start, state.master_w - state.best_w
@@ -208,7 +223,7 @@ def _search_line(
     steps = [1.0] if settings.epsilon is not None or not settings.accelerated else []
     found = [(step, *measure(step)) for step in steps]
     if settings.accelerated:
-        known = measure_pairs(start, pairs, settings.pair_cost).coefs  # at these very scores: ties are decided alike
+        known = measure_pairs(start, pairs, settings.pair_cost).coefs  # with the same scores, ties fall the same way
         step = find_step(sample, start, end, squares, float(squares[0] - known @ change))
         retreats, step = (RETREATS, step) if step > 0.0 else (1, AHEAD)
         for _ in range(retreats):
@@ -227,14 +242,14 @@ def _search_line(
 
 
 def _list_cuts(made: list[tuple[float, float]]) -> F64:
-    """Return steps and offsets of the cuts that were made, and zeros for those that were not."""
+    """Return the steps and offsets of the cuts that were made, followed by zeros."""
     listed = np.zeros((RETREATS + 1, 2))
     listed[: len(made)] = made
     return listed
 
 
 def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[Tile]) -> State:
-    """Take the best of the points, if it is better; tiles: their scores (k, rows, 2) in twice the precision."""
+    """Take the best of the points if it is better. tiles: the points' scores (k, rows, 2) in twice the precision."""
     for k, w in enumerate(points):
         own = join_tiles([(start, scores[k]) for start, scores in tiles], axis=0)
         loss, rounding = measure_pairs_exactly(own, pairs, settings.pair_cost)
