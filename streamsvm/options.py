@@ -1,4 +1,4 @@
-"""What a user may ask of a training, and the checks of it that do not depend on the solver."""
+"""The options of a training, and the checks of them that do not depend on the solver."""
 
 from __future__ import annotations
 
@@ -15,23 +15,55 @@ from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
 
-LARGEST_COST = 1e100  # squares of such a sum times features of 1e38 are still numbers
+LARGEST_COST = 1e100  # The square of such a sum of costs times a feature of 1e38 is still finite in float64.
 
-BUDGET_SHARE = 4  # rows held in memory get a quarter of what is spare, and their kernel columns another
+BUDGET_SHARE = 4  # Resident rows get a quarter of the memory that is left, and their kernel columns another quarter.
 
 ClassWeight = Mapping[Any, float] | str | None
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What to train and within which limits.
+    """The options of a training: what is trained, and within which limits.
 
-    C: cost a row, as in LIBSVM and scikit-learn; tol: relative duality gap. class_weight: factors by label, or
-    "balanced" (see `compute_class_costs`). memory_bytes: for the whole resident memory of one process (None: half of
-    the machine's); threads: in this process, or per worker; workers: processes on this machine; scheduler: address of
-    a Dask cluster. kernel, gamma ("scale": 1 / (features * variance of all values), "auto": 1 / features, or a number),
-    degree, coef0: see numeric.kernels. resident_rows: rows in memory, or their share ("10%"). options: the solver's
-    own, by name (see options.py in its folder of `streamsvm.methods`). task: the problem's name in problems.registry.
+    Parameters
+    ----------
+    C : float, default 1.0
+        Cost of a row, as in LIBSVM and scikit-learn: C_i = C * class_weight * sample_weight_i.
+    solver : str, default "cutting-plane"
+        Name of the method (methods.registry).
+    class_weight : mapping of label to float, "balanced" or None, default None
+        Factors of C by label; "balanced" gives all classes the same weight (`compute_class_factors`).
+    tol : float, default 1e-3
+        Relative duality gap (P - D) / P at which training ends.
+    memory_bytes : int or None, default None
+        Limit of the whole resident memory of one process, in bytes; None is half of the machine's memory.
+    threads : int or None, default None
+        Threads of this process, or of each worker; None is one for each core here, and one in a worker.
+    workers : int or None, default None
+        Number of worker processes on this machine; None trains on the threads of this process.
+    scheduler : str or None, default None
+        Address of a Dask cluster ("tcp://host:port") that carries out the passes.
+    max_passes : int or None, default None
+        Number of passes after which training ends without convergence; None is no limit.
+    max_seconds : float or None, default None
+        Time after which training ends without convergence, in seconds; None is no limit.
+    seed : int, default 0
+        Seed of all random draws; the same seed gives the same bits on any number of threads and workers.
+    kernel : str, default "linear"
+        Name of the kernel (numeric.kernels).
+    gamma : float, "scale" or "auto", default "scale"
+        Scale of a kernel: "scale" is 1 / (features * variance of all values), "auto" is 1 / features.
+    degree : int, default 3
+        Degree of the polynomial kernel.
+    coef0 : float, default 0.0
+        Constant term of the polynomial and sigmoid kernels.
+    resident_rows : int, str or None, default None
+        Number of rows that are held in memory, or their share ("10%"); None is as many as the memory allows.
+    task : str, default "classify"
+        Name of the problem (problems.registry).
+    options : mapping of str to str, default empty
+        Options of the method's own as texts, by name (options.py in its folder of `streamsvm.methods`).
     """
 
     C: float = 1.0
@@ -55,14 +87,14 @@ class TrainOptions:
 
 
 def check_numbers(options: TrainOptions) -> None:
-    """InputError unless C and tol are positive and finite."""
+    """Raise InputError unless C and tol are positive and finite."""
     for name, value in (("C", options.C), ("tol", options.tol)):
         if not (isinstance(value, Real) and np.isfinite(value) and value > 0):
             raise InputError(f"{name} is {value!r}; it must be positive and finite")
 
 
 def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float, float]:
-    """Return C_i = C * class_weight of the two classes, before sample weights; InputError for others than two."""
+    """Return C * class_weight of the two classes, before sample weights; InputError if there are not two classes."""
     costs = options.C * compute_class_factors(source, options)
     if len(costs) != 2:
         raise InputError(f"{source.name}: {len(costs)} classes; {options.solver} takes two at a time")
@@ -70,7 +102,7 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
 
 
 def check_costs(source: RowSource, options: TrainOptions) -> None:
-    """InputError where the costs C * class_weight * sample_weight of all rows have no sum that can be computed with."""
+    """Raise InputError if the sum of all costs C * class_weight * sample_weight is too large to compute with."""
     sums = source.sum_weights()
     if sums is None:
         return
@@ -90,10 +122,10 @@ def _read_factors_or_ones(source: RowSource, options: TrainOptions) -> F64:
 
 
 def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
-    """Return class_weight of each of K classes, (K,); InputError unless there are two at least.
+    """Return the class_weight of each of K classes, (K,); InputError if there are fewer than two classes.
 
-    "balanced" is n / (K n_k): the classes weigh the same. n counts rows by their sample weights, so that a row of
-    weight 2 is worth two rows; so does scikit-learn's LinearSVC since 1.7, while its SVC counts the rows alone.
+    "balanced" is n / (K n_k), so that all classes weigh the same. n and n_k are sums of sample weights: a row of weight
+    2 counts as two rows. scikit-learn's LinearSVC counts likewise since 1.7, while its SVC ignores sample weights here.
     """
     if source.classes is None:
         raise InputError(f"{source.name}: no labels to learn from")
@@ -109,7 +141,7 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
 
 
 def _balance(source: RowSource, classes: list[Any]) -> F64:
-    """Return n / (K n_k), n being sums of sample weights."""
+    """Return n / (K n_k) of each class, where n and n_k are sums of sample weights."""
     sums = source.sum_weights()
     assert sums is not None
     if not sums.all():
@@ -120,7 +152,7 @@ def _balance(source: RowSource, classes: list[Any]) -> F64:
 
 
 def _read_factors(weights: Mapping[Any, float], classes: list[Any]) -> F64:
-    """Return the factor of each class; labels are told apart as values or as texts."""
+    """Return the factor of each class; a label names a class if they are equal as values or as texts."""
     factors = np.ones(len(classes))
     for label, weight in weights.items():
         codes = [code for code, known in enumerate(classes) if known == label or str(known) == str(label)]
@@ -133,16 +165,16 @@ def _read_factors(weights: Mapping[Any, float], classes: list[Any]) -> F64:
 
 
 def list_labels(classes: Any) -> str:
-    """Return labels as people list them; the last of many stands for those before."""
+    """Return labels as a list in words; of more than five labels, it has the first three and the last."""
     shown = [str(label) for label in classes]
     shown = shown if len(shown) <= 5 else [*shown[:3], "..", shown[-1]]
     return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
-    """Return the kernel that was asked for. InputError for bad parameters.
+    """Return the kernel that was asked for; InputError for parameters out of range.
 
-    gamma "scale" has to be a number by now: training.statistics has measured it.
+    A gamma of "scale" must have been replaced by its number before, which training.statistics measures.
     """
     if options.kernel not in KERNELS:
         raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(KERNELS)}")
@@ -161,7 +193,7 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
 
 
 def count_resident(wanted: int | str, all_rows: int) -> int:
-    """Return how many of the rows "5000" or "10%" are; InputError for what is neither, and for less than two."""
+    """Return the number of rows that "5000" or "10%" stands for; InputError for other texts and fewer than two rows."""
     text = str(wanted)
     number = text.removesuffix("%")
     if not number.replace(".", "", 1).isdecimal():

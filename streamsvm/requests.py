@@ -1,6 +1,7 @@
-"""What a solver may ask for, and what it reports. A solver is a generator that yields these and is sent the answers.
+"""The requests that a solver makes, and the steps that it reports. A solver is a generator: it yields them.
 
-It never reads data: an engine does, anywhere. So a solver is tested without either, and runs on both.
+After each request, the solver is sent the answer. It never reads data; an engine reads them, in this process or on a
+cluster. So a solver can be tested without data and without an engine, and runs unchanged on every engine.
 """
 
 from __future__ import annotations
@@ -14,20 +15,33 @@ import numpy.typing as npt
 
 from streamsvm.numeric.rows import Rows
 
-ROUNDINGS = 10.0
-MORE_PATIENCE = 10
+ROUNDINGS = 10.0  # A gap of up to so many rounding bounds may be rounding alone.
+MORE_PATIENCE = 10  # A run whose gap is larger goes on so many times as long without a change.
 
 
 @dataclass(frozen=True)
 class Scan:
     """A pass: totals = start(); add(totals, rows, *shared, *slices) for all rows; combine(left, right).
 
-    The rows of a group of chunks are added one tile after another to totals of the group's own, in place. The groups'
-    totals are combined in a fixed tree, each time into a new object (a scheduler may use the parts again), so the
-    same bits come out of any engine. The functions are importable by name: workers import them. shared: arrays that
-    every task is sent; by_row: arrays with an entry a row, of which `add` gets the rows' slices. Answer: the totals.
-    scored: the place in `shared` of weight vectors W (k, at least d), whose scores X W' `add` needs: where passes of
-    several solvers are one, so is this product, and `rows.scores` holds the solver's part.
+    The rows of a group of chunks are added, one tile after another and in place, to totals that belong to the group.
+    The totals of the groups are combined in a fixed tree, so that every engine finds the same bits. The answer is the
+    combined totals.
+
+    Parameters
+    ----------
+    start
+        Returns empty totals. Like the other two functions, it is importable by name, because workers import it.
+    add
+        Adds the rows of a tile to totals in place; it is given `shared`, and the rows' slices of `by_row`.
+    combine
+        Returns the totals of two groups as a new object; the parts stay as they are, since they may be used again.
+    shared
+        Arrays that every task is sent.
+    by_row
+        Arrays with one entry for each row of the source.
+    scored
+        The place in `shared` of weight vectors W, (k, at least d), whose scores X W' `add` needs. Where the passes of
+        several solvers are made as one, so is this product, and `rows.scores` holds the part of the solver.
     """
 
     start: Callable[[], Any]
@@ -40,19 +54,19 @@ class Scan:
 
 @dataclass(frozen=True)
 class Take:
-    """Those rows, in that order. Answer: `Rows`."""
+    """The rows with these numbers, in this order. The answer is one `Rows`."""
 
     rows: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Sequential walks through groups of chunks, side by side. In each, carry = the last of step(carry, rows).
+    """Sequential walks through groups of chunks, side by side; each hands a carry from one group to the next.
 
     Walk k starts with carries[k] and visits the groups of chunks that orders[k] lists, in that order. The chunks of a
-    group are read whole, and are one `Rows`; the next group is read ahead. `step` yields the carry after each part of
-    the rows, where a walk can be given up; it changes neither the carry that it is given nor the rows. The answer is
-    the list of the carries after the last groups.
+    group are read whole, as one `Rows`, while the next group is read ahead. step(carry, rows) yields the carry after
+    each part of the rows; the walk can be given up there. The next `step` is given the last of them. `step` changes
+    neither the carry that it is given nor the rows. The answer is the list of the carries after the last groups.
     """
 
     step: Callable[[Any, Rows], Iterator[Any]]
@@ -62,19 +76,27 @@ class Walk:
 
 @dataclass(frozen=True)
 class All:
-    """Several requests, answered in one read of the data where they allow it. Answer: theirs, in order."""
+    """Several requests, carried out in one read of the data where possible. The answer is the list of their answers."""
 
     requests: Sequence[Scan | Take | Walk | All]
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that a fit needs beside the chunks that are read; an engine projects the process from them.
+    """Bytes that a fit needs besides the chunks that are read; an engine projects the memory of a process from them.
 
-    driver_bytes: where the solver runs, what it sends to tasks included; turn_bytes: the part of them that is in use
-    only while a step is computed, which fits that take turns share; totals_bytes: the totals of one task; shared_bytes:
-    what every task of a pass is sent; walk_bytes: the walks that one process carries out at once, or what its tasks
-    work with besides their totals.
+    Parameters
+    ----------
+    driver_bytes
+        Memory of the process where the solver runs, with the arrays that it sends to tasks.
+    turn_bytes
+        The part of driver_bytes that is in use only while a step is computed; fits that take turns share it.
+    totals_bytes
+        The totals of one task.
+    shared_bytes
+        The arrays that every task of a pass is sent.
+    walk_bytes
+        The walks that one process carries out at once, or the working memory of all its tasks besides their totals.
     """
 
     driver_bytes: int
@@ -86,10 +108,11 @@ class MemoryNeed:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a solver stands: P of the best point, a proved lower bound D of the optimum, passes so far.
+    """Progress of a solver: the objective P of its best point, a proved lower bound D of the optimum, and the passes.
 
-    rounding_bound: the most by which rounding can have moved P and D together. D's share is taken off lower_bound
-    already, so that the bound holds whatever was rounded; P's share counts when the gap is compared with a tolerance.
+    lower_bound is None for solvers that prove none. rounding_bound: the most by which rounding can have moved P and D
+    together. The part of D is taken off lower_bound already, so that lower_bound holds whatever was rounded; the part
+    of P counts when the gap is compared with a tolerance.
     """
 
     objective: float
@@ -99,33 +122,34 @@ class Progress:
 
     @property
     def relative_gap(self) -> float | None:
-        """(P - D) / P."""
+        """The relative gap (P - D) / P, or None without a lower bound."""
         if self.lower_bound is None:
             return None
         return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
 
     def is_proved(self, tol: float) -> bool:
-        """Whether the relative gap is at most tol, whatever was rounded."""
+        """Return whether the relative gap is at most tol, whatever was rounded."""
         if self.lower_bound is None:
             return False
         return self.objective - self.lower_bound + self.rounding_bound <= tol * self.objective
 
     @property
     def told_rounding_bound(self) -> float | None:
-        """The rounding bound, or None if the solver bounds no rounding. P alone has one if there is no lower bound."""
+        """The rounding bound as it is reported: None if the solver has no lower bound and bounds no rounding of P."""
         return None if self.lower_bound is None and self.rounding_bound == 0.0 else self.rounding_bound
 
     @property
     def is_rounded(self) -> bool:
-        """Whether rounding may be what is left of the gap: it is within ten times the rounding bound."""
+        """Whether the gap may be rounding alone, because it is at most ten times the rounding bound."""
         return self.lower_bound is not None and self.objective - self.lower_bound <= ROUNDINGS * self.rounding_bound
 
 
 def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> str | None:
-    """Return "converged" where the gap is proved, "stalled" where steps no longer change what is proved, else None.
+    """Return "converged" if the gap is proved, "stalled" if steps no longer make progress, else None.
 
-    stuck: steps in a row that moved neither P nor D; patience: how many of them end a run whose gap is rounding. A run
-    whose gap is larger goes on for MORE_PATIENCE times as long, since only a fault of the solver can be the reason.
+    stuck: the number of steps in a row without progress. patience: the number of them that ends a run whose gap is
+    rounding. A run whose gap is larger goes on MORE_PATIENCE times as long, because only a fault of the solver can be
+    the reason.
     """
     if progress.is_proved(tol):
         return "converged"
@@ -135,9 +159,9 @@ def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> st
 
 @dataclass(frozen=True)
 class Step:
-    """End of an outer step: the state is complete. `status` is set when the solver is done; no answer is sent.
+    """The end of an outer step: `state` is complete and can be saved. The solver is sent no answer.
 
-    figures: what else the history is to tell of the step.
+    status: why the solver is done, or None while it goes on. figures: further numbers for the history of the run.
     """
 
     state: Any

@@ -1,1 +1,1 @@
-"""The methods, a folder each, and what they share."""
+"""The methods, each in a folder of its own, and the modules that they share."""

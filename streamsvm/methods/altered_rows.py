@@ -1,4 +1,4 @@
-"""A solver that is shown other labels or weights than the rows have: they are altered on their way to it."""
+"""Solvers on altered rows: labels or weights of the rows are changed on their way from the engine to the solver."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from streamsvm.requests import All, Question, Scan, Solver, Step, Take, Walk
 
 
 def alter_rows(solver: Solver, alteration: Alteration) -> Solver:
-    """Return a solver that asks for what this one does, and shows it the rows altered.
+    """Return a solver that makes the requests of this one, and gives it the altered rows.
 
-    Rows of a sequential pass come without their numbers: an alteration by row is not for solvers that make one.
+    An alteration with arrays by row cannot be used with solvers that ask for walks, because the rows of a walk come
+    without their numbers.
     """
     request = next(solver)
     while True:
@@ -48,7 +49,10 @@ def _alter_answer(request: Question, alteration: Alteration, found: Any) -> Any:
 
 @dataclass(frozen=True)
 class AlteredAdd:
-    """What a pass does with rows, once they are altered; its arrays begin with those of the alteration."""
+    """The `add` of a pass, which alters the rows first.
+
+    It is given the shared arrays of the pass, then the arrays by row: the alteration's, and after them the pass's own.
+    """
 
     add: Callable[..., None]
     alter: Callable[..., Rows]
@@ -56,7 +60,7 @@ class AlteredAdd:
     n_altering: int
 
     def __call__(self, totals: Any, rows: Rows, *arrays: Any) -> None:
-        """Add rows that are altered by their own entries of the arrays."""
+        """Alter the rows by their entries of the alteration's arrays, and add them."""
         shared, by_row = arrays[: self.n_shared], arrays[self.n_shared :]
         altering, own = by_row[: self.n_altering], by_row[self.n_altering :]
         self.add(totals, self.alter(rows, *altering), *shared, *own)
@@ -64,11 +68,11 @@ class AlteredAdd:
 
 @dataclass(frozen=True)
 class AlteredStep:
-    """What a sequential pass does with rows, once they are altered."""
+    """The `step` of a walk, which alters the rows first."""
 
     step: Callable[[Any, Rows], Iterator[Any]]
     alter: Callable[..., Rows]
 
     def __call__(self, carry: Any, rows: Rows) -> Iterator[Any]:
-        """Return the carries after each part of the rows."""
+        """Return the carries after each part of the altered rows."""
         return self.step(carry, self.alter(rows))

@@ -1,7 +1,7 @@
-"""A fit, and beside it the dual point that its lower bound rests on, for those who want to check the bound.
+"""A fit that keeps the dual point behind its lower bound, so that others can check the bound.
 
-The solver runs as it would alone, to the same bits. What it asks for and is sent is looked at on the way, and so are
-its states (methods.kept_cuts).
+The solver itself is unchanged and finds the same bits. Its requests, the answers and its states are observed on their
+way, and the dual point is put together from them (methods.kept_cuts).
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from streamsvm.models.model import Model
 from streamsvm.numeric.dual_points import DualPoint
 from streamsvm.requests import All, MemoryNeed, Progress, Solver, Step
 
-ROW_VECTORS = 4  # of 8 bytes a row: shares of this state, of the next, of a checkpoint, and one in the making
-TABLES = 4  # vectors a cut: two of each cut that is in use, and two of each that the bound rests on
-MADE = 96  # vectors of a pass: the cuts that it has on offer, of which few are kept
+ROW_VECTORS = 4  # vectors of 8 bytes a row: shares of this state, of the next, of a checkpoint, and one being formed
+TABLES = 4  # vectors for each cut: two ends if the cut is in use, and two ends if the bound rests on it
+MADE = 96  # vectors of the cuts that a pass finds, of which only a few are kept
 
 
 class Reader(NamedTuple):
-    """What is noted of a request and its answer, and what the state after a step is, given the notes of the step."""
+    """Functions for one kind of dual point.
+
+    note: returns notes of a request and its answer. read: returns the state after a step, from the notes of the step.
+    """
 
     note: Callable[[Any, Any], Iterable[Any]]
     read: Callable[[State, Any, Progress, Sequence[Any]], State]
 
 
 def note_nothing(request: Any, answer: Any) -> Iterable[Any]:  # noqa: ARG001
-    """Return no notes."""
+    """Return no notes, for methods whose states are enough."""
     return ()
 
 
@@ -47,7 +50,7 @@ READERS = {
 
 
 def keep_dual_point(fit: Fit) -> Fit:
-    """Return the fit that keeps its dual point; InputError for one that has none to keep."""
+    """Return the fit with its dual point kept; InputError if the method has no dual point to keep."""
     if fit.dual is None:
         raise InputError(
             f"{fit.method}: no dual point is kept; the model of smo or irwls is one, and budgeted-sgd proves no bound: "
@@ -66,13 +69,13 @@ def keep_dual_point(fit: Fit) -> Fit:
 
 
 def read_dual_points(state: Any) -> list[DualPoint]:
-    """Return the dual points of a run that kept them, one of each problem."""
+    """Return the dual points of a run that kept them, one for each of its problems."""
     problems = [state] if isinstance(state, State) else state.problems
     return [read_dual_point(problem) for problem in problems]
 
 
 def _need_memory(fit: Fit, dual: DualWatch, threads: int) -> MemoryNeed:
-    """Return what the fit needs, and tables of vectors besides, twice while they are copied; and shares of the rows."""
+    """Return the memory of the fit, of the tables of vectors (twice while they are copied), and of the shares."""
     need = fit.memory(threads)
     tables = 8 * dual.width * (2 * TABLES * dual.most_cuts + MADE)
     return replace(need, driver_bytes=need.driver_bytes + tables + 8 * ROW_VECTORS * dual.n_rows)
@@ -83,7 +86,7 @@ def _start(fit: Fit, dual: DualWatch) -> State:
 
 
 def _start_warm(fit: Fit, dual: DualWatch, before: State, factor: float) -> State:
-    """Return a warm start. Costs have changed, and with them all cuts: what was known of their origins is dropped."""
+    """Return a warm start. The costs differ and with them all cuts, so the known origins of cuts are dropped."""
     return replace(_start(fit, dual), inner=[fit.start_after(before.inner[0], factor)])
 
 
@@ -112,7 +115,7 @@ def _report(fit: Fit, state: State) -> Report:
 
 
 def _list_pairs(request: Any, answer: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield single requests and their answers."""
+    """Yield every single request with its answer."""
     if isinstance(request, All):
         for one, part in zip(request.requests, answer, strict=True):
             yield from _list_pairs(one, part)

@@ -1,4 +1,4 @@
-"""A method with its settings, ready for the rows of one source: what `train` drives."""
+"""A fit: a method with its settings, ready for the rows of one source. `train` drives it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ TakeRows = Callable[[I64], Rows]
 
 @dataclass(frozen=True)
 class Report(Progress):
-    """Where a state stands. finished: the solver has done all that it was asked for, without a proof of the optimum."""
+    """The progress of a state. finished: the solver has done all its work, although no optimum is proved."""
 
     finished: bool = False
 
 
 @dataclass(frozen=True)
 class DualWatch:
-    """How the dual point behind a lower bound is kept as a fit runs (methods.dual_points).
+    """How the dual point behind a lower bound is kept while a fit runs (methods.dual_points).
 
-    kind: "cuts" and "pairs" are known by the points at which cuts were made, of rows or of pairs of rows; "shares" are
-    read off a state that has one of every row. width: entries of such a point; most_cuts: cuts in use at once; n_rows:
-    rows whose shares are held, 0 if none are.
+    kind: "cuts" (of rows) and "pairs" (cuts of pairs of rows) keep the points at which cuts were made; "shares" are
+    read from a state that holds a share of every row. width: the number of entries of a point. most_cuts: the number of
+    cuts in use at once. n_rows: the number of rows whose shares are held, or 0.
     """
 
     kind: Literal["cuts", "pairs", "shares"]
@@ -38,31 +38,33 @@ class DualWatch:
 
 @dataclass(frozen=True)
 class Fit:
-    """A method, set up. A state is a dataclass of arrays, scalars and lists of states: it is saved as it is.
+    """A method that is set up for the rows of one source.
+
+    The states of its solver are dataclasses of arrays, scalars and lists of states, and are saved as they are.
 
     Parameters
     ----------
     method
-        Name of the method.
+        The name of the method.
     settings
-        Its settings, as JSON: those that a resumed run must share with the run before.
+        The settings that a resumed run must share with the run before, as JSON.
     memory
-        What the fit needs where a process has so many threads.
+        Returns the memory that the fit needs, from the number of threads of a process.
     start
         Returns the state before the first pass.
     solve
-        Goes on from a state.
+        Returns the solver that goes on from a state.
     make_model
-        Returns the best model so far, its `info` empty; it is given a function that takes rows by their numbers.
+        Returns the best model so far with an empty `info`, from a state and a function that takes rows by number.
     report
-        Tells what is known of the best model so far, after one pass at least.
-    warm_start
-        Returns a state to start from, given the last state of the same problem with all costs so many times smaller;
-        None for methods that gain nothing by it and start anew.
-    dual
-        How its dual point is kept for those who ask for it; None if there is none to keep.
+        Returns what is known of the best model so far, from a state after at least one pass.
     kernels
-        Groups of compiled functions that it needs (methods.warm_up).
+        The groups of compiled functions that the fit needs (methods.warm_up).
+    dual
+        How its dual point is kept for those who ask for it; None if it has none.
+    warm_start
+        Returns a state to start from, given the last state of the same problem with costs that were smaller by a
+        factor, and this factor. None stands for methods that gain nothing by it and start anew.
     """
 
     method: str
@@ -77,15 +79,15 @@ class Fit:
     warm_start: Callable[[Any, float], Any] | None = None
 
     def start_after(self, before: Any, factor: float) -> Any:
-        """Return a state to start from, given the last one with costs so many times smaller."""
+        """Return a state to start from, given the last one with costs that were `factor` times smaller."""
         return self.start() if self.warm_start is None else self.warm_start(before, factor)
 
 
 @dataclass(frozen=True)
 class MapFit:
-    """A feature map that is to be found, set up as a `Fit` is: what `training.features` drives.
+    """A feature map that is to be found, set up like a `Fit`; `training.features` drives it.
 
-    make_map: returns the map of the last state; it is given a function that takes rows by their numbers.
+    make_map: returns the map, from the last state and a function that takes rows by their numbers.
     """
 
     settings: Mapping[str, Any]
@@ -97,12 +99,12 @@ class MapFit:
 
 
 def report_progress(state: Any) -> Report:
-    """Return the report of a state that tells its progress."""
+    """Return the report of a state that has a `progress`."""
     return Report(**vars(state.progress))
 
 
 def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
-    """Return what several fits need together. Their solvers take turns: what a step needs is there once."""
+    """Return the memory that several fits need together. Their solvers take turns, so turn_bytes count only once."""
     turn = max(need.turn_bytes for need in needs)
     return MemoryNeed(
         driver_bytes=sum(need.driver_bytes - need.turn_bytes for need in needs) + turn,

@@ -1,4 +1,4 @@
-"""A fit on some of the rows: those that are held out have weight 0, and are read all the same."""
+"""A fit on a part of the rows: the rows that are held out are read like the others, and have weight 0."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streamsvm.requests import MemoryNeed, Solver
 
 
 def hold_out(source: RowSource, options: TrainOptions, kept: Flags) -> Fit:
-    """Return a fit on the rows that are kept; its engine reads all rows of the source."""
+    """Return a fit on the rows whose flag in `kept` (n,) is true; its engine reads all rows of the source."""
     view = Kept(source, kept)
     fit = set_up(view, options)
     return replace(fit, memory=partial(_need_memory, fit, source.n_rows), solve=partial(_solve, fit, view))
 
 
 def _need_memory(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:
-    """Return what the fit needs; every task is sent a flag a row more."""
+    """Return the memory of the fit, with one more byte a row, because tasks are sent the flags of the rows."""
     need = fit.memory(threads)
     return replace(need, shared_bytes=need.shared_bytes + n_rows)
 

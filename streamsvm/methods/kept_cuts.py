@@ -1,7 +1,7 @@
-"""Where the cuts of a run were made, and with which multipliers its lower bound last rose.
+"""The points at which the cuts of a run were made, and the multipliers with which its lower bound last rose.
 
-Cuts are known again by a digest of their numbers, so solvers need not keep account of where theirs came from. Solvers
-whose states hold a share of every row (guided by multipliers, interior-point) have these noted instead.
+A cut is recognised by a digest of its numbers, so that solvers need not record where their cuts came from. For solvers
+whose states hold a share of every row (guided by multipliers, interior-point), the shares are kept instead.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass
 class State:
-    """All that changes. inner: the solver's own state, alone in its list.
+    """All that changes from step to step; it is saved as it is. inner: a list of the solver's own state alone.
 
-    Of the cuts whose origin is known: digests (m, 2), and ends (m, 2), steps (m,), multipliers (m,) and vectors
-    (p, width) as in DualPoint. share: of every row, or empty; most, rows (k,) and corrections (k, 2) belong to it.
-    bound: the lower bound that they give.
+    digests (m, 2), ends (m, 2), steps (m,), multipliers (m,) and vectors (p, width) describe the cuts whose origin is
+    known, as in DualPoint. share (n,) is that of every row, or empty; most, rows (k,) and corrections (k, 2) belong to
+    it, as in DualPoint. bound: the lower bound that this dual point gives.
     """
 
     inner: list[Any]
@@ -61,13 +61,13 @@ class State:
     added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections")
 
     def check(self) -> None:
-        """ValueError for cuts at vectors that are not there."""
+        """Raise ValueError if a cut refers to a vector that does not exist."""
         if self.ends.size and not 0 <= int(self.ends.min()) <= int(self.ends.max()) < len(self.vectors):
             raise ValueError(f"ends are not from 0 to {len(self.vectors) - 1}")
 
 
 class Place(NamedTuple):
-    """Where a cut was made."""
+    """The place where a cut was made: at `step` of the segment from `start` to `end`."""
 
     start: F64
     end: F64
@@ -75,7 +75,7 @@ class Place(NamedTuple):
 
 
 def read_dual_point(state: State) -> DualPoint:
-    """Return the dual point that the bound rests on."""
+    """Return the dual point behind the bound."""
     if len(state.share):
         return DualPoint(share=state.share, most=state.most, rows=state.rows, corrections=state.corrections)
     used = np.flatnonzero(state.multipliers)
@@ -111,7 +111,7 @@ def note_pair_cuts(state: State, inner: Any, progress: Progress, notes: Sequence
 
 
 def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origin]) -> State:
-    """Return the state after a step that made those cuts; the solver may have kept some of them only."""
+    """Return the state after a step that made these cuts, of which the solver may have kept only some."""
     known = {digest: _read_place(state, k) for k, digest in enumerate(_list_digests(state))}
     known |= {_digest(one.cut, one.offset): Place(one.start, one.end, one.step) for one in made}
     share, bound = state.share, progress.lower_bound or 0.0
@@ -129,7 +129,7 @@ def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origi
 
 
 def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[bytes, float]) -> State:
-    """Return the state that knows those cuts; a vector that several need is there once."""
+    """Return the state with the cuts at these places; a vector that several cuts share is stored once."""
     vectors: dict[bytes, F64] = {}
     pairs = [tuple(_digest(w, 0.0) for w in (place.start, place.end)) for place in places.values()]
     for place, (start, end) in zip(places.values(), pairs, strict=True):
@@ -146,7 +146,7 @@ def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[byte
 
 
 def _add_up(digests: Sequence[bytes], z: F64) -> dict[bytes, float]:
-    """Return the multipliers by cut: one that is there twice has two."""
+    """Return the multiplier of each cut by its digest; the multipliers of equal cuts are added."""
     found: dict[bytes, float] = {}
     for digest, multiplier in zip(digests, z.tolist(), strict=True):
         found[digest] = found.get(digest, 0.0) + multiplier
@@ -163,14 +163,14 @@ def _list_digests(state: State) -> list[bytes]:
 
 
 def _digest_cuts(state: Any) -> list[bytes]:
-    """Return the digests of a state's cuts; a state that keeps shares of the rows needs none."""
+    """Return the digests of a state's cuts, or none for a state that holds shares of the rows."""
     if isinstance(state, guided_dual.State):
         return []
     return [_digest(cut, offset) for cut, offset in zip(state.cuts, state.offsets.tolist(), strict=True)]
 
 
 def _digest(cut: F64, offset: float) -> bytes:
-    """Return what tells a cut, or a vector (offset 0), from all others."""
+    """Return a digest that tells this cut, or this vector (offset 0), from all others."""
     content = hashlib.blake2b(np.ascontiguousarray(cut).data, digest_size=DIGEST_BYTES)
     content.update(np.float64(offset).tobytes())
     return content.digest()

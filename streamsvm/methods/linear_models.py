@@ -1,4 +1,4 @@
-"""What solvers of linear models return."""
+"""The models that linear solvers return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamsvm.numeric.rows import F64
 
 
 def make_linear_model(source: RowSource, coef: F64, intercept: float) -> LinearModel:
-    """Return the model of rows like those of the source: its classes, scaling and names of features."""
+    """Return a linear model with the classes, the scaling and the feature names of the source."""
     return LinearModel(
         coef=coef,
         intercept=float(intercept),

@@ -1,9 +1,9 @@
 """Several solvers as one: their requests are answered together, and all make a step before any makes the next.
 
-A step of the whole is one step of every problem that is not done; one that has made it waits for the others. So it is
-known where each stands at a step, and a run that is resumed there asks for the same passes again. Problems that are
-done ask for nothing more. A problem is done by its own gap. The gap of the sums of objectives and bounds is at most the
-largest gap of a problem.
+A step of the whole is one step of every problem that is not done; a problem that has made its step waits for the
+others. So the state of every problem is known at each step, and a run that is resumed there makes the same passes
+again. A problem is done by its own relative gap, and then makes no more requests. The relative gap of the sums of
+objectives and bounds is at most the largest relative gap of a problem.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import numpy.typing as npt
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.requests import All, Progress, Question, Request, Solver, Step
 
-DONE = ("converged", "paper_stop", "stationary", "stalled")  # for good, the best first; limits may change
+DONE = ("converged", "paper_stop", "stationary", "stalled")  # These are final, the best first; limits may change.
 
 
 @dataclass
 class State:
-    """All that changes. problems: their states; by problem: statuses, "" where not done, and the last progress.
+    """All that changes from step to step; it is saved as it is.
 
-    lower_bounds: NaN where there is none; rounding_bounds: as in Progress; counts: passes as the problem counts them;
-    passes: reads of the data.
+    problems: the state of each problem. The arrays have an entry for each problem: statuses is "" where a problem is
+    not done, lower_bounds is NaN where there is no bound, rounding_bounds is as in Progress, and counts is the number
+    of passes as the problem counts them. passes: reads of the data.
     """
 
     problems: list[Any]
@@ -39,7 +40,7 @@ class State:
 
     @property
     def progress(self) -> Progress:
-        """Sums over the problems; passes: reads of the data in which any of them took part."""
+        """The sums over the problems; passes are reads of the data in which any problem took part."""
         bound, rounding = float(np.sum(self.lower_bounds)), float(np.sum(self.rounding_bounds))
         return Progress(float(np.sum(self.objectives)), None if np.isnan(bound) else bound, self.passes, rounding)
 
@@ -52,7 +53,7 @@ def start_state(problems: Sequence[Any]) -> State:
 
 
 def solve(solvers: Sequence[Callable[[Any], Solver]], state: State) -> Solver:
-    """Go on from a state; solvers: each goes on from the state of its problem."""
+    """Go on from a state; solvers: for each problem, the function that goes on from the problem's state."""
     open_problems = [k for k, status in enumerate(state.statuses.tolist()) if status not in DONE]
     running = {k: solvers[k](state.problems[k]) for k in open_problems}
     while running:
@@ -63,7 +64,7 @@ def solve(solvers: Sequence[Callable[[Any], Solver]], state: State) -> Solver:
 
 
 def _make_step(running: Mapping[int, Solver]) -> Any:
-    """Return the step of every solver; it asks for what they ask for, and is sent the answers."""
+    """Return the next step of every solver, after the requests of all solvers were made together."""
     steps: dict[int, Step] = {}
     waiting = _sort(steps, {k: next(solver) for k, solver in running.items()})
     while waiting:
@@ -75,13 +76,13 @@ def _make_step(running: Mapping[int, Solver]) -> Any:
 
 
 def _sort(steps: dict[int, Step], requests: Mapping[int, Request]) -> dict[int, Question]:
-    """Note the steps; return what is left to be asked."""
+    """Add the steps among the requests to `steps`, and return the questions among them."""
     steps |= {k: request for k, request in requests.items() if isinstance(request, Step)}
     return {k: request for k, request in requests.items() if not isinstance(request, Step)}
 
 
 def _update(state: State, steps: Mapping[int, Step]) -> State:
-    """Return the state after a step of those problems; the one that took the most passes took part in all of them."""
+    """Return the state after a step of these problems; the one with the most passes took part in all passes."""
     after = State(
         list(state.problems),
         state.statuses.copy(),
@@ -101,7 +102,7 @@ def _update(state: State, steps: Mapping[int, Step]) -> State:
 
 
 def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
-    """Return what there is to be told of a stream that all read: its rows, and the support vectors of all."""
+    """Return the figures of problems that read one stream: its rows, and the sum of their support vectors."""
     first = next(iter(steps.values())).figures
     if "rows" not in first:
         return {}
@@ -110,6 +111,6 @@ def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
 
 
 def _find_status(state: State) -> str | None:
-    """Return the status of the whole, once all are done: the least good one; limits are worse than those of DONE."""
+    """Return the worst status once all problems are done, else None; a status outside DONE is worse than all in it."""
     statuses = state.statuses.tolist()
     return None if "" in statuses else max(statuses, key=lambda one: DONE.index(one) if one in DONE else len(DONE))

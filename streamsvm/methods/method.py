@@ -1,8 +1,9 @@
-"""What a method is: a record of what is known of it before it meets any data. Adding one: a folder, and a record.
+"""The record of a method: the facts about it that do not depend on data.
 
-The folder's `setup.py` holds two functions: `set_up(source, options, own) -> Fit`, which makes the method ready for the
-rows of a source (own: its own options, read and checked), and `run_kernels(group, rows)`, which calls every compiled
-function that it needs on two rows. They are imported when they are needed, so that a record costs nothing.
+To add a method, add a folder for it and a record in methods.registry. The folder's `setup.py` holds two functions.
+`set_up(source, options, own) -> Fit` makes the method ready for the rows of a source, where `own` are its own options,
+read and checked. `run_kernels(group, rows)` calls every compiled function of the method on two rows. The module is
+imported when it is needed first, so that a record costs nothing.
 """
 
 from __future__ import annotations
@@ -21,28 +22,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Method:
-    """A method, as users, command line and training know it.
+    """A method, as users, the command line and training know it.
 
     Parameters
     ----------
     name
-        What a user calls it: `--solver`, `TrainOptions.solver`.
+        The name that users give it: `--solver`, `TrainOptions.solver`.
     losses
-        The kinds of losses that it minimises; a problem says which kinds its own loss is (problems.problem).
+        The kinds of losses that it minimises; problems.registry names the kinds of each problem's loss.
     options
-        A frozen dataclass of its own options (methods.option_fields).
+        The frozen dataclass of its own options (methods.option_fields).
     module
-        Where `set_up` and `run_kernels` are.
+        The module that holds `set_up` and `run_kernels`.
     kernels
-        The Mercer kernels that it takes, the default one first.
+        The names of the kernels that it takes, the default one first.
     holds_rows
-        Whether `--resident-rows` means something to it.
+        Whether it reads `--resident-rows`.
     takes_numbered_rows
         Whether the rows of its passes come with their numbers, so that some of them can be held out.
     passes
-        How `--plan` tells its passes: by those on a sample, by the epochs that were asked for, or not at all.
+        How `--plan` predicts its passes: from a run on a sample, from the epochs that were asked for, or not at all.
     side_by_side
-        Own options that suit several fits in one read of the data, where the user gives none.
+        Defaults of its own options where several fits share one read of the data.
     """
 
     name: str
@@ -56,10 +57,10 @@ class Method:
     side_by_side: Mapping[str, str] = field(default_factory=dict)
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:
-        """Return the method, ready for the rows of a source; InputError for what cannot be trained."""
+        """Return the method, ready for the rows of a source; InputError if it cannot be trained on them."""
         fit: Fit = import_module(self.module).set_up(source, options, own)
         return fit
 
     def run_kernels(self, group: str, rows: Rows) -> None:
-        """Call every compiled function that it needs on these rows, so that it is compiled or loaded."""
+        """Call every compiled function of the method on these rows, so that it is compiled or loaded."""
         import_module(self.module).run_kernels(group, rows)

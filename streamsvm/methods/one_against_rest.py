@@ -1,8 +1,8 @@
-"""One against the rest: for each of K classes a fit for two classes, all in one read of the data.
+"""One against the rest: K classes make K problems of two classes, and one read of the data serves all of them.
 
-Problem k separates the rows of class k (+1) from all others (-1); C_i = C * class_weight[k] * sample_weight_i of its
-own rows, C * sample_weight_i of the others, whatever their classes' weights: so do LIBLINEAR and scikit-learn's
-LinearSVC. The class of a row is the one whose model gives it the highest score.
+Problem k separates the rows of class k (+1) from all other rows (-1). A row of class k has C_i = C * class_weight[k] *
+sample_weight_i, and any other row has C_i = C * sample_weight_i whatever the weight of its class, as in LIBLINEAR and
+scikit-learn's LinearSVC. The class of a row is the one whose model gives it the highest score.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from streamsvm.requests import MemoryNeed, Solver
 def make_one_against_rest(
     source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Fit]
 ) -> Fit:
-    """Make a fit for each class by the function that makes one for two classes; InputError as that function raises."""
+    """Return the fit of all classes; `make` makes the fit of two classes, and its InputError is raised."""
     views = view_classes(source)
     parts = [make(view, each) for view, each in zip(views, share_options(source, options), strict=True)]
     return join_fits(source, views, parts)
 
 
 def view_classes(source: RowSource) -> list[OneClass]:
-    """Return what the problem of each class sees of the rows."""
+    """Return the view of the rows that the problem of each class has."""
     assert source.classes is not None
     return [OneClass(source, code) for code in range(len(source.classes))]
 
 
 def share_options(source: RowSource, options: TrainOptions) -> list[TrainOptions]:
-    """Return the options of each class's problem: an equal part of the memory that is left for rows, and its costs."""
+    """Return the options of each class's problem: the costs of the class, and an equal part of the memory for rows."""
     factors = compute_class_factors(source, options)
     budget = share_budget(options.memory_bytes or default_budget_bytes(), len(factors))
     given = replace(options, memory_bytes=budget, class_weight=None)
@@ -54,7 +54,7 @@ def share_options(source: RowSource, options: TrainOptions) -> list[TrainOptions
 
 
 def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]) -> Fit:
-    """Return the fits of all classes as one; a step of it is a step of every one of them."""
+    """Return the fits of all classes as one fit; one step of it is a step of every class's fit."""
     return Fit(
         method=parts[0].method,
         settings=_join_settings([part.settings for part in parts]),
@@ -69,16 +69,17 @@ def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]
 
 
 def _join_settings(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the problems have in common, and lists of what differs."""
+    """Return the settings that all problems share, and the others as lists of the problems' values."""
     columns = {name: [one[name] for one in each] for name in each[0]}
     same = {name: all(value == values[0] for value in values) for name, values in columns.items()}
     return {"problems": len(each)} | {name: v[0] if same[name] else v for name, v in columns.items()}
 
 
 def _need_memory(parts: Sequence[Fit], threads: int) -> MemoryNeed:
-    """Return what all need. In sequential passes they take turns with one buffer of rows; each model is there 3 times.
+    """Return the memory of all fits together.
 
-    The three are the model before the pass, the one after it, and the one under way.
+    In walks, the fits take turns with one buffer of rows. Each of their models is in memory three times: as it was
+    before the pass, as it is after it, and as it is being changed.
     """
     needs = [part.memory(threads) for part in parts]
     others = 3 * sum(need.shared_bytes for need in needs[1:])
@@ -120,13 +121,13 @@ def _report(parts: Sequence[Fit], state: State) -> Report:
 
 
 def _note(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
-    """Note which rows a model takes; they are taken once, for all models."""
+    """Add the rows that a model takes to `chosen`, and return none; they are taken once for all models."""
     chosen.append(rows)
     return take(rows[:0])
 
 
 def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64], take: TakeRows) -> Model:
-    """Return models of two classes as one; chosen: numbers of their support vectors, where these are rows."""
+    """Return the models of all classes as one; chosen: numbers of each model's support vectors, if these are rows."""
     first, intercept = models[0], np.array([model.intercept for model in models])
     if isinstance(first, LinearModel):
         return replace(first, coef=np.stack([model.coef for model in models]), intercept=intercept, classes=classes)

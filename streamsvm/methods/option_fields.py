@@ -1,7 +1,7 @@
-"""A method's own options: a frozen dataclass says names, types, defaults and help; texts are read by it.
+"""A method's own options: a frozen dataclass declares their names, types, defaults and help texts.
 
-A user gives such options as texts (`--option merge=5`, or the mapping `TrainOptions.options`). What the dataclass says
-is all that the command line, its help and the checks know of them.
+A user gives such options as texts (`--option merge=5`, or the mapping `TrainOptions.options`). The dataclass is the
+only place that knows them: the command line, its help and the checks read it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 from streamsvm.errors import InputError
 
 Options = TypeVar("Options")
-KIND = "kind"  # under which the metadata of a field keep its kind
+KIND = "kind"  # key of an option's kind in the metadata of its field
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several words."""
+    """An option whose value is one of several words."""
 
     words: tuple[str, ...]
     help: str
 
     def read(self, name: str, text: str) -> str:
-        """Return the word; InputError for another one."""
+        """Return the word; InputError if it is not one of the words."""
         if text not in self.words:
             raise InputError(f"{name} {text!r}: choose from {', '.join(self.words)}")
         return text
@@ -37,7 +37,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Count:
-    """A whole number of at least `least`."""
+    """An option whose value is a whole number of at least `least`."""
 
     least: int
     help: str
@@ -56,7 +56,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Positive:
-    """A positive, finite number."""
+    """An option whose value is a positive, finite number."""
 
     help: str
 
@@ -76,12 +76,12 @@ Kind = Choice | Count | Positive
 
 
 def choice(*words: str, default: str | None = "", help: str) -> Any:  # noqa: A002 -- as argparse calls it
-    """Return the field of an option that is one of these words, the first one unless another default is given."""
+    """Return the field of an option that is one of these words; the first word is the default unless one is given."""
     return field(default=words[0] if default == "" else default, metadata={KIND: Choice(words, help)})
 
 
 def count(least: int, *, default: int | None = None, help: str) -> Any:  # noqa: A002
-    """Return the field of an option that is a whole number."""
+    """Return the field of an option that is a whole number of at least `least`."""
     return field(default=default, metadata={KIND: Count(least, help)})
 
 
@@ -96,7 +96,7 @@ def name_options(kind: type[Any]) -> dict[str, Kind]:
 
 
 def read_options(kind: type[Options], given: Mapping[str, str], method: str) -> Options:
-    """Return the options that were given as texts; InputError for an unknown name, and for a value that is none."""
+    """Return the options that were given as texts; InputError for an unknown name or a bad value."""
     kinds = name_options(kind)
     unknown = sorted(set(given) - set(kinds))
     if unknown:
@@ -105,7 +105,7 @@ def read_options(kind: type[Options], given: Mapping[str, str], method: str) -> 
 
 
 def describe_options(kind: type[Any]) -> list[str]:
-    """Return a line of help for every option: its values, what it is for, and its default."""
+    """Return a line of help for every option: its values, its purpose, and its default."""
     lines = []
     for each in fields(kind):
         option: Kind = each.metadata[KIND]
@@ -115,7 +115,7 @@ def describe_options(kind: type[Any]) -> list[str]:
 
 
 def _read_number(text: str) -> float:
-    """Return the number, NaN for a text that is none."""
+    """Return the number, or NaN if the text is not a number."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""All methods. A method that solves several kinds of problems in different ways has a record for each of them."""
+"""All methods by their records. A method that solves several kinds of problems differently has a record for each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METHODS = [
         options=CuttingPlaneOptions,
         module="streamsvm.methods.cutting_plane.setup",
         holds_rows=True,
-        # side by side, fits would need a sample each; in a chain, one begins with the cuts of the last
+        # Fits side by side would need a sample each; in a chain, a fit can begin with the cuts of the last one.
         side_by_side={"acceleration": "line-search"},
     ),
     Method(
@@ -69,12 +69,12 @@ def name_methods() -> list[str]:
 
 
 def can_solve(method: Method, losses: tuple[str, ...]) -> bool:
-    """Tell whether the method minimises a loss that is of all these kinds."""
+    """Return whether the method minimises a loss that belongs to these kinds."""
     return bool(set(method.losses) & set(losses))
 
 
 def find_method(name: str, losses: tuple[str, ...]) -> Method:
-    """Return the method of this name for a problem whose loss is of these kinds; InputError if there is none."""
+    """Return the method of this name for a problem whose loss belongs to these kinds; InputError if there is none."""
     named = [method for method in METHODS if method.name == name]
     if not named:
         raise InputError(f"solver {name!r}: choose from {', '.join(name_methods())}")

@@ -1,4 +1,4 @@
-"""From what a user asks for to a fit: the method for the problem, its options read and checked, and set up."""
+"""Makes a fit from the options of a user: chooses the method, reads and checks its own options, and sets it up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm.problems.registry import find_entry, find_problem
 
 
 def choose_method(options: TrainOptions) -> Method:
-    """Return the method that was asked for; InputError if it is unknown, or not for the problem."""
+    """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
     return find_method(options.solver, find_entry(options.task).losses)
 
 
@@ -29,7 +29,7 @@ def read_own_options(options: TrainOptions) -> Any:
 
 
 def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) -> Fit:
-    """Return the fit that was asked for, which keeps its dual point if `keep_dual`; InputError for what cannot be."""
+    """Return the fit that was asked for; it keeps its dual point if `keep_dual`. InputError if it cannot be made."""
     problem, method = find_problem(options.task), choose_method(options)
     own = read_own_options(options)
     check_numbers(options)
@@ -43,7 +43,7 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) ->
 
 
 def set_up_map(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> MapFit:
-    """Return the feature map that was asked for, of the kernel of kernel_options; InputError for what cannot be."""
+    """Return the feature map that was asked for, of the kernel of kernel_options; InputError if it cannot be made."""
     from streamsvm.methods.feature_map import setup
 
     return setup.set_up(source, options, kernel_options)
@@ -55,7 +55,7 @@ def _set_up_with(method: Method, own: Any, keep_dual: bool, source: RowSource, o
 
 
 def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:
-    """InputError for a kernel, or for resident rows, that the method does not take."""
+    """Raise InputError for a kernel that the method does not take, or for resident rows if it holds none."""
     if options.kernel not in method.kernels and method.kernels == ("linear",):
         raise InputError(
             f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm "

@@ -1,4 +1,4 @@
-"""Compile, or load from the cache, every function that a fit needs, before memory is measured and tasks run."""
+"""Compiles every function that a fit needs, or loads it from the cache, before memory is measured and tasks run."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import CsrRows, Rows, compute_scores, take_rows
 
-GROUPS = {  # that are not called by a method's name: what scores rows, and measures models; Platt's loops of smo
+# The groups whose name is not that of a method: "" is for scoring rows and measuring models, "platt" for Platt's loops.
+GROUPS = {
     "": ("cutting-plane", "smo"),
     "platt": ("smo",),
 }
-FEATURE_MAPS = "feature-map"  # the group of what is no method, and has no record
+FEATURE_MAPS = "feature-map"  # This group belongs to the feature maps, which are no method and have no record.
 
 
 def compile_all(groups: Sequence[str]) -> None:
-    """Load several groups."""
+    """Load several groups of compiled functions."""
     for group in groups:
         compile_kernels(group)
 
 
 @lru_cache
 def compile_kernels(group: str = "") -> None:
-    """Load a group from numba's cache; what is not there is compiled first, by a child process."""
+    """Load a group from numba's cache; a child process first compiles the functions that are not there."""
     load_or_compile(group, run_kernels)
 
 
 def run_kernels(group: str) -> None:
-    """Call the functions of a group on two rows, dense and sparse."""
+    """Call the functions of a group on two rows, once dense and once sparse."""
     X, y = np.eye(2, dtype=np.float32), np.arange(2, dtype=np.int32)
     sparse = CsrRows(np.ones(2, np.float32), np.arange(2, dtype=np.int32), np.arange(3), 2)
     make_canonical_rows(sparse)
@@ -47,7 +48,7 @@ def run_kernels(group: str) -> None:
 
 
 def _find_modules(group: str) -> list[Any]:
-    """Return what has the compiled functions of a group: methods, or the set-up of feature maps."""
+    """Return the objects whose `run_kernels` calls a group: methods, or the set-up module of feature maps."""
     if group == FEATURE_MAPS:
         from streamsvm.methods.feature_map import setup
 

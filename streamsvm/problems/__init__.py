@@ -1,1 +1,1 @@
-"""Problems: what is learned from the labels of the rows."""
+"""Problems: the losses that are minimised, and the measures of a model's scores. Each is a record of functions."""

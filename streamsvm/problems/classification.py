@@ -1,9 +1,9 @@
-"""Classification: hinge losses of the rows; a row belongs to the class that its score stands for.
+"""Classification: the sum of the hinge losses of the rows is minimised, and the score of a row tells its class.
 
     P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.x_i + b)),      C_i = C * class_weight[y_i] * sample_weight_i
 
-Two classes are one problem: y is +1 for the second of them, and f > 0 means that class. K > 2 classes are K problems of
-one class against the rest, and the highest of K scores tells the class.
+Two classes are one problem: y_i is +1 for the second class, and a score f > 0 stands for it. K > 2 classes are K
+problems of one class against the rest, and the highest of the K scores tells the class.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
 
 @dataclass(frozen=True)
 class Hinge:
-    """C_i max(0, 1 - y_i f_i), as a convex function of the score; see ConvexLoss. class_costs: C_i of two classes."""
+    """The loss C_i max(0, 1 - y_i f_i) as a ConvexLoss. class_costs: C_i of the two classes before sample weights."""
 
     class_costs: tuple[float, float]
 
@@ -43,38 +43,38 @@ class Hinge:
 
 
 def make_hinge(source: RowSource, options: TrainOptions) -> Hinge:
-    """Return the loss of two classes."""
+    """Return the hinge loss of two classes."""
     return Hinge(compute_class_costs(source, options))
 
 
 def choose(scores: F64) -> npt.NDArray[np.intp]:
-    """Return the code of the class that scores stand for: by sign, or the highest of K, of equal ones the first."""
+    """Return the code of each row's class: by the sign of one score, or by the highest of K (ties: the first)."""
     return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
 
 
 def count_problems(source: RowSource) -> int:
-    """Return 1 for two classes, K for more: one class against the rest."""
+    """Return the number of problems: 1 for two classes, and K for K > 2, one for each class against the rest."""
     n_classes = 2 if source.classes is None else len(source.classes)
     return n_classes if n_classes > 2 else 1
 
 
 def count_scores(n_classes: int) -> int:
-    """Return 1 for two classes, K for more."""
+    """Return the number of scores that a model gives a row: 1 for two classes, and K for K > 2."""
     return n_classes if n_classes > 2 else 1
 
 
 def count_right(scores: F64, y: I32) -> int:
-    """Return how many rows get the class that they have."""
+    """Return the number of rows whose scores stand for their true class."""
     return int(np.count_nonzero(choose(scores) == y))
 
 
 def share_right(scores: F64, y: I32, qid: I64 | None) -> float:  # noqa: ARG001
-    """Return the accuracy."""
+    """Return the accuracy: the share of rows whose scores stand for their true class."""
     return count_right(scores, y) / len(y)
 
 
 def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Return the fold of each row; every class is shared out evenly. InputError if a class has fewer rows than that."""
+    """Return the fold of each row; every class is spread evenly. InputError if a class has fewer rows than folds."""
     y = source.column("y")
     assert y is not None
     if (counts := np.bincount(y)).min() < folds:
@@ -83,7 +83,7 @@ def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.N
 
 
 def share_out(y: I32, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Return the fold of each row; rows of equal codes are shared out evenly."""
+    """Return the fold of each row; the rows of each code are spread evenly over the folds."""
     order = rng.permutation(len(y))
     order = order[np.argsort(y[order], kind="stable")]
     fold = np.empty(len(y), np.uint8)
@@ -92,7 +92,10 @@ def share_out(y: I32, folds: int, rng: np.random.Generator) -> npt.NDArray[np.ui
 
 
 def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
-    """Count labels by what was predicted; the last line of the table is that of labels that the model does not know."""
+    """Return accuracy, ROC area, recalls, precisions and the confusion matrix; unknown labels are counted apart.
+
+    The area under the ROC curve is found for two classes, and is None for more.
+    """
     K, known = len(classes), list[Scored]()
     counts = np.zeros((K + 1) * K, np.int64)
     for part in parts:
@@ -116,7 +119,7 @@ def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
 
 
 def _describe_class(table: I64, code: int) -> dict[str, Any]:
-    """Return rows, recall and precision of a class; None where there is nothing to divide by."""
+    """Return the rows, recall and precision of a class; a ratio is None where its divisor is zero."""
     right, rows, chosen = (int(n) for n in (table[code, code], table[code].sum(), table[:, code].sum()))
     return {"rows": rows, "recall": right / rows if rows else None, "precision": right / chosen if chosen else None}
 

@@ -1,4 +1,4 @@
-"""Labels of rows that a model meets, told apart as the model's own were."""
+"""Codes of labels by the classes of a model: rows that it scores may write the same labels in another way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Codes = npt.NDArray[np.int32]
 
 
 def code_as_classes(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Codes:
-    """Return the places of the labels among the classes, equal as numbers or as texts; -1 for one that is not there."""
+    """Return the place of each label among the classes, or -1 if none is equal to it as a value or as a text."""
     different, inverse = np.unique(labels, return_inverse=True)
     codes = np.full(len(different), -1, np.int32)
     for code, known in enumerate(classes.tolist()):
@@ -22,7 +22,7 @@ def code_as_classes(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Code
 
 
 def _is_same_label(label: Any, known: Any) -> bool:
-    """Compare labels as values or as texts; one that `predict` has written to a table is known again."""
+    """Compare labels as values or as texts; a text may have the guard that `predict` writes before cells of a table."""
     return bool(label == known) or _to_text(known) in (_to_text(label), strip_guard(_to_text(label)))
 
 

@@ -1,4 +1,4 @@
-"""Measures that more than one problem tells."""
+"""Measures of scores that more than one problem reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from streamsvm.numeric.rows import F64
 
 
 def roc_area(scores: F64, positive: npt.NDArray[np.bool_]) -> float | None:
-    """Return the share of (positive, negative) pairs in the right order, ties half; None unless both occur."""
+    """Return the area under the ROC curve, or None if all rows are of one class.
+
+    It is the share of (positive, negative) pairs in the right order; a tie counts one half.
+    """
     n_positive = int(np.count_nonzero(positive))
     n_negative = len(scores) - n_positive
     if not n_positive or not n_negative:

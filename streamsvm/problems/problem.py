@@ -1,8 +1,8 @@
-"""What a problem is: what is minimised, what its scores say of a row, and how good they are. A record of functions.
+"""The record of a problem: functions for its loss, for the meaning of its scores, and for measures of them.
 
     P(w, b) = 1/2 |w|^2 + the sum of all losses
 
-Adding one: a file with such a record, and a line in problems.registry.
+To add a problem, add a file with such a record and a line in problems.registry.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Labels = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of some consecutive rows, and what is known of the rows.
+    """Scores of some consecutive rows, with their labels and query ids.
 
-    scores: f(x), (n,) or (n, K) float64. truth: the labels as the problem's `code_labels` returns them, (n,); None
-    without labels. qid: query ids, (n,); None without queries.
+    scores: f(x), (n,) or (n, K) float64. truth: the labels as the problem's `code_labels` returns them, (n,), or None
+    if the rows have none. qid: query ids, (n,), or None if the rows have none.
     """
 
     scores: F64
@@ -42,32 +42,34 @@ class Problem:
     Parameters
     ----------
     name
-        What a user calls it: `--task`, `TrainOptions.task`.
+        The name that users give it: `--task`, `TrainOptions.task`.
     models
-        The kinds of models that it has: "linear", "kernel", "rank".
+        The kinds of models that solve it: "linear", "kernel", "rank".
     predicts_labels
         Whether a score stands for one of the labels of training. If not, `predict` writes the scores alone.
     has_class_costs
-        Whether `class_weight` means something to it.
+        Whether the problem reads `class_weight`.
     reads_queries
-        Whether rows are compared within their queries: then queries are sampled and held out whole.
+        Whether rows are compared within their queries. If so, queries are sampled and held out whole.
     count_problems
-        How many problems of one score a row the labels of a source make: 1, or K for one class against the rest.
+        Returns the number of binary problems that the labels of a source make: 1, or K for one class against the rest.
     count_scores
-        How many scores a model with so many classes gives a row.
+        Returns the number of scores that a model gives a row, from the number of its classes.
     code_labels
-        Labels of any rows, and the model's classes, into what `evaluate` and `share_right` compare scores with.
+        Returns the values that `evaluate` and `share_right` compare scores with, from labels and the model's classes.
     evaluate
-        Scores of labelled rows, and the classes, into measures by name.
+        Returns measures by name, from the scores of labelled rows and the classes.
     draw_folds
-        The fold of each row for cross-validation, (n,) uint8, given the source, the folds and a generator.
+        Returns the fold of each row for cross-validation, (n,) uint8, from a source, the number of folds and a random
+        generator.
     share_right
-        How good the scores of held-out rows are, from 0 to 1, given scores, codes of labels and query ids.
+        Returns how good scores of held-out rows are, from 0 to 1, from the scores, label codes and query ids.
     count_right
-        How many rows of a tile the scores get right, given scores and codes: for problems whose `share_right` is the
-        share of such rows. None: rows cannot be judged one by one, and all their scores are needed.
+        Returns how many rows of a tile are scored right, from scores and label codes, where `share_right` is the share
+        of such rows. It is None where rows cannot be judged one by one, so that all scores are needed at once.
     make_loss
-        The loss as a convex function of a row's score, given the source and what is asked for; None if it is none.
+        Returns the loss as a convex function of a row's score, from a source and the options; None if the loss is not
+        such a function.
     """
 
     name: str

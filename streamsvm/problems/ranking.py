@@ -1,9 +1,10 @@
-"""Rankings: hinge losses of pairs of rows that a model is to put in order.
+"""Rankings: the sum of hinge losses of pairs of rows is minimised (Joachims 2006, Algorithm 2).
 
     P(w) = 1/2 |w|^2 + K sum over pairs v_i v_j max(0, 1 - (w.x_i - w.x_j)),      i of the higher rank
 
-"rank" compares rows of one query, or all rows where there are no queries; "roc-area" compares rows of two classes. A
-row has one score, higher for higher ranks, and there is no bias: it would cancel.
+K is the cost of a pair of weight 1, and v_i is a weight of row i. "rank" compares the rows of each query, or all rows
+where there are no queries; "roc-area" compares the rows of two classes. A row has one score, which is higher for
+higher ranks. There is no bias, because it cancels in every pair.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ from streamsvm.problems.labels import code_as_classes
 from streamsvm.problems.measures import roc_area
 from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
 
-PLACES = (1, 5, 10)  # k of NDCG@k
+PLACES = (1, 5, 10)  # values of k in NDCG@k
 
 
 def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
-    """Return the pairs and the sum of the rows' weights; reads labels, weights and query ids, no features.
+    """Return the pairs and the sum of the rows' weights; labels, weights and query ids are read, but no features.
 
-    "rank": pairs of a query; a query weighs as much as each of its rows (the root is in numeric.pair_counts, where
-    weights are multiplied). "roc-area", and rows without queries: all pairs, of weight v_i v_j, so that a row of
-    weight 2 is worth two. InputError for labels that are no numbers, other than two classes for "roc-area", a query
-    in two places or of two weights, and where there are no pairs.
+    With queries, the task "rank" pairs the rows of each query. A pair has the weight that all rows of the query have,
+    so v_i is its square root (numeric.pair_counts multiplies v_i v_j). In all other cases any two rows may be a pair,
+    of weight v_i v_j with v_i the sample weight, so that a row of weight 2 counts as two rows.
+
+    InputError is raised for ranks that are not numbers, for "roc-area" without exactly two classes, for a query that
+    occurs in two places or has two weights, and if there are no pairs.
     """
     ranks, weight = source.column("y"), source.column("sample_weight")
     if ranks is None or source.classes is None:
@@ -55,7 +58,7 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
 
 
 def _find_queries(name: str, qid: I64, weight: F64) -> I64:
-    """Return where each query starts, and the number of rows."""
+    """Return the first row of each query, and the number of rows at the end."""
     firsts = np.concatenate(([0], np.flatnonzero(np.diff(qid)) + 1))
     _, counts = np.unique(qid[firsts], return_counts=True)
     if np.any(counts > 1):
@@ -69,14 +72,14 @@ def _find_queries(name: str, qid: I64, weight: F64) -> I64:
 
 
 def count_one(_: Any) -> int:
-    """Return 1: there is one problem, and one score a row, however many ranks there are."""
+    """Return 1: there is one problem and one score for each row, however many ranks there are."""
     return 1
 
 
 def code_labels(labels: Labels, classes: Labels) -> F64:
-    """Return the labels as numbers; places among the classes, NaN for unknown ones, if the classes are texts.
+    """Return the labels as numbers; if the classes are texts, places among the classes, and NaN for unknown labels.
 
-    InputError for labels that are texts where the classes are numbers.
+    InputError is raised if a label is a text where the classes are numbers.
     """
     if classes.dtype.kind in "biuf":
         try:
@@ -88,17 +91,17 @@ def code_labels(labels: Labels, classes: Labels) -> F64:
 
 
 def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noqa: ARG001
-    """Return the measures of `evaluate_ranking` over all rows."""
+    """Return the measures of `evaluate_ranking` for the scores of all parts together."""
     scored = join_scored(parts)
     assert scored.truth is not None
     return evaluate_ranking(scored.scores, scored.truth, scored.qid)
 
 
 def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any]:
-    """Measure scores of rows with these ranks (NaN: unknown) and query ids.
+    """Return measures of the scores of rows with these ranks (NaN is an unknown rank) and query ids.
 
-    Swapped pairs and Kendall's tau within queries, NDCG@k where there are queries (see numeric.rank_measures), and the
-    area under the ROC curve for two ranks.
+    These are swapped pairs and Kendall's tau within queries, NDCG@k if there are queries (numeric.rank_measures), and
+    the area under the ROC curve if there are two ranks.
     """
     known = np.isfinite(labels)
     scores, labels = scores[known], labels[known]
@@ -124,9 +127,9 @@ def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any
 
 
 def share_right(scores: F64, ranks: I32, qid: I64 | None) -> float:
-    """Return the share of the pairs of one query in the right order, ties half; 1 where there are no pairs.
+    """Return the share of pairs in the right order; a tie counts one half, and the share is 1 without any pair.
 
-    The rows of a query are together.
+    Pairs are within queries, and the rows of a query follow one another.
     """
     starts = [0, len(ranks)] if qid is None else [0, *(np.flatnonzero(np.diff(qid)) + 1).tolist(), len(ranks)]
     swapped = swapped_pairs(scores, Pairs(ranks.astype(np.int32), np.ones(len(ranks)), np.array(starts)))
@@ -134,7 +137,7 @@ def share_right(scores: F64, ranks: I32, qid: I64 | None) -> float:
 
 
 def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Return the fold of each row: whole queries are drawn; without queries, each rank is shared out evenly."""
+    """Return the fold of each row: queries are drawn whole; without queries, each rank is spread evenly."""
     qid = source.column("qid")
     if qid is None:
         return _draw_without_queries(source, folds, rng)

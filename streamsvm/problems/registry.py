@@ -1,4 +1,4 @@
-"""All problems by name. Their modules are imported when they are needed, so that a line here costs nothing."""
+"""All problems by name. A problem's module is imported when it is needed first, so that a line here costs nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """Where the record of a problem is, and what is to be known before it is imported.
+    """The place of a problem's record, and the facts about the problem that are needed before it is imported.
 
-    losses: the kinds of losses that its loss belongs to; a method says which kinds it minimises. "hinge" is
-    C_i max(0, 1 - y_i f_i), "pairs" are hinges of pairs of rows, and "convex" is any convex function of a row's score.
+    module and record: the module and the name of the record in it. losses: the kinds of losses that its loss belongs
+    to; every method names the kinds that it minimises. "hinge" is C_i max(0, 1 - y_i f_i), "pairs" are hinge losses of
+    pairs of rows, and "convex" is any convex function of a row's score. help: one line for the command line.
     """
 
     module: str
@@ -24,7 +25,7 @@ class Entry(NamedTuple):
     help: str
 
 
-PROBLEMS = {  # the default one first
+PROBLEMS = {  # The first one is the default.
     "classify": Entry(
         "streamsvm.problems.classification", "CLASSIFY", ("hinge", "convex"), "two classes, or one against the rest"
     ),
@@ -34,14 +35,14 @@ PROBLEMS = {  # the default one first
 
 
 def find_problem(name: str) -> Problem:
-    """Return the problem; InputError if there is none of this name."""
+    """Return the record of the problem with this name; InputError if there is none."""
     entry = find_entry(name)
     problem: Problem = getattr(import_module(entry.module), entry.record)
     return problem
 
 
 def find_entry(name: str) -> Entry:
-    """Return the line of the problem; InputError if there is none of this name."""
+    """Return the entry of the problem with this name; InputError if there is none."""
     if name not in PROBLEMS:
         raise InputError(f"task {name!r}: choose from {', '.join(PROBLEMS)}")
     return PROBLEMS[name]

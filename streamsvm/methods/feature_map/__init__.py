@@ -1,1 +1,1 @@
-"""Explicit features of second order, or of a kernel."""
+"""Explicit feature maps: the second-order map, and low-rank approximations of a kernel."""

@@ -1,4 +1,4 @@
-"""Options of feature maps."""
+"""The options of feature maps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ MAPS = (*APPROXIMATIONS, "polynomial")
 
 @dataclass(frozen=True)
 class FeatureOptions:
-    """Which features are made.
+    """Which feature map is made, and how the new dataset is written.
 
-    map: one of MAPS; rank and seed are for all but the polynomial one. chunk_bytes: of the new dataset (None: as its
-    size suggests). overwrite: a dataset of that name is replaced.
+    Parameters
+    ----------
+    map
+        One of MAPS: an approximation of a kernel, or "polynomial", the second-order map.
+    rank
+        The number of features of an approximation; the polynomial map does not read it.
+    seed
+        The seed of the random numbers that draw rows; the polynomial map does not read it.
+    chunk_bytes
+        The size of a chunk of the new dataset, in bytes; None chooses it by the size of the dataset.
+    overwrite
+        Whether a dataset of the same name is replaced.
     """
 
     map: str = "cholesky"

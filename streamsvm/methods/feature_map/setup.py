@@ -1,4 +1,4 @@
-"""Feature maps, set up for the rows of a source: what can be made, the memory that it takes, and the compiled code."""
+"""Sets up a feature map for the rows of a source: checks of the options, memory, and compiled functions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.requests import MemoryNeed
 
-PART_COPIES = 3  # of rows that are mapped: their kernel values, features, squares, float32
-CHUNK_COPIES = 2  # of a chunk of features: the one that a task fills, and one for what its file holds besides features
-ROW_COPIES = 8  # of the map's rows: taken from several chunks, put in order, float64, and the map before
-MATRICES = 7  # m x m: K, jitter, factor, inverse, T, that of the map before; or those of an eigendecomposition
-ROW_VECTORS = 8  # of 8 bytes a row of the source: residuals, and a draw in proportion to them
+PART_COPIES = 3  # Rows that are mapped are there as kernel values, features and their squares, or float32 features.
+CHUNK_COPIES = 2  # A task fills one chunk of features; a second one stands for the rest of what its file holds.
+ROW_COPIES = 8  # The map's rows are taken from several chunks, put in order and made float64, beside the last map's.
+MATRICES = 7  # m x m: K, K with jitter, factor, inverse, T, T of the last map; or the matrices of an eigendecomposition
+ROW_VECTORS = 8  # vectors of 8 bytes a row of the source: residuals, and a draw in proportion to them.
 
 
 def set_up(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> MapFit:
-    """Return the map that is asked for, of the kernel of kernel_options. InputError for what cannot be made."""
+    """Return the map that is asked for, of the kernel of kernel_options; InputError if it cannot be made."""
     settings = _choose_settings(source, options, kernel_options)
     return MapFit(
         settings=_describe(settings),
@@ -56,7 +56,7 @@ def _choose_settings(source: RowSource, options: FeatureOptions, kernel_options:
 
 
 def _describe(settings: Settings) -> dict[str, Any]:
-    """Return what a resumed run must share with the run before, as JSON."""
+    """Return the settings that a resumed run must share with the run before, as JSON."""
     if settings.name == "polynomial":
         return {"map": settings.name}
     return {"map": settings.name, "rank": settings.rank, "seed": settings.seed, **asdict(settings.kernel)}
@@ -67,7 +67,7 @@ def _make_map(settings: Settings, state: State, take: TakeRows) -> FeatureMap:
 
 
 def need_memory(source: RowSource, settings: Settings, chunk_bytes: int | None, threads: int) -> MemoryNeed:
-    """Return what the passes need that find the map, and the one that writes the features."""
+    """Return the memory of the passes that find the map, and of the pass that writes the features."""
     return MemoryNeed(
         driver_bytes=count_driver_bytes(source, settings),
         turn_bytes=0,
@@ -78,30 +78,30 @@ def need_memory(source: RowSource, settings: Settings, chunk_bytes: int | None, 
 
 
 def count_driver_bytes(source: RowSource, settings: Settings) -> int:
-    """Return the memory of the driver: the map, what it is made of, and a few numbers a row."""
+    """Return the memory of the driver: the map, the rows and matrices that it is made of, and vectors of the rows."""
     if settings.name == "polynomial":
         return 0
     m = settings.n_pivots
-    matrices = MATRICES - 3 if settings.name == "eigen" else MATRICES  # three totals of a task count besides
+    matrices = MATRICES - 3 if settings.name == "eigen" else MATRICES  # Three totals of a task are counted apart.
     return ROW_COPIES * _count_pivot_bytes(source, settings) + 8 * matrices * m**2 + 8 * ROW_VECTORS * source.n_rows
 
 
 def _count_totals_bytes(source: RowSource, settings: Settings) -> int:
-    """Return the memory of one task's totals: Phi'Phi, or what is left of the rows of a group."""
+    """Return the memory of one task's totals: Phi'Phi, or the residuals of the rows of a group."""
     gram = 8 * settings.n_pivots**2 if settings.name == "eigen" else 0
     return max(gram, 16 * source.n_rows // len(plan_groups(source)))
 
 
 def _count_shared_bytes(source: RowSource, settings: Settings) -> int:
-    """Return the memory of the map, which all tasks are sent, and of what is left of all rows, for the last task."""
+    """Return the memory of the map, which every task is sent, and of all residuals, which the last task combines."""
     if settings.name == "polynomial":
         return 0
     return 2 * _count_pivot_bytes(source, settings) + 8 * settings.n_pivots**2 + 8 * source.n_rows
 
 
 def _count_task_bytes(source: RowSource, settings: Settings, chunk_bytes: int | None) -> int:
-    """Return the memory that a task works with: rows that are mapped, and a chunk of features to be written."""
-    width = settings.n_pivots  # at most
+    """Return the memory that a task works with: rows that are being mapped, and a chunk of features to be written."""
+    width = settings.n_pivots  # This is the most: an approximation by eigenvectors has fewer features.
     if settings.name == "polynomial":
         width = PolynomialMap(settings.n_features).n_features
     row_bytes = 8 * (2 * width + 2 * source.n_features)
@@ -117,7 +117,7 @@ def _count_pivot_bytes(source: RowSource, settings: Settings) -> int:
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call what maps rows by their kernel values with others."""
+    """Call the compiled functions that map rows by their kernel values."""
     for name in ("linear", "rbf", "poly"):
         measure_diagonal(Kernel(name), rows.X)
         compute_block(Kernel(name), rows.X, rows.X)

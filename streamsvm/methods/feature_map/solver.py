@@ -1,16 +1,16 @@
-"""Features whose products are those of second order, or approximate a kernel: the passes that find the map.
+"""The passes that find a feature map: products Phi(x).Phi(z) are those of second order, or approximate a kernel.
 
-A map of second order needs the largest feature of all rows, which divides the others: one pass. An approximation of a
-kernel has a rank r (Jung, O'Leary & Tits 2008, section 4):
+The second-order map (Jung, O'Leary & Tits 2008, (5.1)) is divided by the largest feature of all rows (5.2), which one
+pass finds. An approximation of a kernel matrix K by rank r (ibid., section 4) is one of three:
 
-    cholesky   pivoted incomplete Cholesky, a block of pivots a pass. The candidates of a block are drawn in proportion
-               to what the approximation leaves of them (Chen, Epperly, Tropp & Webber 2022); the pivots are chosen
-               among them in memory, the largest rest first.
-    nystrom    rows drawn at random: no pass
-    eigen      the leading eigenvectors, found within a Cholesky approximation of four times the rank: one pass more
+    cholesky   pivoted incomplete Cholesky; each pass adds a block of pivots. The candidates of a block are drawn in
+               proportion to their residuals (Chen, Epperly, Tropp & Webber 2022). The pivots are chosen among them
+               in memory, the largest remaining residual first.
+    nystrom    r rows that are drawn at random; this takes no pass.
+    eigen      the r leading eigenvectors within a Cholesky approximation of rank 4 r; this takes one more pass.
 
-What the approximation leaves of a row is computed from that row alone, so any chunks and tasks find the same pivots.
-The matrix of the eigenvectors is a sum over all rows, which the engine adds up in its fixed tree.
+The residual k(x, x) - |Phi(x)|^2 of a row is computed from that row alone, so any chunks and tasks find the same
+pivots. The matrix of the eigenvectors is made from a sum over all rows, which the engine adds up in its fixed tree.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64, I64, Matrix
 from streamsvm.requests import Progress, Request, Scan, Solver, Step, Take
 
-BLOCKS = 10  # of pivots: as many passes
-CANDIDATES = 2  # rows taken for a pivot
-EIGEN_SHARE = 4
+BLOCKS = 10  # The pivots are found in so many blocks, one pass each.
+CANDIDATES = 2  # So many candidates are drawn for each pivot.
+EIGEN_SHARE = 4  # The eigenvectors are found within an approximation of so many times the rank.
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Which map of which data.
+    """Which map is made of which rows.
 
-    name: cholesky, nystrom, eigen or polynomial; rank, seed and kernel are not for polynomial. data: what messages call
-    the rows.
+    name: cholesky, nystrom, eigen or polynomial; the last one does not read rank, seed and kernel. data: the name of
+    the dataset in messages.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Settings:
 
     @property
     def n_pivots(self) -> int:
-        """Rows that the map of a kernel meets others with, at most."""
+        """The largest number of pivots: rows whose kernel values with a row x make up Phi(x)."""
         return min(self.n_rows, self.rank * (EIGEN_SHARE if self.name == "eigen" else 1))
 
 
@@ -80,12 +80,13 @@ def _no_rows() -> I64:
 
 @dataclass
 class State:
-    """All that changes.
+    """All that changes from step to step; it is saved as it is.
 
-    passes: reads of all rows. largest: what the features of second order are divided by, or the largest k(x, x).
-    pivots: numbers of rows, as they were chosen; candidates: rows that were drawn for the next pivots, none once the
-    pivots are complete. left: what the pivots leave of trace K. gram (m, m): Phi'Phi of the m pivots over all rows,
-    empty until it is known. random: state of the random numbers, as JSON.
+    passes: reads of all rows so far. largest: the divisor of the second-order features, or the largest k(x, x).
+    pivots: numbers of the pivots in the order in which they were chosen. candidates: numbers of the rows that were
+    drawn for the next block; empty once the pivots are complete. left: the sum of all residuals, trace(K - Phi Phi').
+    gram (m, m): Phi'Phi over all rows for the m pivots; empty until it is known. random: the state of the random
+    number generator, as JSON.
     """
 
     random: str
@@ -100,7 +101,7 @@ class State:
     row_numbers: ClassVar = ("pivots", "candidates")
 
     def check(self) -> None:
-        """ValueError for what no run has saved."""
+        """Raise ValueError for a state that no run can have saved."""
         try:
             _restore_random(self.random)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -115,7 +116,7 @@ def start_state(settings: Settings) -> State:
 
 
 def solve(settings: Settings, state: State) -> Solver:
-    """Find what the map needs; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    """Find the map; every `Step` carries the whole state, and a run that goes on from it finds the same bits."""
     if settings.name == "polynomial":
         state = yield from _find_largest(state)
     elif settings.name == "nystrom":
@@ -128,7 +129,7 @@ def solve(settings: Settings, state: State) -> Solver:
 
 
 def make_map(settings: Settings, state: State, pivots: Matrix) -> FeatureMap:
-    """Return the map that a finished state stands for; pivots: those rows."""
+    """Return the map of a finished state; pivots: the rows that its numbers `state.pivots` name."""
     if settings.name == "polynomial":
         return PolynomialMap(settings.n_features, state.largest)
     if settings.name == "nystrom":
@@ -138,7 +139,7 @@ def make_map(settings: Settings, state: State, pivots: Matrix) -> FeatureMap:
 
 
 def _find_largest(state: State) -> Generator[Request, Any, State]:
-    """Find the largest feature of second order (5.2)."""
+    """Find the largest second-order feature, the divisor of (5.2)."""
     if state.passes:
         return state
     largest = yield Scan(partial(np.zeros, 1), add_largest_feature, np.maximum)
@@ -177,7 +178,7 @@ def _find_pivots(settings: Settings, state: State) -> Generator[Request, Any, St
 
 
 def _begin(settings: Settings, state: State, number: int) -> Generator[Request, Any, State]:
-    """Find the largest k(x, x), and draw the first candidates."""
+    """Find the largest k(x, x), and draw the candidates of the first block."""
     rng = _restore_random(state.random)
     scan = Scan(partial(np.full, 1, -np.inf), add_largest_diagonal, np.maximum, (settings.kernel,))
     largest = float((yield scan)[0])
@@ -190,7 +191,7 @@ def _take_map(kernel: Kernel, pivots: I64) -> Generator[Request, Any, KernelMap]
 
 
 def _choose(kernel: Kernel, taken: Matrix, feature_map: KernelMap | None, number: int, least: float) -> I64:
-    """Return the places of pivots among the rows that were taken."""
+    """Return the places of the new pivots among the candidates `taken`."""
     residual = compute_block(kernel, taken, taken)
     if feature_map is not None:
         features = feature_map.apply(taken)
@@ -199,7 +200,7 @@ def _choose(kernel: Kernel, taken: Matrix, feature_map: KernelMap | None, number
 
 
 def _draw_candidates(state: State, residuals: F64, number: int) -> State:
-    """Draw rows in proportion to what the approximation leaves of them; none if it leaves nothing."""
+    """Draw the next candidates in proportion to the residuals; draw none if all residuals are zero."""
     rng, residuals = _restore_random(state.random), np.maximum(residuals, 0.0)
     whole, left = np.sum(residuals), int(np.count_nonzero(residuals))
     candidates = _no_rows()

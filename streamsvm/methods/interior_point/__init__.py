@@ -1,1 +1,1 @@
-"""A constraint-reduced interior-point method (Jung, O'Leary & Tits 2008)."""
+"""The constraint-reduced interior-point method of Jung, O'Leary & Tits 2008 (CRSVM) for linear SVMs."""

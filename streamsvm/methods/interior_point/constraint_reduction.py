@@ -1,14 +1,17 @@
-"""Which rows the normal equations are made of (Jung, O'Leary & Tits 2008, section 3.2).
-
-The rows of Q are those with the smallest keys: omega (rule 2), or the one-sided distance y (f + b) + xi - 1 (rule 1).
+"""Choice of the rows Q that make up the normal equations (Jung, O'Leary & Tits 2008, section 3.2).
 
     |Q| = max(q_L, min(ceil(rho n), q_U)),   rho = mu^(1/beta),   beta = 4                                       (3.18)
     q_L = number of rows with 1 / omega >= theta sqrt(mu), theta = 100                                           (3.20)
 
-balanced: half of them of each class (3.21, 3.22), more of one class where the other has not so many. Two things are
-ours. The rows that are left out have a tenth of the sum of all C / omega at most: far from the optimum, mu alone may be
-small. And Q has half as many rows as there are features, if q_U lets it: with fewer, the directions in which no row of
-Q holds w back end a step early (1,500 rows of ISOLET, 617 features: 28 iterations; 14 so, 13 with all rows).
+n is the number of rows (the paper's m), mu the complementarity measure of the point, and q_U a setting. Q holds the
+rows with the smallest keys. The key of a row is its omega (interior_point.steps; rule 2 of the paper), or its one-sided
+distance y (f + b) + xi - 1 (rule 1). A balanced Q takes half of its rows from each class (3.21, 3.22), and more from
+one class where the other has too few.
+
+Two rules are ours. The rows outside Q have at most a tenth of the sum of all weights C / omega, because mu alone may be
+small far from the optimum. And Q has at least half as many rows as there are features, if q_U allows it: with fewer
+rows, w is not held back in some directions, and steps along them end early. (1,500 rows of ISOLET with 617 features
+take 14 iterations with this rule, 28 without it, and 13 if Q has all rows.)
 """
 
 from __future__ import annotations
@@ -24,14 +27,18 @@ from streamsvm.numeric.rows import F64
 Flags = npt.NDArray[np.bool_]
 THETA, BETA = 100.0, 4.0
 LEFT_OUT = 0.1
-DROPPED_BITS = 47  # of the 64 of a number
+DROPPED_BITS = 47  # The sign, the exponent and 5 bits of the fraction are left of the 64 bits of a float64.
 REDUCTIONS = ("adaptive-balanced", "adaptive", "fixed", "none")
 RULES = ("omega", "distance")
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """Settings. name: one of REDUCTIONS ("fixed" is balanced, with q_U rows always); most_rows: q_U (None: all)."""
+    """Settings of the choice.
+
+    name: one of REDUCTIONS; "fixed" is balanced and always takes q_U rows. rule: one of RULES, the key of a row.
+    most_rows: q_U, or None for all rows. theta and beta are those of (3.20) and (3.18).
+    """
 
     name: str = "adaptive-balanced"
     rule: str = "omega"
@@ -41,7 +48,7 @@ class Reduction:
 
 
 def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
-    """Return what the rows are ordered by, the smallest first."""
+    """Return the key of every row, (n,); Q takes the smallest keys first."""
     return find_omega(point) if rule == "omega" else y * (point.f + bias) + point.xi - 1.0
 
 
@@ -49,9 +56,9 @@ def find_keys(rule: str, point: Point, y: F64, bias: float) -> F64:
 def find_limits(
     reduction: Reduction, point: Point, y: F64, costs: F64, bias: float, mu: float, growth: float, n_features: int
 ) -> F64:
-    """Return the largest key of a row in Q by class, (2,): of y = -1 and y = +1; infinite where all are in.
+    """Return the largest key in Q of each class, (2,), y = -1 first; it is infinite where all rows are in Q.
 
-    growth: so many times more rows than (3.18) says, at least 1.
+    growth: the factor, at least 1, by which Q is larger than (3.18) says.
     """
     counted = costs > 0
     n = int(np.count_nonzero(counted))
@@ -80,7 +87,7 @@ def find_limits(
 
 
 def _find_indispensable(reduction: Reduction, point: Point, costs: F64, mu: float) -> Flags:
-    """Whether rows count in q_L, or are needed for all but a tenth of the sum of the weights."""
+    """Return a flag for each row: it counts in q_L, or Q needs it to have nine tenths of the sum of the weights."""
     omega = find_omega(point)
     largest = _find_heavy(omega, costs / omega)
     bound = reduction.theta * np.sqrt(mu)
@@ -93,9 +100,10 @@ def _find_indispensable(reduction: Reduction, point: Point, costs: F64, mu: floa
 
 
 def _find_heavy(omega: F64, weight: F64) -> float:
-    """Return an omega up to which there is 1 - LEFT_OUT of the sum of the weights, at most a 32nd too large.
+    """Return a limit: the rows whose omega is not above it have a share 1 - LEFT_OUT of the sum of the weights.
 
-    By the leading bits of omega, which order positive numbers as they are: sign, exponent, 5 bits of the fraction.
+    The limit is at most a 32nd too large, because only the leading bits of omega are compared: sign, exponent and 5
+    bits of the fraction. As integers, they order positive numbers correctly, so a histogram replaces sorting.
     """
     bits = omega.view(np.int64) >> DROPPED_BITS
     first = int(bits.min())
@@ -105,7 +113,7 @@ def _find_heavy(omega: F64, weight: F64) -> float:
 
 
 def _find_smallest(keys: F64, number: int) -> float:
-    """Return the key of that rank."""
+    """Return the key that is the `number`-th smallest, or infinity if there are no more keys than that."""
     if number >= len(keys):
         return np.inf
     return float(np.partition(keys, max(0, number - 1))[max(0, number - 1)])

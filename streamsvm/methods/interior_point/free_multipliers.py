@@ -1,11 +1,12 @@
-"""Multipliers between their bounds are corrected until their rows make up w: for bounds that the path cannot give.
+"""Corrections of the multipliers between their bounds, for lower bounds that the central path alone cannot prove.
 
     v = sum_i alpha_i y_i x_i,   delta = argmin |w - v - sum_{i in F} delta_i y_i x_i|   where y'(alpha + delta) = 0
 
-A step knows alpha to some units in the last place. Where rows are long and |w| is short, as with features far from
-the origin, v is then far off w, and D of alpha far below P, however near to the optimum both points are. F holds
-the rows whose multipliers are far from their bounds. The corrections are never added to alpha, which would round them:
-they are summed up apart, in twice the precision. For the same reason each correction is returned as a pair of numbers.
+At the optimum, v = w (Jung, O'Leary & Tits 2008, (3.1)). A step knows alpha to some units in the last place only. Where
+rows are long and |w| is short, as with features far from the origin, v then differs much from w, and D of alpha is far
+below P, however near to the optimum both points are. So the multipliers of the rows F, which are far from their bounds,
+are corrected by delta until v is w. The corrections are never added to alpha, because the sum would be rounded. They
+are summed up apart, in twice the precision, and each of them is returned as a pair of numbers.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from streamsvm.numeric.exact_sums import (
 from streamsvm.numeric.rounding import add_pairs
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, to_dense
 
-MOST_FREE_ROWS = 512  # of them a matrix of 20 MB at most, where there are 5,000 features
-MOST_CORRECTIONS = 20  # each of what the last has left; one goes half of the way to a bound at most
-PATIENCE = 3  # corrections that have not mended half of what was lacking: rounding, or bounds, are met
+MOST_FREE_ROWS = 512  # Their matrix has 20 MB at most, where there are 5,000 features.
+MOST_CORRECTIONS = 20  # Each corrects what the last one has left, and goes half of the way to a bound at most.
+PATIENCE = 3  # After so many corrections that do not halve what is missing, rounding or the bounds are the limit.
 
 
 class Corrected(NamedTuple):
-    """Sums of all alpha, and what was added to the multipliers of the free rows.
+    """The sums over all rows after the correction, and the corrections of the free rows.
 
-    corrections (k, 2): a pair of numbers for each free row; their sum is its correction in twice the precision.
-    magnitude: the sum of the magnitudes of all steps that led there.
+    corrections (k, 2): a pair of numbers for each free row; the sum of the pair is the correction in twice the
+    precision. magnitude: the sum of the magnitudes of all corrections, including those that later ones took back.
     """
 
     sums: ExactSums
@@ -43,16 +44,17 @@ class Corrected(NamedTuple):
 
 
 def choose_free_rows(point: Point, costs: F64) -> I64:
-    """Return the rows of the largest weights C / omega, ascending: their multipliers are far from both bounds."""
+    """Return the numbers of the rows with the largest C / omega: their multipliers are far from both bounds."""
     number = min(len(costs), MOST_FREE_ROWS)
     return np.sort(np.argsort(-costs / find_omega(point), kind="stable")[:number])
 
 
 @unwarned
 def correct_sums(sums: ExactSums, rows: Rows, w: F64, alpha: F64, highest: F64) -> Corrected:
-    """Return the sums of all alpha, the multipliers of `rows` being corrected, and the corrections.
+    """Correct the multipliers of `rows` so that v comes near to w; return the corrected sums and the corrections.
 
-    sums: of all rows; alpha, highest (k,): multipliers of `rows`, and what they may be at most. All stay within bounds.
+    sums: the sums over all rows before. alpha (k,): the multipliers of `rows`. highest (k,): their upper bounds. The
+    corrected multipliers stay within 0 and `highest`.
     """
     X = to_dense(rows.X) if isinstance(rows.X, CsrRows) else rows.X
     length, n_features = float(np.max(np.abs(X), initial=0.0)) or 1.0, len(w)
@@ -84,7 +86,7 @@ def correct_sums(sums: ExactSums, rows: Rows, w: F64, alpha: F64, highest: F64) 
 
 
 def _subtract_classes(sums: ExactSums) -> tuple[F64, float]:
-    """Return sum alpha_i y_i x_i and y'alpha, rounded once."""
+    """Return v = sum alpha_i y_i x_i and y'alpha, each rounded only once."""
     total, rest = add_pairs(sums.totals[1], sums.rests[1], -sums.totals[0], -sums.rests[0])
     difference = total + rest
     return difference[:-1], float(difference[-1])

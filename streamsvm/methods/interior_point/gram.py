@@ -1,8 +1,8 @@
-"""The weighted Gram matrix of chosen rows, by matrix products: sum_e weight_e x_{row_e} x_{row_e}'.
+"""The weighted Gram matrix of chosen rows: sum_e weight_e x_{row_e} x_{row_e}'.
 
-Dense rows: a symmetric rank-k update (BLAS dsyrk), half the work of a product. Sparse rows: the products of their own
-items, which is less than dense rows would take where fewer than a quarter of the values are not zero. Data are
-float32, products and sums float64. Only the upper triangle is summed.
+Dense rows are added by a symmetric rank-k update (BLAS dsyrk), which is half the work of a matrix product. Sparse rows
+are added as products of their nonzero values, which is less work where fewer than a quarter of all values are nonzero.
+Data are float32; products and sums are float64. Only the upper triangle is summed, because the matrix is symmetric.
 """
 
 from __future__ import annotations
@@ -13,30 +13,32 @@ from scipy.linalg.blas import dsyrk
 
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix
 
-BUFFER_ROWS = 256  # that are added at once: with fewer, reading and writing the matrix takes longer than the products
+# So many rows are added at once. With fewer, reading and writing the matrix takes longer than the products.
+BUFFER_ROWS = 256
 
 
 class GramSum:
-    """Sum of weight_i x_i x_i', upper triangle. Dense rows wait in a buffer, those of sums of sums, too.
+    """The upper triangle of the sum of weight_i x_i x_i'.
 
-    There is no matrix before the buffer is full for the first time: few rows in many groups need one in the end only.
+    Dense rows wait in a buffer until it is full, and the buffers of two sums that are added are joined. The matrix is
+    not allocated before a buffer is full, so that many groups of few rows need only one matrix in the end.
     """
 
     def __init__(self, n_features: int) -> None:
         self._n_features, self._filled = n_features, 0
         self._buffer = np.empty((0, n_features))
         self._total: F64 | None = None
-        self._own = True  # nobody else has the matrix
+        self._own = True  # No other sum shares the matrix, so it may be changed in place.
 
     def add(self, X: Matrix, row: I64, weight: F64) -> None:
-        """Add the rows x_{row_e} with weights that are not negative."""
+        """Add the rows of X with the numbers `row`, each with its weight, which must not be negative."""
         if isinstance(X, CsrRows):
             _add_csr_gram(X.data, X.indices, X.indptr, row, weight, self._own_total().T)
         else:
             self._wait(X, row, np.sqrt(weight))
 
     def __add__(self, other: GramSum) -> GramSum:
-        """Return the sum; the parts stay good for another."""
+        """Return the sum as a new object; both parts may be used again."""
         both, totals = GramSum(self._n_features), [part._total for part in (self, other) if part._total is not None]
         if totals:
             both._total, both._own = totals[0] if len(totals) == 1 else totals[0] + totals[1], len(totals) == 2
@@ -45,7 +47,7 @@ class GramSum:
         return both
 
     def finish(self) -> F64:
-        """Add what waits; return the total, (d, d)."""
+        """Add the rows that wait in the buffer, and return the total, (d, d)."""
         self._flush()
         self._buffer = self._buffer[:0].copy()
         return self._own_total()
@@ -90,5 +92,5 @@ def _add_csr_gram(data: F32, indices: I32, indptr: I64, row: I64, weight: F64, l
         start, stop = indptr[row[e]], indptr[row[e] + 1]
         for k in range(start, stop):
             value, j = weight[e] * data[k], indices[k]
-            for m in range(start, k + 1):  # indices may be in any order
+            for m in range(start, k + 1):  # The indices of a row may be in any order.
                 lower[max(j, indices[m]), min(j, indices[m])] += value * data[m]

@@ -4,7 +4,9 @@
     rbar_w = w - X'Y alpha + X'Y W r_Omega,   rbar_a = y'alpha - y'W r_Omega,   W = diag(C / omega)
     M = I + X_Q' W_Q X_Q - ybar_Q ybar_Q' / q_Q,   ybar = X'W e,   q = e'W e
 
-over all rows but for M, which is made of the rows in Q and positive definite whatever Q (Proposition 3.1).
+b is the paper's -gamma, and W its Omega^-1: omega, r_Omega and the other symbols are those of interior_point.steps.
+All sums are over all rows, except for those of M, which are over the rows in Q (constraint_reduction). M is positive
+definite for any Q (Proposition 3.1).
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from streamsvm.numeric.rows import F64
 
 MOST_JITTER = 1e-4
 
-Solution = tuple[F64, float]  # dw, db
+Solution = tuple[F64, float]  # dw (d,) and db
 
 
 class NormalEquations:
-    """The equations at a point, M factored: U'U = M + jitter I.
+    """The equations at one point; M is factored: U'U = M + jitter I.
 
-    gram, chosen_sum, chosen_weight: X_Q'W_Q X_Q (upper triangle), ybar_Q, q_Q. FloatingPointError, see `factor`.
+    gram (d, d): the upper triangle of X_Q'W_Q X_Q. chosen_sum (d,): ybar_Q. chosen_weight: q_Q. FloatingPointError is
+    raised if M cannot be factored (`factor`).
     """
 
     @unwarned
@@ -45,20 +48,23 @@ class NormalEquations:
         self.weight, self.r_b = costs / find_omega(point), float(y @ (costs * point.t))
         self.total = float(np.sum(self.weight))
         M = np.array(gram, order="F")
-        if chosen_weight > 0:  # else Q is empty, and M = I
+        if chosen_weight > 0:  # Otherwise Q is empty, and M = I.
             M = dsyr(-1.0 / chosen_weight, chosen_sum, a=M, overwrite_a=1)
         M[np.diag_indices_from(M)] += 1.0
         self.U, self.jitter = factor(M, float(np.mean(np.diag(gram))))
 
     @unwarned
     def solve(self, h: F64, targets: Targets) -> Solution:
-        """Return dw and db; h: X'Y W r_Omega, where r_Omega is that of the targets."""
+        """Return dw and db; h (d,) is X'Y W r_Omega with the r_Omega of the targets."""
         found: Solution = self._solve([self._reduce(self.r_w + h, self.r_b, self._side(targets))])[0]
         return found
 
     @unwarned
     def predict(self, h: F64, center: F64, scales: F64) -> tuple[Solution, Solution]:
-        """Return the predictor's solution, and what sigma mu = 1 adds to it; center: X'Y W (1/r - 1/t) scales."""
+        """Return the solution of the predictor, and the change of it that sigma mu = 1 makes.
+
+        h (d,) is X'Y W r_Omega of the predictor, and center (d,) is X'Y W (1/r - 1/t) scales.
+        """
         zero = self._reduce(self.r_w + h, self.r_b, self._side(aim_at_zero(self.point)))
         apart = scales * (1.0 / self.point.r - 1.0 / self.point.t)
         predictor, centering = self._solve([zero, self._reduce(center, 0.0, apart)])
@@ -82,11 +88,12 @@ class NormalEquations:
 
 
 def factor(matrix: F64, size: float = 0.0) -> tuple[F64, float]:
-    """Return U with U'U = matrix + jitter I, from its upper triangle, and the jitter: 0, or what rounding calls for.
+    """Return U with U'U = matrix + jitter I, and the jitter; only the upper triangle of the matrix is read.
 
-    The jitter is 1e-14 of the mean of the diagonal at first, and a hundred times more until it is enough.
-    FloatingPointError, naming the pivot, if a ten-thousandth is not, or the matrix is not finite. size: the mean of a
-    diagonal from which most was subtracted; what rounding left of the difference is of the order of eps size.
+    The jitter is 0 if the factorisation succeeds without it. Otherwise it is 1e-14 of the mean of the diagonal at
+    first, and grows a hundredfold until it is enough. FloatingPointError, which names the pivot, is raised if a
+    ten-thousandth of the mean is not enough, or if the matrix is not finite. size: the mean diagonal of the terms of
+    the matrix before they were subtracted from one another; the rounding of the difference is of the order of eps size.
     """
     mean, jitter, info = float(np.mean(np.diag(matrix))), 0.0, 1
     while np.isfinite(mean) and jitter <= MOST_JITTER * max(mean, size):

@@ -9,7 +9,10 @@ from streamsvm.methods.option_fields import choice, count, positive
 
 @dataclass(frozen=True)
 class InteriorPointOptions:
-    """See the help texts; the symbols are those of Jung, O'Leary & Tits 2008."""
+    """Which rows make the normal equations; the help text of each field says what it does.
+
+    The symbols Q, q_U, omega_i, mu, theta and beta are those of Jung, O'Leary & Tits 2008, section 3.2.
+    """
 
     reduction: str = choice(
         "adaptive-balanced",

@@ -1,4 +1,4 @@
-"""Linear SVM by an interior-point method, made ready for the rows of a source."""
+"""Sets up the interior-point method for the rows of a source: settings, memory, model and compiled functions."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.requests import MemoryNeed
 
-MOST_FEATURES = 5000  # 200 MB a matrix, of which a task holds three
-ROW_VECTORS = 32  # of 8 bytes a row in the driver at once
-HELD_VECTORS = 18  # of them, the state and the next one
-MATRICES = 5  # of d x d in the driver: the state's, the next one, M, its factor, a checkpoint
+MOST_FEATURES = 5000  # Then a matrix takes 200 MB, and a task holds three.
+ROW_VECTORS = 32  # The driver holds at most so many vectors of 8 bytes a row at once.
+HELD_VECTORS = 18  # So many of these vectors belong to the state and the next state, and stay between two steps.
+MATRICES = 5  # d x d matrices of the driver: Gram matrices of this and the next state, M, its factor, a checkpoint
 
 
 def set_up(source: RowSource, options: TrainOptions, own: InteriorPointOptions) -> Fit:
-    """Return the solver; InputError for rows of too many features."""
+    """Return the method, ready for the rows of the source; InputError if they have too many features."""
     if source.n_features > MOST_FEATURES:
         raise InputError(
             f"{source.n_features} features: interior-point holds matrices of features x features and takes "
@@ -77,11 +77,11 @@ def set_up(source: RowSource, options: TrainOptions, own: InteriorPointOptions) 
 
 
 def _need_memory(source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the solver: matrices of features x features, and vectors of an entry a row.
+    """Return the memory of the solver: matrices of d x d, and vectors with an entry for each row.
 
-    A task's totals are a matrix and its buffer, sums, and what comes back of each row; it is sent vectors of d, and its
-    part of the rows' own vectors. Between two steps there are two matrices, of this step and the last, and as many
-    vectors.
+    The totals of a task are a matrix with its buffer, sums of d entries, and 56 bytes for each row. A task is sent
+    vectors of d entries, and its part of the row vectors. Between two steps the driver holds HELD_VECTORS row vectors
+    and two matrices: those of this step and of the last.
     """
     n, d, n_groups = source.n_rows, source.n_features, len(plan_groups(source))
     critical = 2 * min(n, MOST_CRITICAL_ROWS) * source.nbytes // n
@@ -99,7 +99,7 @@ def _make_model(source: RowSource, state: State, take: TakeRows) -> LinearModel:
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call what both passes of an iteration need, and what the driver does with all rows between two of them."""
+    """Call every compiled function of both passes, and of the driver's work between two passes."""
     costs, one, two, none = np.ones(2), np.ones(2), np.full(2, 2.0), np.zeros(2)
     add_predicted(start_predicted(2), rows, costs, np.zeros((2, 2)), none, 1.0, 1.0, none, two, one, two, one)
     allowed, limits = np.ones(2, dtype=bool), np.full(2, np.inf)

@@ -1,4 +1,4 @@
-"""The dual point of an interior-point iterate as shares of the rows' costs; see numeric.dual_points."""
+"""The dual point of an interior-point iterate, as shares alpha_i / C_i of the rows' costs (numeric.dual_points)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from streamsvm.numeric.dual_points import DualPoint
 
 
 def read_point(state: State) -> DualPoint:
-    """Return the multipliers C t of a state whose lower bound has just risen, and the corrections behind the bound.
+    """Return the multipliers C t of a state whose lower bound has just risen, with the corrections behind the bound.
 
-    Where a share t is above 1, all of them are divided by a power of two: this changes no digit of t, as max t would,
-    and corrections hold for the digits that alpha has.
+    If a share t is above 1, all shares and corrections are divided by a power of two. Division by max t would change
+    the last digits of alpha, and the corrections are valid for exactly these digits.
     """
     most, exponent = math.frexp(max(1.0, float(np.max(state.t))))
     if (most, exponent) == (0.5, 1):

@@ -2,23 +2,23 @@
 
     P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.x_i + b))       the bias is free and unpenalised
 
-Mehrotra's predictor and corrector; the row-wise part, in the shares t = alpha / C and r = u / C, is in
-interior_point.steps. What is left are d equations for dw, with omega as there and sums over all rows,
+A step is Mehrotra's predictor and corrector. Its row-wise part, with omega, r_Omega and the shares t = alpha / C and
+r = u / C of the multipliers, is in interior_point.steps. What is left are d equations for dw, with sums over all rows:
 
     M dw = -(r_w + X'Y W r_Omega) - ybar (y'alpha - y'W r_Omega) / q,   W = diag(C / omega), ybar = X'W e, q = e'W e
     M = I + X_Q' W_Q X_Q - ybar_Q ybar_Q' / q_Q,   r_w = w - X'Y alpha                                      (3.17, 3.23)
 
-where Q are the few rows that matter (`constraint_reduction`). The driver holds f = X w, s, t, xi and r of all
+Q is the set of the few rows that matter (`constraint_reduction`). The driver holds f = X w, s, t, xi and r of all
 rows. An iteration makes two passes:
 
-    predict    X dw of the predictor and of pure centering; X'Y W (ds dt / t - dxi dr / r), the corrector's own part.
-               sigma is known after it only, and enters the corrector's right-hand side linearly.
-    assemble   X dw of the corrector, and X w of the new w, hence the new point; of that, sums over Q and over all
-               rows, with which the next iteration begins.
+    predict    finds X dw of the predictor and of pure centering, and X'Y W (ds dt / t - dxi dr / r), the corrector's
+               own part. sigma is known only afterwards; it enters the corrector's right-hand side linearly.
+    assemble   finds X dw of the corrector and X w of the new w, hence the new point, and the sums over Q and over all
+               rows at the new point, with which the next iteration begins.
 
-So the length of the step has to be known before `assemble`, while a single row may bound it: see `step_length`.
-X dw is guessed for it by projection on what is known. Where the step turns out to be too long, `assemble` is
-repeated: a third pass, which is rare.
+So the length of the step has to be known before `assemble`, while a single row may bound it. X dw is guessed for this
+by projection on the products that are known (`step_length`). Where the step turns out to be too long, `assemble` is
+repeated; this third pass is rare.
 
 Every `assemble` proves a gap over all rows (interior_point.state).
 """
@@ -76,16 +76,18 @@ from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, compute_scores
 from streamsvm.requests import Scan, Solver, Step, Take, find_status
 
-SHORT_STEP, LONG_STEP = 0.1, 0.5  # all rows in Q after a short one, then, or if mu rose, four times as many; long: half
+# After a step below SHORT_STEP, Q has all rows once. `growth` of Q is then, or if mu rose, four times as large; after a
+# step of LONG_STEP or more it is half as large.
+SHORT_STEP, LONG_STEP = 0.1, 0.5
 MOST_GROWTH = 1e9
-STUCK_STEPS = 15  # the gap has not fallen for so many steps: rounding is the limit
-LEAST_CENTER, LOWER = 0.01, 0.5  # share of the gap allowed below which no step aims; it is lowered while stuck
+STUCK_STEPS = 15  # If the gap has not fallen for so many steps, rounding is the limit.
+LEAST_CENTER, LOWER = 0.01, 0.5  # No step aims below this share of the allowed mu; each stuck step halves the share.
 SMALLEST_MU = 1e-250
 
 
 @dataclass(frozen=True)
 class InteriorPoint:
-    """Settings. class_costs: (2,) C_i of the classes coded 0 and 1, before sample weights; tol: relative gap."""
+    """Settings. class_costs: C_i of the classes 0 and 1, before sample weights; tol: the relative gap to be proved."""
 
     class_costs: tuple[float, float]
     tol: float = 1e-3
@@ -95,9 +97,9 @@ class InteriorPoint:
 
 @dataclass(frozen=True)
 class Plan:
-    """A step that is to be made: direction of w and b, targets of the rows, its length, largest keys of Q by class.
+    """A step that is to be made: the changes of w and b, and its length.
 
-    w: after the step.
+    w is the one after the step, targets are those of the rows, and limits are the largest keys of Q by class.
     """
 
     dw: F64
@@ -109,7 +111,7 @@ class Plan:
 
 
 def solve(settings: InteriorPoint, state: State) -> Solver:
-    """Go on from a state; every `Step` carries the whole state, from which `solve` goes on to the same bits."""
+    """Go on from a state; every `Step` carries the whole state, and a run that goes on from it has the same bits."""
     costs, start = np.array(settings.class_costs), partial(start_assembled, len(state.w))
     if state.passes == 0:
         sums = yield _assemble(settings, state, _stay(state, np.full(2, np.inf)), start)
@@ -174,7 +176,7 @@ def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> St
 
 
 def _miss_w(state: State) -> F64:
-    """Return r_w."""
+    """Return r_w = w - X'Y alpha."""
     missed: F64 = state.w - (state.sums[POSITIVE] - state.sums[NEGATIVE])
     return missed
 
@@ -185,13 +187,13 @@ def _measure_residual(state: State) -> float:
 
 
 def _stay(state: State, limits: F64) -> Plan:
-    """Return the step that makes none."""
+    """Return a step of length 0, for a pass that only forms the sums of the current point."""
     none = np.zeros(len(state.s))
     return Plan(np.zeros(len(state.w)), state.w, 0.0, Targets(none, none), 0.0, limits)
 
 
 def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable[[], AssembledSums]) -> Scan:
-    """Ask for the sums at the end of a step; the first time over q_U rows drawn at random."""
+    """Return the pass for the sums at the end of a step; in the first one, Q is q_U rows drawn at random."""
     first, most = state.passes == 0, settings.reduction.most_rows or len(state.s)
     allowed = np.ones(len(state.s), dtype=bool)
     if first and settings.reduction.name != "none":
@@ -212,7 +214,7 @@ def _correct(
     mu: float,
     sums: PredictedSums,
 ) -> tuple[Plan, F64]:
-    """Return the corrector's step, its length not known yet, and a guess of X dw."""
+    """Return the corrector's step, whose length is not known yet, and a guess of its X dw, (n,)."""
     products, point = np.asfortranarray(gather(sums.tiles, MAPPED)), state.point
     zero, rows = aim_at_zero(point), (state.y, state.costs, state.bias)
     predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
@@ -233,7 +235,7 @@ def _correct(
 
 
 def _find_least_center(settings: InteriorPoint, state: State) -> float:
-    """Return the mu below which a step does not aim."""
+    """Return the mu below which no step aims: a share of the mu that the allowed gap leaves to each row."""
     allowed = settings.tol * state.lower_bound / (2 * float(np.sum(state.costs)))
     return max(LEAST_CENTER * LOWER**state.stuck * allowed, SMALLEST_MU)
 
@@ -245,13 +247,13 @@ def _direct(state: State, plan: Plan, df: F64) -> Direction:
 
 
 def _find_critical(state: State, plan: Plan, guess: F64) -> I64:
-    """Return the rows that would bound the step the most, ascending."""
+    """Return the numbers of the rows that bound the step most by the guess of X dw, ascending."""
     return find_smallest(find_ratios(state.point, _direct(state, plan, guess)))
 
 
 @unwarned
 def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64, critical: I64) -> Plan:
-    """Return the plan with the length that the critical rows allow, and Q by where all rows are expected then."""
+    """Return the plan with the length that the critical rows allow, and Q chosen at the point expected there."""
     direction = _direct(state, plan, guess)
     length = choose_length(find_ratios(state.point, direction)[critical], len(guess))
     expected = move_inside(state.point, direction, length)
@@ -269,9 +271,9 @@ def _find_limits(settings: InteriorPoint, state: State, point: Point, bias: floa
 
 @unwarned
 def _move(state: State, plan: Plan, products: F64) -> tuple[State, bool]:
-    """Return the state at the end of a step, and whether it is where the sums were made: not if that is outside.
+    """Return the state at the end of a step, and whether the sums of `assemble` belong to it.
 
-    products (n, 2): X dw, and X w at the end of the plan.
+    They do not if the step was too long and had to be shortened. products (n, 2): X dw, and X w at the plan's end.
     """
     direction = _direct(state, plan, products[:, 0].copy())
     length = mend_length(plan.length, find_ratios(state.point, direction))

@@ -1,10 +1,11 @@
-"""Where an interior-point run stands (interior_point.solver), and what its best point so far proves.
+"""The state of an interior-point run (interior_point.solver), and the proof of its best point so far.
 
-A point that is settled brings P at the best bias for its w, and D at a feasible multiple of its alpha, either with a
-bound of what was rounded (interior_point.bounds). Where the gap is small enough and only that bound is in the way of
-a proof, a pass in twice the precision gives D of that alpha, and P of that w and of slightly longer ones: rows of high
-costs that w holds at a margin of 1 lose what rounding makes of it, and a w longer by as much loses nothing. Where D is
-too low at the end of the path, multipliers between their bounds are corrected (interior_point.free_multipliers).
+Every pass `assemble` gives P at the best bias for its w, and D at a feasible multiple of its alpha, both with a bound
+of their rounding (interior_point.bounds). `settle` adds them to the state. Where the gap is small enough and only the
+rounding bound stands in the way of a proof, a pass in twice the precision finds D of this alpha, and P of this w and of
+slightly longer ones. Longer ones help because rounding can put a row of high cost just below its margin of 1, and it
+then has a loss that a slightly longer w does not have. Where D is too low at the end of the central path, multipliers
+between their bounds are corrected (interior_point.free_multipliers).
 """
 
 from __future__ import annotations
@@ -35,17 +36,20 @@ from streamsvm.numeric.exact_sums import add_exact_sums, combine_exact_sums, sta
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.requests import All, Progress, Scan, Take
 
-LOST_STEPS = 3  # steps at the end of the path in which the gap has not fallen: alpha is not known well enough
-FALLS = 0.99  # a run is stuck while the gap stays above this share of what it was
+# If the gap has not fallen in so many steps at the end of the path, alpha is not known well enough for a proof.
+LOST_STEPS = 3
+FALLS = 0.99  # A run is stuck while its gap is above this share of what it was when it last fell.
 
 
 @dataclass
 class State:
-    """All that changes. f, s, t, xi, r, y, costs: (n,); sums of the last pass at this point: see AssembledSums.
+    """All that changes from step to step; it is saved as it is.
 
-    rounding, lower_rounding: bounds of what objective and lower_bound lost, the latter taken off lower_bound. last_gap:
-    P - D when it last fell; exact_step: the first step that may ask for an exact pass again. corrected_rows (k,) and
-    corrections (k, 2): the rows whose multipliers were corrected for lower_bound, and by how much (free_multipliers).
+    f, s, t, xi, r, y and costs are (n,). gram, sums, chosen_weight and chosen_rows are those of AssembledSums at this
+    point, and magnitudes those of the first pass. objective and lower_bound are the best P and D so far; rounding and
+    lower_rounding bound their rounding errors, and the latter is taken off lower_bound already. last_gap: P - D when it
+    last fell. exact_step: the first step that may ask for an exact pass again. corrected_rows (k,) and corrections
+    (k, 2): the rows whose multipliers were corrected for lower_bound, and their corrections (free_multipliers).
     """
 
     f: F64
@@ -95,23 +99,23 @@ class State:
 
     @property
     def point(self) -> Point:
-        """The rows' part."""
+        """The variables of the rows."""
         return Point(self.f, self.s, self.t, self.xi, self.r)
 
     @property
     def progress(self) -> Progress:
-        """What is proved."""
+        """The best P and D so far, and the passes that found them."""
         return Progress(self.objective, self.lower_bound, self.passes, self.rounding + self.lower_rounding)
 
 
 def start_state(n_rows: int, n_features: int) -> State:
-    """Return w = 0, s = xi = 2 as in the paper, and t = r = 1: multipliers within their bounds."""
+    """Return w = 0 and s = xi = 2 as in the paper (section 5), and t = r = 1, which are multipliers within bounds."""
     two, one, none = np.full(n_rows, 2.0), np.ones(n_rows), np.zeros(n_features)
     return State(np.zeros(n_rows), two, one, two, one, none, none, np.zeros((0, 0)), np.zeros((0, 0)))
 
 
 def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> Generator[All | Take, Any, State]:
-    """Return the state with the sums of its point, and what they prove; an exact pass may be asked for."""
+    """Return the state with the sums of its point and the P and D that they prove; ask for an exact pass if useful."""
     state = replace(
         state,
         f=gather(sums.tiles, MAPPED)[:, 1].copy(),
@@ -148,9 +152,9 @@ def settle(state: State, sums: AssembledSums, class_costs: F64, tol: float) -> G
 
 
 def _needs_exact_pass(state: State, found: Primal, bound: Dual, tol: float) -> bool:
-    """Whether less rounding would prove what is asked for at the point that was settled, or most of a gap is rounding.
+    """Return whether an exact pass is due: rounding is what stands between this point and the proof that tol asks for.
 
-    Not after every step: where nothing was proved, the next exact pass is twice as many steps away.
+    An exact pass that proves nothing doubles the number of steps until the next one.
     """
     allowed = tol * found.objective
     near = found.objective - max(state.lower_bound, bound.computed) <= allowed
@@ -161,14 +165,14 @@ def _needs_exact_pass(state: State, found: Primal, bound: Dual, tol: float) -> b
 
 @unwarned
 def _is_at_end_of_path(state: State, tol: float) -> bool:
-    """Whether the gap that the path itself leaves is as small as is asked for: what is left besides is rounding."""
+    """Return whether the gap of the central path itself is at most tol P, so that the rest of the gap is rounding."""
     return float(state.costs @ (state.s * state.t + state.xi * state.r)) <= tol * state.objective
 
 
 def _keep_best(
     state: State, found: Primal, bound: Dual, corrected_rows: I64 | None = None, corrections: F64 | None = None
 ) -> State:
-    """Return the state with the better one of two points, and of two bounds; the new bound may rest on corrections."""
+    """Return the state with the better of its point and the found one, and the better of its bound and the new one."""
     if not np.isfinite([found.objective, found.rounding, bound.bound, bound.rounding]).all():
         return replace(state, objective=float("nan"))
     if found.objective + found.rounding < state.objective + state.rounding:
@@ -187,7 +191,7 @@ def _keep_best(
 
 
 def _note_progress(state: State) -> State:
-    """Return the state that knows whether the gap has fallen."""
+    """Return the state with a new count of the steps in a row in which the gap has not fallen."""
     gap = state.objective - state.lower_bound
     if state.last_gap > 0 and gap <= FALLS * state.last_gap:
         return replace(state, last_gap=gap, stuck=0)

@@ -1,14 +1,18 @@
-"""How long a step of the interior-point method is, where X dw is known of some rows only.
+"""The length of a step of the interior-point method, chosen while X dw is known for some rows only.
 
-After `predict` (interior_point.solver) all of X dw is known but for the corrector's own part, which is guessed. The
-rows that this guess bounds most are taken, a hundredth at most, and their X dw is computed: nearly always the row that
-bounds the step is one of them.
+    length = min(1, 0.995 min_i ratio_i),   ratio_i = the step at which a variable of row i becomes 0
 
-In many steps it is a row, or two, that bounds it far below what all others allow. So 3 rows of 10,000 may be passed
-over if that makes the step no more than 1.2 times as long: they, and rows that the guess missed, go 0.995 of their own
-way only (interior_point.move_inside), and their residuals are left to the next step (LETTER: 29 iterations, 33 with
-none passed over; with ten times as many, or any length, some problems do not converge). Where a row that was missed
-can go less than half of the step, the step is made again, at a length that leaves all rows inside.
+This is the step rule of Jung, O'Leary & Tits 2008 (Algorithm 1). After the pass `predict` (interior_point.solver), all
+of X dw is known but for the corrector's own part, which is guessed. The critical rows, whose ratios are the smallest by
+this guess, are taken from storage, and their X dw is computed. They are a hundredth of the rows (at least 64, at most
+2,048), and the row that bounds the step is nearly always one of them.
+
+In many steps, one or two rows bound the step far below the length that all other rows allow. So we let the step pass
+over one row in 3,000 if this makes it at most 1.2 times as long. These rows, and rows that the guess missed, go only
+0.995 of their own way to the boundary (steps.move_inside), and the next step reduces the residuals that this leaves.
+(LETTER takes 29 iterations, and 33 if no row is passed over. With ten times as many rows, or without a limit of the
+length, some problems do not converge.) Where a missed row can go less than half of the step, the step is made again
+with a length that leaves all rows inside.
 """
 
 from __future__ import annotations
@@ -18,26 +22,26 @@ import numpy as np
 from streamsvm.methods.interior_point.steps import BOUNDARY
 from streamsvm.numeric.rows import F64, I64
 
-CRITICAL_SHARE, LEAST_CRITICAL_ROWS, MOST_CRITICAL_ROWS = 100, 64, 2048  # one row in so many is taken
-PASSED_OVER_SHARE, MOST_BEYOND = 3000, 1.2  # one row in so many may be passed over
-MOST_MISSED = 2.0
+CRITICAL_SHARE, LEAST_CRITICAL_ROWS, MOST_CRITICAL_ROWS = 100, 64, 2048  # One row in CRITICAL_SHARE is critical.
+PASSED_OVER_SHARE, MOST_BEYOND = 3000, 1.2  # One row in so many may be passed over.
+MOST_MISSED = 2.0  # A step more than so many times as long as the shortest ratio of all rows is made again.
 
 
 def find_smallest(ratios: F64) -> I64:
-    """Return the rows with the smallest ratios (interior_point.find_ratios), ascending: those that are taken."""
+    """Return the numbers of the critical rows, ascending: those with the smallest ratios (steps.find_ratios)."""
     n_rows = len(ratios)
     number = min(n_rows, max(LEAST_CRITICAL_ROWS, min(n_rows // CRITICAL_SHARE, MOST_CRITICAL_ROWS)))
     return np.sort(np.argpartition(ratios, number - 1)[:number])
 
 
 def choose_length(ratios: F64, n_rows: int) -> float:
-    """Return the length of the step, at most 1; ratios: of the rows that were taken."""
+    """Return the length of the step, at most 1, from the ratios of the critical rows among n_rows rows."""
     ordered = np.sort(ratios)
     passed_over = min(n_rows // PASSED_OVER_SHARE, len(ordered) - 1)
     return min(1.0, BOUNDARY * float(min(ordered[passed_over], MOST_BEYOND * ordered[0])))
 
 
 def mend_length(length: float, ratios: F64) -> float:
-    """Return a length that no row bounds, or the one that was chosen if that is near enough; ratios: of all rows."""
+    """Return the chosen length if it is short enough for the ratios of all rows, else one that leaves all inside."""
     longest = float(np.min(ratios))
     return length if length <= MOST_MISSED * longest else min(1.0, BOUNDARY * longest)

@@ -2,22 +2,25 @@
 
     min 1/2 |w|^2 + sum_i C_i xi_i   s.t.   y_i (w.x_i + b) + xi_i - 1 = s_i,   s_i >= 0, xi_i >= 0
 
-The first constraint has the multiplier alpha_i = C_i t_i, the last u_i = C_i r_i. We hold the shares t and r of the
-cost, so a row of cost 0 changes nothing, and the iterates have the scale of the paper's with tau = 1. The central path
-is the path of the multipliers: s_i alpha_i = xi_i u_i, or s_i t_i = xi_i r_i = mu scale_i with scale_i = (mean of C) /
-C_i. On the path of the shares (scale_i = 1) steps become short where the costs differ much: with weights from 1e-3 to
-1e3 (tests/benchmarks/interior_point.py) 15,000 rows of Adult took 121 passes instead of 35, and Web did not end in 400
-instead of 63. The bias is the paper's -gamma. Newton's equations, eliminated down to w (3.11)-(3.16):
+xi_i is the loss of row i over C_i, and s_i the slack of its margin. C_i is the paper's tau_i, and b its -gamma.
+The first constraint has the multiplier alpha_i = C_i t_i, and xi_i >= 0 has u_i = C_i r_i. We hold the shares t and r
+of the cost, so that a row of cost 0 changes nothing, and the iterates have the scale of the paper's with tau = 1.
+
+The central path is that of the multipliers: s_i alpha_i = xi_i u_i, which is s_i t_i = xi_i r_i = mu scale_i with
+scale_i = (mean of C) / C_i. On the path of the shares (scale_i = 1), steps become short where the costs differ much:
+with weights from 1e-3 to 1e3 (tests/benchmarks/interior_point.py), 15,000 rows of Adult took 121 passes instead of 35,
+and Web did not end within 400 passes instead of 63. Newton's equations are eliminated down to w, (3.11) to (3.16):
 
     r_s = y (f + b) + xi - 1 - s,   r_u = 1 - t - r,   f = X w
     omega = s/t + xi/r,   r_Omega = r_s + r_sv / t - (xi r_u + r_xu) / r
     dt = -(r_Omega + y df + y db) / omega,   dr = r_u - dt
     dxi = -(xi dr + r_xu) / r,   ds = -(r_sv + s dt) / t
 
-The predictor has r_sv = s t, r_xu = xi r; the corrector adds ds dt - sigma mu and dxi dr - sigma mu (3.9, 3.10), where
-we limit the products ds dt and dxi dr to 3 mu scale_i: before a short step they are much too large for a few rows,
-which then make the next steps short as well (without a limit LETTER takes 37 iterations instead of 30, MUSHROOM 22
-instead of 20, both without constraint reduction). All arrays are (n,) float64, and compiled code goes over them once.
+The predictor has r_sv = s t and r_xu = xi r (3.7, 3.8). The corrector adds ds dt - sigma mu scale_i to the first and
+dxi dr - sigma mu scale_i to the second (3.9, 3.10). We limit the products ds dt and dxi dr to 3 mu scale_i: before a
+short step they are much too large for a few rows, which then make the next steps short as well. (Without the limit,
+LETTER takes 37 iterations instead of 30 and MUSHROOM 22 instead of 20, both without constraint reduction.) All arrays
+are (n,) float64, and each compiled function reads them once.
 """
 
 from __future__ import annotations
@@ -30,14 +33,14 @@ from numba import njit
 from streamsvm.numeric.rows import F64
 
 compiled = njit(cache=True, nogil=True, error_model="numpy")
-unwarned = np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite end the run, with a reason
-MOST_SECOND_ORDER = 3.0  # of mu scale_i
-BOUNDARY = 0.995  # share of the way to the boundary
-INSIDE = 0.9999  # share of it that no variable has to stop at
+unwarned = np.errstate(over="ignore", invalid="ignore")  # Numbers that are not finite end the run with a reason.
+MOST_SECOND_ORDER = 3.0  # The limit of ds dt and dxi dr is so many times mu scale_i.
+BOUNDARY = 0.995  # A step goes at most this share of the way to the boundary, where a variable is 0.
+INSIDE = 0.9999  # A row may go up to this share of its way; a row that would go farther stops at BOUNDARY.
 
 
 class Point(NamedTuple):
-    """What is known of each row: its f = w.x and the four positive variables."""
+    """A point of the iteration: each row's f = w.x and its four positive variables, (n,) each."""
 
     f: F64
     s: F64
@@ -47,14 +50,14 @@ class Point(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Right-hand sides of the complementarity equations: r_sv and r_xu, over the rows' costs."""
+    """The right-hand sides of the complementarity equations, r_sv and r_xu, divided by the rows' costs."""
 
     sv: F64
     xu: F64
 
 
 class Direction(NamedTuple):
-    """Changes of a point's variables."""
+    """The changes of a point's variables in a step of length 1."""
 
     f: F64
     s: F64
@@ -71,13 +74,13 @@ def find_omega(point: Point) -> F64:
 
 
 def find_residuals(point: Point, y: F64, bias: float) -> tuple[F64, F64]:
-    """Return r_s and r_u."""
+    """Return r_s (3.4) and r_u (3.3), the latter divided by the costs."""
     return y * (point.f + bias) + point.xi - 1.0 - point.s, 1.0 - point.t - point.r
 
 
 @compiled
 def aim_at_zero(point: Point) -> Targets:
-    """Return what the predictor aims at."""
+    """Return the targets of the predictor, which aims at mu = 0 (3.7, 3.8)."""
     return Targets(point.s * point.t, point.xi * point.r)
 
 
@@ -91,14 +94,14 @@ def find_products(predicted: Direction, mu: float, scales: F64) -> Targets:
 
 @compiled
 def aim_at_center(point: Point, predicted: Direction, mu: float, center: float, scales: F64) -> Targets:
-    """Return what the corrector aims at; center: sigma mu."""
+    """Return the targets of the corrector (3.9, 3.10); center: sigma mu."""
     products, aim = find_products(predicted, mu, scales), center * scales
     return Targets(point.s * point.t + products.sv - aim, point.xi * point.r + products.xu - aim)
 
 
 @compiled
 def find_right_side(point: Point, y: F64, bias: float, targets: Targets) -> F64:
-    """Return r_Omega."""
+    """Return r_Omega for these targets."""
     side: F64 = (
         y * (point.f + bias)
         + point.xi
@@ -112,7 +115,7 @@ def find_right_side(point: Point, y: F64, bias: float, targets: Targets) -> F64:
 
 @compiled
 def find_second_order(point: Point, predicted: Direction, mu: float, scales: F64) -> F64:
-    """Return what the predictor's own products add to r_Omega."""
+    """Return the part of the corrector's r_Omega that the products ds dt and dxi dr of the predictor add."""
     products = find_products(predicted, mu, scales)
     added: F64 = products.sv / point.t - products.xu / point.r
     return added
@@ -122,7 +125,7 @@ def find_second_order(point: Point, predicted: Direction, mu: float, scales: F64
 def find_direction(
     point: Point, y: F64, costs: F64, bias: float, targets: Targets, df: F64, bias_change: float
 ) -> Direction:
-    """Return the direction that goes with df = X dw and db; rows of cost 0 stay where they are."""
+    """Return the direction that belongs to df = X dw and db; rows of cost 0 stay where they are."""
     ds, dt, dxi, dr = np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), np.zeros(y.size)
     for i in range(y.size):
         s, t, xi, r = point.s[i], point.t[i], point.xi[i], point.r[i]
@@ -138,7 +141,7 @@ def find_direction(
 
 @compiled
 def find_ratios(point: Point, direction: Direction) -> F64:
-    """Return for each row the step at which a variable of it is 0: infinite if there is none."""
+    """Return for each row the step at which its first variable becomes 0, or infinity if none does."""
     ratios = np.full(point.s.size, np.inf)
     for i in range(ratios.size):
         falls = max(
@@ -153,7 +156,7 @@ def find_ratios(point: Point, direction: Direction) -> F64:
 
 
 def move(point: Point, direction: Direction, step: float) -> Point:
-    """Return the point that is `step` along the direction."""
+    """Return the point at the end of a step of this length along the direction."""
     return Point(
         point.f + step * direction.f,
         point.s + step * direction.s,
@@ -165,7 +168,7 @@ def move(point: Point, direction: Direction, step: float) -> Point:
 
 @compiled
 def move_inside(point: Point, direction: Direction, step: float) -> Point:
-    """Return the point that is `step` along the direction; the variables of a row that would leave stop before."""
+    """Return the end of a step; rows whose variables would leave the positive numbers stop at BOUNDARY of their way."""
     s, t, xi, r = point.s.copy(), point.t.copy(), point.xi.copy(), point.r.copy()
     ratios = find_ratios(point, direction)
     for i in range(s.size):
@@ -178,12 +181,12 @@ def move_inside(point: Point, direction: Direction, step: float) -> Point:
 
 
 def find_scales(costs: F64, mean: float) -> F64:
-    """Return mean / C_i, 0 for rows that cost nothing."""
+    """Return scale_i = mean / C_i, or 0 for rows of cost 0."""
     return np.divide(mean, costs, out=np.zeros(len(costs)), where=costs > 0)
 
 
 def find_mean(costs: F64) -> float:
-    """Return the mean of the costs that are not 0."""
+    """Return the mean of the positive costs."""
     return float(np.sum(costs)) / max(1, int(np.count_nonzero(costs)))
 
 

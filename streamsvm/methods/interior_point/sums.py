@@ -1,6 +1,7 @@
-"""What the two passes of an interior-point iteration add up, a tile of rows at a time (see interior_point.solver).
+"""The sums of the two passes of an interior-point iteration (interior_point.solver), formed one tile of rows at a time.
 
-W = diag(C / omega); all sums are float64. Rows of a tile that are not in Q take no part in the Gram matrix.
+W = diag(C / omega) and the other symbols are those of interior_point.steps (Jung, O'Leary & Tits 2008, section 3). All
+sums are float64. Only the rows in Q take part in the Gram matrix.
 """
 
 from __future__ import annotations
@@ -40,28 +41,29 @@ from streamsvm.numeric.rows import (
     unpack,
 )
 
-WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # the rows of AssembledSums.sums, see there
+WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # rows of AssembledSums.sums
 N_SUMS = 6
-MAPPED, LABELS, SAMPLE_WEIGHTS = 1, 2, 3  # columns of a tile after its first row, see AssembledSums.tiles
+MAPPED, LABELS, SAMPLE_WEIGHTS = 1, 2, 3  # places in a Tile; place 0 is the number of its first row
 N_MAGNITUDES = 2
 
 Tile = tuple[int, F64, Any, Any]
 
 
 def gather(tiles: list[Tile], column: int) -> Any:
-    """Return a column (MAPPED, LABELS or SAMPLE_WEIGHTS) for all rows, in their order; None if there is none."""
+    """Return MAPPED, LABELS or SAMPLE_WEIGHTS of all rows in the order of the rows, or None if tiles have none."""
     parts = [tile[column] for tile in sorted(tiles, key=lambda tile: tile[0])]
     return None if parts[0] is None else np.concatenate(parts)
 
 
 @dataclass
 class AssembledSums:
-    """Of `assemble`, at the new point. gram, chosen_weight, chosen_rows: X'WX, e'We, e'e over Q.
+    """The totals of the pass `assemble`, at the new point.
 
-    sums (6, d), by the names WEIGHTS to CHOSEN: X'We, X'YW r_Omega of the predictor, X'Y (1/r - 1/t) / omega,
-    sum alpha_i x_i of the classes +1 and -1, and X'We over Q. depth: the most additions that one of their terms has
-    gone through. magnitudes (2, d), if asked for: sum C_i |x_ij|, and the largest |x_ij| of a row that costs. tiles:
-    first row; X dw and X w at the new point (n, 2); and, if asked for, codes of the labels, and sample weights.
+    gram, chosen_weight and chosen_rows are X'WX, e'We and e'e over Q. sums (6, d) has the rows WEIGHTS to CHOSEN:
+    X'We, X'YW r_Omega of the predictor, X'Y (1/r - 1/t) / omega, sum alpha_i x_i of the classes +1 and -1, and X'We
+    over Q. depth: the most additions that a term of `sums` has gone through. magnitudes (2, d): sum C_i |x_ij| and
+    the largest |x_ij| of the rows of positive cost. A tile is the number of its first row, X dw and X w at the new
+    point (n, 2), label codes, and sample weights. Magnitudes, labels and weights are found in the first pass only.
     """
 
     gram: GramSum
@@ -80,7 +82,7 @@ def start_assembled(n_features: int) -> AssembledSums:
 
 @unwarned
 def combine_assembled(left: AssembledSums, right: AssembledSums) -> AssembledSums:
-    """Return the sum."""
+    """Return the totals of both groups of rows."""
     return AssembledSums(
         left.gram + right.gram,
         left.sums + right.sums,
@@ -116,9 +118,9 @@ def add_assembled(
     xu: F64,
     allowed: Flags,
 ) -> None:
-    """Add a tile, at the point that is `step` along the direction of dw. biases: b before the step, and its change.
+    """Add a tile at the end of a step of length `step`. biases: b before the step, and its change.
 
-    ends (2, d): dw, and w after the step, so that f there is one product and rounding does not add up over the steps.
+    ends (2, d): dw, and w after the step: the new f is one product, and its rounding does not grow from step to step.
     """
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     products = _map(*unpack(rows.X), ends)
@@ -155,7 +157,7 @@ def _weigh(
     limits: F64,
     by_omega: bool,
 ) -> F64:
-    """Return what the rows are multiplied by in `AssembledSums.sums`, (6, n); after: f after the step."""
+    """Return the factors (6, n) of the rows in `AssembledSums.sums`; after: f at the end of the step."""
     before = Point(f, s, t, xi, r)
     point = move_inside(before, find_direction(before, y, costs, biases[0], Targets(sv, xu), df, biases[1]), step)
     coefs, bias = np.zeros((N_SUMS, y.size)), biases[0] + step * biases[1]
@@ -167,7 +169,7 @@ def _weigh(
         coefs[PREDICTOR, i] = y[i] * weight * (distance - xi_i * (1.0 - t_i) / r_i)  # r_sv = s t, r_xu = xi r
         coefs[CENTERING, i] = y[i] / omega * (1.0 / r_i - 1.0 / t_i) if costs[i] > 0 else 0.0
         coefs[POSITIVE if y[i] > 0 else NEGATIVE, i] = costs[i] * t_i
-        key = omega if by_omega else y[i] * (point.f[i] + bias) + xi_i - 1.0  # of this f, as the limits are
+        key = omega if by_omega else y[i] * (point.f[i] + bias) + xi_i - 1.0  # The limits were found with this f.
         if allowed[i] and key <= limits[1 if y[i] > 0 else 0]:
             coefs[CHOSEN, i] = weight
     return coefs
@@ -175,9 +177,9 @@ def _weigh(
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
 def _map(dense: F32, data: F32, indices: I32, indptr: I64, dws: F64) -> F64:
-    """Return X dw, (n, k), for one or two dw. Dense: a row at a time, so that memory is read in order.
+    """Return X dw, (n, k), for k = 1 or 2 vectors dw. Dense rows are read one at a time, in the order of memory.
 
-    That takes half the time of four rows at a time (rows.scores_of) where X comes from memory: X is most of the work.
+    This takes half the time of four rows at a time (rows.scores_of), because reading X is most of the work.
     """
     if indptr.size:
         products = np.empty((indptr.size - 1, len(dws)))
@@ -195,7 +197,7 @@ def _map(dense: F32, data: F32, indices: I32, indptr: I64, dws: F64) -> F64:
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def _add_products(dense: F32, data: F32, indices: I32, indptr: I64, coefs: F64, totals: F64) -> None:
-    """Totals (6, d) += coefs (6, n) X, the first four as `unpack` gives X. Dense: four rows and two sums at a time."""
+    """Add coefs (6, n) X to totals (6, d). Of dense X, four rows and two sums are taken at a time."""
     if indptr.size:
         for i in range(indptr.size - 1):
             for e in range(indptr[i], indptr[i + 1]):
@@ -216,7 +218,7 @@ def _add_products(dense: F32, data: F32, indices: I32, indptr: I64, coefs: F64, 
 
 
 def _add_magnitudes(X: Matrix, costs: F64, magnitudes: F64) -> None:
-    """Magnitudes (2, d): += sum C_i |x_ij|, and the largest |x_ij| of the rows that cost."""
+    """Add the rows to magnitudes (2, d): sum C_i |x_ij|, and the largest |x_ij| of the rows of positive cost."""
     row, counted = np.arange(len(costs)), costs > 0
     if isinstance(X, CsrRows):
         size: Matrix = CsrRows(np.abs(X.data), X.indices, X.indptr, X.n_features)
@@ -229,9 +231,10 @@ def _add_magnitudes(X: Matrix, costs: F64, magnitudes: F64) -> None:
 
 @dataclass
 class PredictedSums:
-    """Of `predict`. second_order (1, d): X'YW (ds dt / t - dxi dr / r), cut off.
+    """The totals of the pass `predict`.
 
-    tiles: first row, X dw of both, (n, 2).
+    second_order (1, d): X'YW (ds dt / t - dxi dr / r) with limited products (steps.find_products). A tile is the
+    number of its first row, and X dw of the predictor and of centering, (n, 2).
     """
 
     second_order: F64
@@ -244,7 +247,7 @@ def start_predicted(n_features: int) -> PredictedSums:
 
 
 def combine_predicted(left: PredictedSums, right: PredictedSums) -> PredictedSums:
-    """Return the sum."""
+    """Return the totals of both groups of rows."""
     return PredictedSums(left.second_order + right.second_order, left.tiles + right.tiles)
 
 
@@ -263,7 +266,7 @@ def add_predicted(
     xi: F64,
     r: F64,
 ) -> None:
-    """Add a tile. dws (2, d): the predictor's, and that of centering; biases: b, and its change by the predictor."""
+    """Add a tile. dws (2, d): dw of the predictor and of centering. biases: b, and its change by the predictor."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     df = _map(*unpack(rows.X), dws)
     scales = find_scales(costs, mean_cost)
