@@ -134,7 +134,7 @@ def format_features(about: dict[str, Any]) -> str:
 
 def format_verification(found: dict[str, Any]) -> str:
     """Return the outcome of `verify` as lines of text."""
-    told = f"{found['told_objective']:.12g} that the model states"
+    told = f"{found['told_objective']:.12g} that the model tells"
     verdict = f"it {'is' if found['objective_agrees'] else 'is NOT'} the {told}"
     if found["told_is_estimate"]:
         verdict = f"the {told} is an estimate from a sample of the rows, so there is no number to compare with"

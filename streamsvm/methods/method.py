@@ -36,12 +36,16 @@ class Method:
         The module that holds `set_up` and `run_kernels`.
     kernels
         The names of the kernels that it takes, the default one first.
+    process_bytes
+        Memory that it leaves for what any process needs, when it chooses how many rows to hold: the problems of many
+        classes leave it once.
     holds_rows
         Whether it reads `--resident-rows`.
     takes_numbered_rows
         Whether the rows of its passes come with their numbers, so that some of them can be held out.
     passes
-        How `--plan` predicts its passes: from a run on a sample, from the epochs that were asked for, or not at all.
+        How `--plan` predicts its passes: from a run on a sample, from the epochs that were asked for (its own options
+        have `epochs` and `replicas`), or not at all, unless its settings say that all rows are resident.
     side_by_side
         Defaults of its own options where several fits share one read of the data.
     """
@@ -51,6 +55,7 @@ class Method:
     options: type[Any]
     module: str
     kernels: tuple[str, ...] = ("linear",)
+    process_bytes: int = 0
     holds_rows: bool = False
     takes_numbered_rows: bool = True
     passes: Literal["sampled", "epochs", "unknown"] = "sampled"

@@ -21,7 +21,6 @@ from streamsvm.data.view import ONE, OneClass
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods import many_problems
 from streamsvm.methods.altered_rows import alter_rows
-from streamsvm.methods.decomposition.setup import share_budget
 from streamsvm.methods.fit import Fit, Report, TakeRows, sum_memory
 from streamsvm.methods.many_problems import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
@@ -31,11 +30,11 @@ from streamsvm.requests import MemoryNeed, Solver
 
 
 def make_one_against_rest(
-    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Fit]
+    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Fit], process_bytes: int
 ) -> Fit:
     """Return the fit of all classes; `make` makes the fit of two classes, and its InputError is raised."""
     views = view_classes(source)
-    parts = [make(view, each) for view, each in zip(views, share_options(source, options), strict=True)]
+    parts = [make(view, each) for view, each in zip(views, share_options(source, options, process_bytes), strict=True)]
     return join_fits(source, views, parts)
 
 
@@ -45,12 +44,17 @@ def view_classes(source: RowSource) -> list[OneClass]:
     return [OneClass(source, code) for code in range(len(source.classes))]
 
 
-def share_options(source: RowSource, options: TrainOptions) -> list[TrainOptions]:
+def share_options(source: RowSource, options: TrainOptions, process_bytes: int = 0) -> list[TrainOptions]:
     """Return the options of each class's problem: the costs of the class, and an equal part of the memory for rows."""
     factors = compute_class_factors(source, options)
-    budget = share_budget(options.memory_bytes or default_budget_bytes(), len(factors))
+    budget = share_budget(options.memory_bytes or default_budget_bytes(), len(factors), process_bytes)
     given = replace(options, memory_bytes=budget, class_weight=None)
     return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
+
+
+def share_budget(budget_bytes: int, n_problems: int, process_bytes: int) -> int:
+    """Return the budget of each of several problems that share one: what any process needs is there once."""
+    return min(budget_bytes, process_bytes) + max(0, budget_bytes - process_bytes) // n_problems
 
 
 def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]) -> Fit:

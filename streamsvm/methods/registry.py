@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
+from streamsvm.methods.cutting_plane import options as cutting_plane
 from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions
+from streamsvm.methods.decomposition import options as decomposition
 from streamsvm.methods.decomposition.options import DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
 from streamsvm.methods.method import Method
@@ -18,6 +20,7 @@ DECOMPOSITION = Method(
     options=DecompositionOptions,
     module="streamsvm.methods.decomposition.setup",
     kernels=("linear", "rbf", "poly", "sigmoid"),
+    process_bytes=decomposition.OTHER_BYTES,
     holds_rows=True,
     passes="unknown",
 )
@@ -27,6 +30,7 @@ METHODS = [
         losses=("hinge",),
         options=CuttingPlaneOptions,
         module="streamsvm.methods.cutting_plane.setup",
+        process_bytes=cutting_plane.OTHER_BYTES,
         holds_rows=True,
         # Fits side by side would need a sample each; in a chain, a fit can begin with the cuts of the last one.
         side_by_side={"acceleration": "line-search"},

@@ -39,7 +39,7 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) ->
         raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
     make = partial(_set_up_with, method, own, keep_dual)
     several = problem.count_problems(source) > 1
-    return make_one_against_rest(source, options, make) if several else make(source, options)
+    return make_one_against_rest(source, options, make, method.process_bytes) if several else make(source, options)
 
 
 def set_up_map(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> MapFit:
@@ -56,7 +56,9 @@ def _set_up_with(method: Method, own: Any, keep_dual: bool, source: RowSource, o
 
 def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:
     """Raise InputError for a kernel that the method does not take, or for resident rows if it holds none."""
-    if options.kernel not in method.kernels and method.kernels == ("linear",):
+    if options.kernel not in method.kernels and method.kernels != ("linear",):
+        raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(method.kernels)}")
+    if options.kernel not in method.kernels:
         raise InputError(
             f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm "
             "features`, or use the solver smo"

@@ -73,7 +73,7 @@ def plan_training(
 
 
 def _plan_unknown(fit: Fit, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
-    whole = int(np.min(fit.settings["resident_rows"])) >= engine.source.n_rows
+    whole = int(np.min(fit.settings.get("resident_rows", 0))) >= engine.source.n_rows
     unknown = Passes(2, None, None, f"{fit.method} is not estimated: it depends on the support vectors")
     passes = Passes(1, 1, 1, "all rows are active at once") if whole else unknown
     return passes, measure_reading(engine, n_tasks, memory), None, 0.0

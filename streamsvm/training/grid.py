@@ -26,7 +26,7 @@ from streamsvm.methods.held_out import hold_out
 from streamsvm.methods.set_up import choose_method, set_up
 from streamsvm.models.model import Model
 from streamsvm.numeric.rows import F64, I32, Rows, take_rows
-from streamsvm.options import TrainOptions, make_kernel
+from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
@@ -110,8 +110,9 @@ def tune(
         "seed": options.seed,
     }
     folder = None if out is None else GridFolder(out, settings, resume, overwrite)
-    grid = _make_grid(source, options, costs, gammas, client)
+    _refuse(options, costs, gammas)
     fold = draw_folds(source, options, folds)
+    grid = _make_grid(source, options, costs, gammas, client)
     with closing(folder) if folder else nullcontext():
         return _carry_out(source, grid, fold, folder, client, progress)
 
@@ -192,7 +193,8 @@ class _Counter:
 
     def note(self, chain: int, place: int, event: Event) -> None:
         """Take note of a step of one fit."""
-        if event.line["relative_gap"] <= self.tol:
+        gap = event.line["relative_gap"]  # None where nothing is proved
+        if gap is not None and gap <= self.tol:
             self._done.add((chain, place))
         self.progress((len(self._done), self.n_fits, event))
 
@@ -209,6 +211,21 @@ def _split(grid: list[TrainOptions]) -> Iterator[list[TrainOptions]]:
         yield from filter(None, (whole[:middle], whole[middle:]))
 
 
+def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str]) -> None:
+    """InputError for a grid that there cannot be, before any rows are read."""
+    if not costs:
+        raise InputError("no C is given to try")
+    for C in costs:
+        check_numbers(replace(options, C=C))
+    method = choose_method(options)
+    if not method.takes_numbered_rows:
+        raise InputError(
+            f"solver {method.name}: it cannot be tuned; its rows come without numbers, and folds need them"
+        )
+    if gammas and options.kernel == "linear":
+        raise InputError("gamma: the kernel linear has none; leave it out")
+
+
 def _make_grid(
     source: RowSource,
     options: TrainOptions,
@@ -217,15 +234,6 @@ def _make_grid(
     client: Client | None = None,
 ) -> list[TrainOptions]:
     """Return the settings, the smallest C first; "scale" reads the rows once, for all."""
-    if not costs:
-        raise InputError("no C is given to try")
-    method = choose_method(options)
-    if not method.takes_numbered_rows:
-        raise InputError(
-            f"solver {method.name}: it cannot be tuned; its rows come without numbers, and folds need them"
-        )
-    if gammas and options.kernel == "linear":
-        raise InputError("gamma: the kernel linear has none; leave it out")
     if options.kernel != "linear":
         set_up(source, replace(options, gamma="auto"))  # refuses what cannot be trained, before rows are read
         asked = [replace(options, gamma=gamma) for gamma in gammas or (options.gamma,)]
@@ -233,7 +241,7 @@ def _make_grid(
     else:
         kinds = [1.0]
     if options.resident_rows is None:
-        options = replace(options, options={**method.side_by_side, **options.options})
+        options = replace(options, options={**choose_method(options).side_by_side, **options.options})
     return [replace(options, C=C, gamma=gamma) for gamma, C in product(sorted(set(kinds)), sorted(set(costs)))]
 
 

@@ -117,6 +117,8 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
     problem = model.info.get("problem")
     if not isinstance(problem, dict):
         raise InputError("the model does not tell the costs that it was trained with: train it anew to verify it")
+    if not {"class_costs", "pair_cost"} & set(problem):
+        raise InputError(f"the objective of a model for the task {model.problem.name} cannot be computed anew")
     if model.n_trained != source.n_features:
         raise InputError(
             f"{source.name}: rows of {source.n_features} features; the model was trained on {model.n_trained}"

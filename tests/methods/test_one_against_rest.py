@@ -20,7 +20,8 @@ from streamsvm.data.view import OneClass
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.methods.decomposition.setup import OTHER_BYTES, share_budget
+from streamsvm.methods.decomposition.options import OTHER_BYTES
+from streamsvm.methods.one_against_rest import share_budget
 from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.training.train import TrainOptions, settle_gammas, train
@@ -219,9 +220,9 @@ def test_the_memory_of_all_is_counted(name: str, dataset: Dataset, relabelled: l
 @pytest.mark.parametrize("budget", [1 << 28, 2 << 30, 8 << 30])
 def test_problems_share_what_the_budget_leaves(budget: int) -> None:
     """What any process needs is there once."""
-    shares = [share_budget(budget, 5) - min(budget, OTHER_BYTES)] * 5
+    shares = [share_budget(budget, 5, OTHER_BYTES) - min(budget, OTHER_BYTES)] * 5
     assert 0 <= budget - min(budget, OTHER_BYTES) - sum(shares) < 5
-    assert share_budget(budget, 1) == budget
+    assert share_budget(budget, 1, OTHER_BYTES) == budget
 
 
 def test_problems_that_take_turns_share_what_a_step_needs(tmp_path: Path) -> None:

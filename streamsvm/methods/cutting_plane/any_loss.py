@@ -112,7 +112,7 @@ def solve(settings: AnyLoss, n_features: int, state: State) -> Solver:
         points = np.stack([state.best_w + step * (state.master_w - state.best_w) for step in STEPS])
         start = partial(start_tangents, len(points), width)
         requests = [Scan(start, add_tangents, add_up_tangents, (points, settings.loss, bias))]
-        if not state.passes:
+        if not len(state.magnitudes):
             requests.append(Scan(partial(start_sizes, width), add_sizes, add_up_sizes, (settings.loss, bias)))
         tangents, *sizes = yield All(requests)
         state = _take_sizes(state, sizes)

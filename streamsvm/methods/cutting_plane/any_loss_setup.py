@@ -34,7 +34,7 @@ def set_up(source: RowSource, options: TrainOptions, own: AnyLossOptions) -> Fit
     told = {"task": options.task, "C": float(options.C), "tol": settings.tol, "bias_feature": settings.bias_feature}
     return Fit(
         method="cutting-plane",
-        settings={**told, "max_cuts": settings.max_cuts},
+        settings={**told, "max_cuts": settings.max_cuts, "class_weight": repr(options.class_weight)},
         memory=partial(_need_memory, settings, source.n_features),
         start=partial(any_loss.start_state, source.n_features),
         warm_start=partial(any_loss.warm_state, settings),

@@ -16,7 +16,7 @@ from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
@@ -30,7 +30,6 @@ LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search r
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
 COPIES = 3  # copies of the resident rows while they are read
 THREADS = 8  # memory is left for the totals of so many threads: resident rows must not depend on the machine's
-OTHER_BYTES = 320 << 20  # bytes of the interpreter, the libraries, and the chunks that are read
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from streamsvm.methods.option_fields import choice, count, positive
 
+OTHER_BYTES = 320 << 20  # interpreter, libraries, streaming
+
 
 @dataclass(frozen=True)
 class CuttingPlaneOptions:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from streamsvm.methods.option_fields import choice, count
 
+OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
+
 
 @dataclass(frozen=True)
 class DecompositionOptions:

@@ -12,7 +12,7 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.methods.decomposition import solver as decomposition
-from streamsvm.methods.decomposition.options import DecompositionOptions
+from streamsvm.methods.decomposition.options import OTHER_BYTES, DecompositionOptions
 from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.solver import Decomposition, is_small
@@ -51,7 +51,6 @@ WHOLE_BYTES = 2048  # rows so long are, too, where the columns of one row in ten
 WHOLE_SHARE = 10
 LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
 PRECISE_BYTES = 4 << 20  # rows of so many bytes are all active, if need be, in float64: OTHER_BYTES has room for them
-OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
 
 
 def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) -> Fit:
@@ -153,11 +152,6 @@ def run_kernels(group: str, rows: Rows) -> None:
     for entries in (np.eye(2, dtype=np.float32), np.eye(2)):
         add_chosen_columns(entries, np.arange(2), ones, f)
     find_best_bias(y, ones, f)
-
-
-def share_budget(budget_bytes: int, n_problems: int) -> int:
-    """Return the budget of each of several problems that share one: what any process needs is there once."""
-    return min(budget_bytes, OTHER_BYTES) + max(0, budget_bytes - OTHER_BYTES) // n_problems
 
 
 def _find_spare(source: RowSource, budget_bytes: int) -> int:

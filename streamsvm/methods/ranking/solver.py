@@ -192,14 +192,11 @@ def _begin(settings: Ranking, pairs: Pairs, state: State) -> tuple[State, list[P
     n_rows = len(pairs.ranks)
     loss = measure_pairs(np.zeros(n_rows), pairs, settings.pair_cost)
     up, down = count_pairs(np.zeros(n_rows), pairs, 1.0)
-    state = replace(
-        state,
-        objective=loss.loss,
-        total_cost=loss.loss,
-        terms=2.0 * n_rows + 16.0,
-        objective_rounding=bound_rounding(2.0 * n_rows + 16.0, loss.loss),
-        latest=_list_cuts([(0.0, loss.offset)]),
-    )
+    terms = 2.0 * n_rows + 16.0
+    rounding = bound_rounding(terms, loss.loss)
+    state = replace(state, total_cost=loss.loss, terms=terms, latest=_list_cuts([(0.0, loss.offset)]))
+    if is_better(loss.loss, rounding, state):  # a warm start may know a better point
+        state = replace(state, best_w=np.zeros_like(state.best_w), objective=loss.loss, objective_rounding=rounding)
     return state, [loss], loss.loss, settings.pair_cost * (up + down)
 
 

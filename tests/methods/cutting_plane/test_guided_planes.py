@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.cutting_plane import guided, guided_dual
-from streamsvm.methods.decomposition.setup import OTHER_BYTES
+from streamsvm.methods.decomposition.options import OTHER_BYTES
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import LinearModel
