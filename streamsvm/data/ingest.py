@@ -44,7 +44,7 @@ class IngestOptions:
     chunk_bytes : int or None
         Bytes of a chunk; None chooses by the size of the dataset.
     codec : {"crc32c", "lz4", "zstd"}
-        The compression. Every codec adds a checksum, and "crc32c" does nothing else.
+        The compression. Every codec adds a checksum, and "crc32c" compresses nothing.
     scale : {"none", "minmax", "maxabs", "standard"}
         How features are scaled. The scaling is recorded, so that models apply it to raw rows.
     shuffle : int or None
@@ -66,7 +66,7 @@ class IngestOptions:
 
 @dataclass
 class _Survey:
-    """What the first read finds out about the rows; n_items is the number of non-zero values."""
+    """What the first read finds out about the rows. n_items counts stored values, which are non-zeros in dense rows."""
 
     n_rows: int = 0
     n_features: int = 0

@@ -43,7 +43,7 @@ MOST_FOLDS = 255
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting, the share of held-out rows (or pairs) that are right in each fold, and its longest fit's passes."""
+    """A setting, the share of held-out rows (or pairs) that are right in each fold, and its longest fit's passes."""
 
     C: float
     gamma: float | None
@@ -99,8 +99,8 @@ def tune(
         Values of C and gamma to try; a gamma may be "scale" or "auto". Without gammas, that of the options is taken.
     folds : int, default 5
         From 2 to 255. The seed draws them, each class evenly; of a ranking, whole queries are drawn.
-    out, client, progress, resume, overwrite
-        See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid ends with the bits of any other.
+    source, options, out, client, progress, resume, overwrite
+        See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid has the bits of one never stopped.
     """
     settings = {
         "data": source.name,

@@ -33,7 +33,7 @@ class Result:
     model : Model
         The best model that the solver found.
     status, status_reason : str
-        How the run ended (training.statuses), and why, in a sentence; the reason is empty if it converged.
+        How the run ended (training.statuses), and a sentence with the reason; it is empty if the status says enough.
     solver : str
         Name of the method.
     objective, lower_bound : float, float or None

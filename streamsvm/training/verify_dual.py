@@ -42,7 +42,7 @@ from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, slice_rows, t
 from streamsvm.requests import Scan
 
 SLICE_ROWS = 1024  # rows whose scores by all weight vectors are held at once
-SCORE_BYTES = 64 << 20  # memory for the scores of a ranking's rows, if the scores by two weight vectors fit into it
+SCORE_BYTES = 64 << 20  # memory for a ranking's scores of all rows; two weight vectors are scored at once in any case
 # Vectors of 8 bytes a row that counting pairs takes: ranks, weights, two scores, order, up, down, coefs, sizes.
 ROW_VECTORS = 24
 
