@@ -1,4 +1,4 @@
-"""The arguments of the `streamsvm` command, and what is written in them."""
+"""The arguments of the `streamsvm` command: its parser, and the functions that read single arguments."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _add_tune(commands: Any) -> None:
 
 
 def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
-    """Add what is to be done where a run is there already."""
+    """Add the arguments that say what to do if the folder holds a run already; `resume` is a help text."""
     what = command.add_mutually_exclusive_group()
     what.add_argument("--resume", action="store_true", help=resume)
     replaces = "replace a run that is there, or write into a folder that holds other files, which stay"
@@ -162,7 +162,7 @@ def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
-    """Arguments that `train` and `tune` share."""
+    """Add the arguments that `train` and `tune` share."""
     solvers, tasks = name_methods(), list(PROBLEMS)
     command.add_argument("--solver", default=solvers[0], choices=solvers, help=f"(default: {solvers[0]})")
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
@@ -186,7 +186,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def _add_engine(command: argparse.ArgumentParser) -> None:
-    """Arguments that say where the rows are read."""
+    """Add the arguments that say which threads, workers or cluster carry out the passes."""
     command.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
     command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
     command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
@@ -245,7 +245,7 @@ def _add_header(command: argparse.ArgumentParser) -> None:
 
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what `predict` and `evaluate` are told of a file by the arguments of `_add_reading`."""
+    """Return the arguments of `_add_reading`, which say how a file is read, under the names that the readers take."""
     return {"file_format": options.format, "label": options.label, "header": options.header}
 
 
@@ -257,14 +257,14 @@ def _count(text: str) -> int:
 
 
 def parse_count(name: str, text: str | int) -> int:
-    """Return a whole number of at least 1."""
+    """Return the whole number of at least 1 that a text holds. Raises InputError, with this name, for other texts."""
     if not str(text).isdecimal() or int(text) < 1:
         raise InputError(f"{name} is {text!r}; a whole number of at least 1 is expected")
     return int(text)
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:
-    """Return numbers that are written with commas between them."""
+    """Return the numbers of a text like "0.1,1,10"."""
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -272,12 +272,12 @@ def parse_numbers(text: str) -> tuple[float, ...]:
 
 
 def parse_gamma(text: str) -> float | str:
-    """Return a number, "scale" or "auto"."""
+    """Return the value of --gamma: a number, "scale" or "auto"."""
     return text if text in ("scale", "auto") else float(text)
 
 
 def parse_shuffle(text: str) -> int | None:
-    """Return a seed, None for "no"."""
+    """Return the seed that --shuffle gives, or None for "no"."""
     if text == "no":
         return None
     if not text.isdecimal():

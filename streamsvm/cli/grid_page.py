@@ -9,7 +9,7 @@ from html import escape
 from streamsvm import __version__
 from streamsvm.cli.chart import Series, draw_chart
 from streamsvm.cli.report import STYLE
-from streamsvm.training.grid import Trial, Tuning
+from streamsvm.training.trials import Trial, Tuning
 
 
 def format_tuning(tuning: Tuning) -> str:

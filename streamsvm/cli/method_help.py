@@ -1,4 +1,4 @@
-"""What the help of `train` and `tune` says of the methods: all of it comes from their records."""
+"""The part of the help of `train` and `tune` that describes the methods. All of it comes from their records."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ WIDTH = 100
 
 
 def name_kernels() -> list[str]:
-    """Return the kernels that any method takes, the plain one first."""
+    """Return the names of all kernels that any method takes, without repetition, the linear kernel first."""
     return list(dict.fromkeys(kernel for method in METHODS for kernel in method.kernels))
 
 
 def describe_default_kernels() -> str:
-    """Return the default kernel, and the methods that have another one."""
+    """Return a text that names the default kernel, and the methods with another default."""
     common = METHODS[0].kernels[0]
     others = [f"{method.kernels[0]} for {method.name}" for method in METHODS if method.kernels[0] != common]
     return "; ".join([common, *others])
 
 
 def describe_methods() -> str:
-    """Return the options of every method, a paragraph each."""
+    """Return a text with a paragraph for each method, which lists its own options."""
     return "\n".join(["options of the solvers (--option NAME=VALUE):", *_list_methods()])
 
 
 def _list_methods() -> Iterator[str]:
+    """Yield the lines of the paragraphs. Methods with the same options and tasks share a paragraph."""
     named: dict[tuple[type, tuple[str, ...]], list[str]] = {}
     for method in METHODS:
         if tasks := _find_tasks(method):
@@ -42,11 +43,11 @@ def _list_methods() -> Iterator[str]:
 
 
 def _find_tasks(method: Method) -> tuple[str, ...]:
-    """Return the tasks for which this record is the one of its name that is taken."""
+    """Return the tasks in which the method's name means this record. Several records may share a name."""
     able = {task: [one for one in METHODS if can_solve(one, entry.losses)] for task, entry in PROBLEMS.items()}
     return tuple(task for task, methods in able.items() if method in methods and _is_first(method, methods))
 
 
 def _is_first(method: Method, methods: list[Method]) -> bool:
-    """Tell whether no earlier one of these methods has its name."""
+    """Tell whether this method is the first of these methods with its name."""
     return next(one for one in methods if one.name == method.name) is method

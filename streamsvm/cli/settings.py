@@ -1,4 +1,4 @@
-"""What `train`, `tune` and `features` are asked for, from the arguments of the command line."""
+"""The settings of `train`, `tune` and `features`, read from the arguments of the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def count_workers(options: argparse.Namespace) -> int | None:
-    """Return the number of worker processes that is asked for, None for threads."""
+    """Return the number of worker processes that --workers asks for, or None for threads in this process."""
     from streamsvm.machine import default_threads
 
     if options.workers == "auto":
@@ -25,7 +25,7 @@ def count_workers(options: argparse.Namespace) -> int | None:
 
 
 def read_settings(options: argparse.Namespace) -> TrainOptions:
-    """Return the settings of `train` and `tune`, except C and gamma."""
+    """Return the settings of `train` and `tune`, except C and gamma, which keep their defaults."""
     from streamsvm.machine import parse_bytes
     from streamsvm.options import TrainOptions
 
@@ -50,7 +50,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
 
 
 def parse_class_weight(text: str | None) -> dict[str, float] | str | None:
-    """Return weights by label, or "balanced"."""
+    """Return the value of --class-weight: weights by label, "balanced", or None if it is not given."""
     if text is None or text == "balanced":
         return text
     try:
@@ -60,7 +60,7 @@ def parse_class_weight(text: str | None) -> dict[str, float] | str | None:
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return the options of a solver by name."""
+    """Return the values of --option by name. They are texts, which the method reads and checks itself."""
     for text in texts:
         if "=" not in text:
             raise InputError(f"--option {text!r}: write name=value")

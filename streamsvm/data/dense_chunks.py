@@ -1,9 +1,10 @@
-"""Chunks of a dense dataset in the making, which tasks write side by side.
+"""Chunks of a dense dataset, which several tasks write side by side.
 
-The chunks of the new dataset are not those of the rows that it is made of, so two tasks may share a chunk. A task
-gathers its rows until it has a whole chunk, and writes it with its checksum. Rows of a shared chunk are written at
-their place in its file; when all tasks are done, `seal` adds the checksum. The files have the bytes that `data.writer`
-gives to rows that it writes one after another, whatever the tasks are; a task that is carried out twice does no harm.
+The chunks of the new dataset differ from the chunks of the source, so two tasks may share a new chunk. A task gathers
+its rows until it has a whole chunk, and writes the chunk with its checksum. The rows of a shared chunk are written at
+their place in its file, and when all tasks are done, `seal` adds the checksum. The files have the bytes that
+`data.writer` gives them when it writes the rows one after another, however the tasks are cut. A task may be carried out
+twice without harm.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from streamsvm.errors import InputError
 from streamsvm.numeric.rows import I64, Rows
 
 Array = npt.NDArray[Any]
-Checksums = Mapping[str, npt.NDArray[np.uint32]]  # of the parts of a chunk, by column
+Checksums = Mapping[str, npt.NDArray[np.uint32]]  # by column, the checksums of the parts of a chunk
 
 
 @dataclass(frozen=True)
 class Column:
-    """An array of the dataset. shape: of a row; part_bytes: of its parts with checksums of their own, 0 for none."""
+    """An array of the dataset. `shape` is that of a row.
+
+    Each part of a chunk has a checksum of its own, and part_bytes is the size of a part; 0 means that there are none.
+    """
 
     name: str
     dtype: str
@@ -37,15 +41,15 @@ class Column:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
+        """Number of bytes of a row."""
         return int(np.dtype(self.dtype).itemsize * np.prod(self.shape, dtype=np.int64))
 
 
 @dataclass(frozen=True)
 class DenseChunks:
-    """Where chunks are written: in the folder of a dataset whose arrays are there, each cut into chunks of chunk_rows.
+    """The place where chunks are written: the folder of a dataset whose arrays exist already, in chunks of chunk_rows.
 
-    The folder has to be on a file system that the tasks share.
+    The folder must be on a file system that all tasks share.
     """
 
     folder: Path
@@ -59,9 +63,10 @@ class DenseChunks:
         return -(-self.n_rows // self.chunk_rows)
 
     def write(self, start: int, n_rows: int, values: Mapping[str, Array]) -> Checksums | None:
-        """Write rows of one chunk, from row `start` on: the first n_rows of the values, which have room for a chunk.
+        """Write n_rows rows of one chunk, from row `start` of the dataset on.
 
-        Return the checksums of the chunk's parts if it is whole now, None if other tasks have rows of it.
+        They are the first rows of `values`, whose arrays have room for a whole chunk, by column. Returns the checksums
+        of the chunk's parts if the chunk is complete, or None if other tasks write some of its rows.
         """
         index, first = divmod(start, self.chunk_rows)
         if n_rows < self._count_rows(index):
@@ -70,11 +75,11 @@ class DenseChunks:
                 self._put(column, index, first * column.row_bytes, content)
             return None
         for column in self.columns:
-            values[column.name][n_rows:] = 0  # as Zarr fills up the last chunk
+            values[column.name][n_rows:] = 0  # Zarr fills up the last chunk in the same way
         return self._finish(index, values)
 
     def seal(self, index: int) -> Checksums:
-        """Add its checksum to a chunk that several tasks have written; return the checksums of its parts."""
+        """Add the checksum to a chunk that several tasks have written, and return the checksums of its parts."""
         n_rows, values = self._count_rows(index), {}
         for column in self.columns:
             n_items = n_rows * int(np.prod(column.shape, dtype=np.int64))
@@ -101,7 +106,10 @@ class DenseChunks:
         return checksums
 
     def _put(self, column: Column, index: int, begin: int, content: Array) -> None:
-        """Write bytes at their place. The dataset's own folder is not made here: it may have been given up by now."""
+        """Write bytes at their place in a chunk's file.
+
+        The dataset's folder is not made here: a missing one is not shared, or the writing has been given up.
+        """
         array, file = self.folder / column.name, self._find_file(column, index)
         if not array.is_dir():
             raise InputError(f"{array}: no such folder; all tasks have to share the folder of the dataset they write")
@@ -117,10 +125,10 @@ class DenseChunks:
 
 
 class RowBuffer:
-    """The rows of one task on their way into chunks.
+    """The rows of one task, gathered into chunks.
 
-    stops: rows at which the rows of a task end, ascending. checksums: of the parts of chunks that are written, by
-    index.
+    `stops` are the row numbers at which the rows of the tasks end, ascending. `checksums` has those of the parts of
+    each complete chunk, by the number of the chunk.
     """
 
     def __init__(self, chunks: DenseChunks, stops: I64) -> None:
@@ -130,7 +138,7 @@ class RowBuffer:
         self._start = self._filled = 0
 
     def append(self, rows: Rows) -> None:
-        """Take the next rows; write those of a chunk when it is full, or when no more of them will come."""
+        """Take the next rows. The rows of a chunk are written when it is full, or when the task has no more of them."""
         at = 0
         while at < rows.n_rows:
             if not self._values:
@@ -148,7 +156,7 @@ class RowBuffer:
                 self._flush()
 
     def _find_end(self) -> int:
-        """Return the row at which the rows of this chunk end that this task has."""
+        """Return the row number at which this task's rows of this chunk end."""
         chunk_end = (self._start // self.chunks.chunk_rows + 1) * self.chunks.chunk_rows
         stop = int(self.stops[np.searchsorted(self.stops, self._start, side="right")])
         return min(chunk_end, stop)

@@ -1,7 +1,7 @@
 """The destination of a dataset or of predictions, which appear there whole or not at all.
 
-One process at a time may write to a destination. It makes a folder beside the destination, brings it to the disk and
-renames it.
+One process at a time may write to a destination. It makes a new folder beside the destination, brings the files to the
+disk, and then renames the folder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yield a new folder, which becomes `destination` if the block succeeds and is removed if it does not.
 
     Its files are on disk before it gets its name. With `overwrite` a dataset of that name is replaced at the end.
-    Raises InputError if the destination exists or another process is writing to it, WriteError if it cannot be written.
+    Raises InputError if the destination exists or another process is writing to it, and WriteError if it cannot be
+    written.
     """
     check_destination(destination, overwrite)
     with Lock(destination):
@@ -54,7 +55,7 @@ def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
             yield partial
             sync_tree(partial)
             _put_in_place(partial, destination, overwrite)
-        except (InputError, ConnectionError):  # a cluster that was lost says so itself
+        except (InputError, ConnectionError):  # the error of a lost cluster has a message of its own
             raise
         except OSError as error:
             raise WriteError(f"{destination}: cannot be written: {error.strerror or error}") from error
@@ -64,7 +65,7 @@ def new_folder(destination: Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _put_in_place(partial: Path, destination: Path, overwrite: bool) -> None:
-    """Give a complete folder its name. A folder that it replaces is removed afterwards."""
+    """Give a complete folder its name. The folder that it replaces is removed afterwards."""
     if overwrite and destination.exists():
         os.replace(destination, _name_replaced(destination))
     os.replace(partial, destination)
@@ -73,7 +74,7 @@ def _put_in_place(partial: Path, destination: Path, overwrite: bool) -> None:
 
 
 def _recover(destination: Path) -> None:
-    """Finish what a process that was killed between two renames began: put the old dataset back, or remove it."""
+    """Repair what a process left that was killed between two renames: put the old dataset back, or remove it."""
     replaced = _name_replaced(destination)
     if replaced.exists() and not destination.exists():
         os.replace(replaced, destination)

@@ -1,7 +1,8 @@
-"""Files and arrays -> a dataset on disk: streamed, in bounded memory, shuffled once, whole or not at all.
+"""Ingest turns files and arrays into a dataset on disk, which appears there whole or not at all.
 
-Two reads: the source is set aside in runs while its shape, classes and feature ranges are found; then the runs are
-permuted, scaled, coded and written. (Distributed shuffles fail on full disks and paused workers; this one is local.)
+The rows are streamed in bounded memory, and shuffled once. In the first read the rows are set aside in runs, while
+their shape, classes and feature ranges are found. In the second, the runs are permuted, scaled, coded and written. The
+shuffle is local, since distributed shuffles fail on full disks and paused workers.
 """
 
 from __future__ import annotations
@@ -25,18 +26,33 @@ from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 
-DENSE_FROM = 1 / 3  # above this share of non-zeros, dense rows are smaller or as small, and faster
+DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
 MOST_CLASSES = 100_000
-PART_ITEMS = 1 << 20  # of rows that are scaled and written together
+PART_ITEMS = 1 << 20  # values of the rows that are scaled and written together
 
 Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """How a dataset is laid out. layout: dense, sparse or None (by density); shuffle: a seed, None keeps the order.
+    """How a dataset is written.
 
-    Rows with query ids keep their order, so that queries stay together. overwrite: a dataset of that name is replaced.
+    Attributes
+    ----------
+    layout : {"dense", "sparse"} or None
+        How rows are stored; None chooses by the share of non-zeros.
+    chunk_bytes : int or None
+        Bytes of a chunk; None chooses by the size of the dataset.
+    codec : {"crc32c", "lz4", "zstd"}
+        The compression. Every codec adds a checksum, and "crc32c" compresses nothing.
+    scale : {"none", "minmax", "maxabs", "standard"}
+        How features are scaled. The scaling is recorded, so that models apply it to raw rows.
+    shuffle : int or None
+        The seed of the shuffle; None keeps the order. Rows with query ids keep their order, so queries stay together.
+    needs_two_classes : bool
+        Whether to refuse labels of a single class.
+    overwrite : bool
+        Whether to replace a dataset of that name.
     """
 
     layout: str | None = None
@@ -50,7 +66,7 @@ class IngestOptions:
 
 @dataclass
 class _Survey:
-    """What the first read finds out."""
+    """What the first read finds out about the rows. n_items counts stored values, which are non-zeros in dense rows."""
 
     n_rows: int = 0
     n_features: int = 0
@@ -63,7 +79,7 @@ class _Survey:
     statistics: FeatureStatistics | None = None
 
     def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, npt.NDArray[Any]]]:
-        """Take note of rows; return them as they are to be set aside."""
+        """Take note of rows, and return their features and vectors as they are to be set aside."""
         X = as_matrix(rows.X)
         vectors = {n: v for n in ("sample_weight", "qid") if (v := getattr(rows, n)) is not None}
         if rows.labels is not None:
@@ -105,7 +121,7 @@ class _Survey:
             self.statistics.add_dense(X.astype(np.float64))
 
     def classes(self) -> npt.NDArray[Any] | None:
-        """Return the labels that occur, sorted."""
+        """Return the labels that occur, sorted, or None without labels."""
         if "label" not in self.fields:
             return None
         if self.texts:
@@ -116,7 +132,7 @@ class _Survey:
         )
 
     def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-        """Return labels as they were set aside, coded by class."""
+        """Return the codes of labels that were set aside: the places of the labels in `classes`."""
         if self.texts:
             rank = np.empty(len(self.texts), np.int32)
             rank[[self.texts[text] for text in sorted(self.texts)]] = np.arange(len(self.texts))
@@ -132,10 +148,27 @@ def write_dataset(
     options: IngestOptions,
     report: Report = lambda _: None,
 ) -> Dataset:
-    """Write the rows of a source, called `name` in messages, as a dataset at `destination`, and open it.
+    """Write rows as a dataset, and return it opened.
 
-    expected_bytes: about how large the rows are (a guess that is wrong costs time, not memory). report is told the
-    rows read so far. Raises InputError for bad input; then nothing is left at the destination.
+    Parameters
+    ----------
+    pieces : iterator of SourceRows
+        The rows, in pieces of any size.
+    destination : str or Path
+        Where the dataset is written.
+    name : str
+        What the rows are called in messages.
+    expected_bytes : int
+        About how large the rows are. A wrong guess costs time, but no memory.
+    options : IngestOptions
+        How the dataset is written.
+    report : callable, optional
+        Called with the number of rows that have been read so far.
+
+    Raises
+    ------
+    InputError
+        For bad input. Nothing is left at the destination then.
     """
     _check_options(options)
     destination = Path(destination)
@@ -228,7 +261,7 @@ def _write(
 
 
 def _read_parts(spill: Spill, part_rows: int) -> Iterator[SpilledRows]:
-    """All rows in the order in which they are written, a few at a time: in work they are larger than set aside."""
+    """Yield all rows in the order in which they are written, a few at a time, since scaling makes copies of them."""
     for run in range(len(spill.run_bytes)):
         rows, order = spill.read_shuffled(run)
         for at in range(0, rows.n_rows, part_rows):
@@ -259,5 +292,5 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
 
 
 def join_names(sources: Sequence[str | Path]) -> str:
-    """Return what messages call several files."""
+    """Return the name of several files in messages."""
     return ", ".join("<stdin>" if str(source) == "-" else str(source) for source in sources)

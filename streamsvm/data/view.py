@@ -1,7 +1,7 @@
-"""Rows of a source, seen with other labels, with other weights, or in part. The features stay as they are.
+"""Views: sources that show the rows of another source with other labels or weights, or only some of its chunks.
 
-A view is a source itself. Where several problems share one read of the data, the engine reads the source below their
-views, and each problem alters the rows that it is shown: so a view tells how (`Alteration`).
+The features stay as they are. If several problems share one read of the data, the engine reads the source below their
+views, and each problem alters the rows for itself. So a view also says how it alters rows (`Alteration`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ REST, ONE = 0, 1  # the labels of a problem of one class against the rest
 
 @dataclass(frozen=True)
 class Alteration:
-    """How rows are altered: alter(rows, *parts), the parts being the rows' own entries of each array of `by_row`.
+    """How rows are altered: by alter(rows, *parts), where each part has the rows' entries of an array of `by_row`.
 
-    alter is importable by name, as workers import it.
+    The function must be importable by name, since workers import it.
     """
 
     alter: Callable[..., Rows]
     by_row: tuple[npt.NDArray[Any], ...] = ()
 
     def apply(self, rows: Rows, numbers: slice | I64) -> Rows:
-        """Return the rows altered; numbers: which rows of the source they are."""
+        """Return the rows altered, given their numbers in the source."""
         return self.alter(rows, *(column[numbers] for column in self.by_row))
 
 
 class View:
-    """A source that shows the rows of another one altered. Subclasses say what else is not as it is there."""
+    """A source that shows the rows of another source altered. Subclasses override whatever else differs from it."""
 
     def __init__(self, source: RowSource, alteration: Alteration) -> None:
         self.source, self.alteration = source, alteration
@@ -51,7 +51,7 @@ class View:
 
     @property
     def fingerprint(self) -> str:
-        """See RowSource: what is kept in memory of the source serves its views, too."""
+        """See RowSource. It is that of the source, so that chunks of the source in memory serve its views, too."""
         return self.source.fingerprint
 
     @property
@@ -155,12 +155,12 @@ class View:
 
 
 def single_out(rows: Rows, *, code: int) -> Rows:
-    """Return the rows with code 1 for one class and 0 for the rest."""
+    """Return the rows with label 1 for the class of this code, and 0 for the rest."""
     return rows if rows.y is None else replace(rows, y=(rows.y == code).astype(np.int32))
 
 
 def weigh(rows: Rows, kept: Flags) -> Rows:
-    """Return the rows, those that are not kept with weight 0: so every solver leaves them out."""
+    """Return the rows, with weight 0 for those that are not kept. Weight 0 makes every solver leave a row out."""
     weight = kept.astype(np.float64) if rows.sample_weight is None else rows.sample_weight * kept
     return replace(rows, sample_weight=weight)
 
@@ -171,7 +171,7 @@ def leave(rows: Rows) -> Rows:
 
 
 class OneClass(View):
-    """The rows with two classes: 1 for the class of this code, 0 for the rest."""
+    """The rows of a problem of one class against the rest: label 1 for the class of this code, 0 for the rest."""
 
     def __init__(self, source: RowSource, code: int) -> None:
         super().__init__(source, Alteration(partial(single_out, code=code)))
@@ -179,17 +179,17 @@ class OneClass(View):
 
     @property
     def classes(self) -> npt.NDArray[Any]:
-        """The rest, and the class."""
+        """The labels of the rest and of the class."""
         return np.array([REST, ONE])
 
     @property
     def class_counts(self) -> I64 | None:
-        """Rows of the rest, and of the class."""
+        """Number of rows of the rest and of the class, (2,)."""
         counts = self.source.class_counts
         return None if counts is None else np.array([counts.sum() - counts[self.code], counts[self.code]])
 
     def sum_weights(self) -> F64 | None:
-        """Sum of the sample weights of the rest, and of the class."""
+        """Return the sums of the sample weights of the rest and of the class, (2,)."""
         sums = self.source.sum_weights()
         return None if sums is None else np.array([sums.sum() - sums[self.code], sums[self.code]])
 
@@ -200,7 +200,7 @@ class OneClass(View):
 
 
 class Kept(View):
-    """The rows, those that are held out with weight 0: they are read all the same."""
+    """All rows, with weight 0 for those that are held out. Held-out rows are read all the same."""
 
     def __init__(self, source: RowSource, kept: Flags) -> None:
         super().__init__(source, Alteration(weigh, (kept,)))
@@ -210,12 +210,12 @@ class Kept(View):
 
     @property
     def class_counts(self) -> I64 | None:
-        """Rows of each class that are kept."""
+        """Number of rows of each class that are kept."""
         sums = self._sum(self.kept.astype(np.float64))
         return None if sums is None else sums.astype(np.int64)
 
     def sum_weights(self) -> F64 | None:
-        """Sum of the sample weights of each class."""
+        """Return the sum of the sample weights of each class, over the rows that are kept."""
         return self._sum(self._weight)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
@@ -231,7 +231,7 @@ class Kept(View):
 
 
 class FirstChunks(View):
-    """The first chunks of a source; what is kept of them in memory is told from what is kept of the source."""
+    """The first chunks of a source. They have a fingerprint of their own, which keeps their chunks in memory apart."""
 
     def __init__(self, source: RowSource, n_chunks: int) -> None:
         super().__init__(source, Alteration(leave))

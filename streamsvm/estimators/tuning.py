@@ -15,8 +15,8 @@ from streamsvm.estimators.ranking import RankSVM
 from streamsvm.machine import parse_bytes
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
-from streamsvm.training.grid import Tuning
 from streamsvm.training.grid import tune as tune_source
+from streamsvm.training.trials import Tuning
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,1 +1,5 @@
-"""From a dataset and options to a model: the loop, the folder of a run, grids, and the plan before a run."""
+"""Training turns a dataset and options into a model.
+
+This package holds the loop of a run, the folder of a run, grids of settings, the plan before a run, feature maps, and
+the verification of a trained model.
+"""

@@ -1,11 +1,11 @@
-"""The file in which a run keeps its dual points: `dual.npz`, arrays without pickle, beside the model.
+"""The file `dual.npz`, in which a run keeps its dual points beside the model, as arrays without pickle.
 
-about             JSON: the format, the model's and the data's fingerprints, the number of rows
-0/share           of problem 0 (of each class against the rest, if there are more than two): see DualPoint
-0/most, rows, corrections                       of shares only; a file of an earlier version may lack them
-0/vectors, ends, steps, multipliers
+about                                 JSON: the format, the SHA-256 of the model, the fingerprint and n_rows of the data
+k/share, most, rows, corrections      the point of problem k, if it is given by shares (numeric.dual_points.DualPoint)
+k/vectors, ends, steps, multipliers   the point of problem k, if it is given by cuts
 
-Nothing that the file says has to be believed: `verify` refuses a point that is not feasible, and computes what is left.
+With more than two classes, problem k separates class k from the rest. Files of earlier versions may lack most, rows and
+corrections. `verify` trusts nothing in the file: it refuses points that are not feasible, and computes D from the rest.
 """
 
 from __future__ import annotations
@@ -27,24 +27,28 @@ from streamsvm.numeric.dual_points import DualPoint
 
 NAME = "dual.npz"
 FORMAT = 1
-ADDED = ("most", "rows", "corrections")  # parts that were not kept at first: without them, nothing is corrected
-MOST_ABOVE = 1e-9  # by which rounding may have made a sum of multipliers more than 1
+ADDED = ("most", "rows", "corrections")  # files of earlier versions lack these parts; then no row is corrected
+MOST_ABOVE = 1e-9  # a sum of multipliers may exceed 1 by this much, since it is rounded
 
 
 def find_dual_file(model: Path) -> Path:
-    """Return where the dual point of a model is kept: in the run's folder, which may be given itself."""
+    """Return the path of the dual file that belongs to a model; `model` is the model's file or its run's folder."""
     return (model if model.is_dir() else model.parent) / NAME
 
 
 def write_dual_points(folder: Path, points: Sequence[DualPoint], model: Model, source: RowSource) -> None:
-    """Write the file, whole or not at all."""
+    """Write the dual points of all problems of a model into the run's folder; the file appears whole or not at all."""
     arrays = {f"{k}/{name}": part for k, point in enumerate(points) for name, part in vars(point).items()}
     about = {"format": FORMAT, **_describe(model, source), "n_problems": len(points)}
     write_arrays(folder / NAME, {"about": json.dumps(about), **arrays})
 
 
 def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPoint]:
-    """Return the dual points of this model and these rows; InputError, with what does not fit, for anything else."""
+    """Return the dual points that were kept for this model and these rows, one for each problem.
+
+    Raises InputError, whose message says what does not fit, if the file is missing, damaged, or for another model or
+    other data.
+    """
     if not path.exists():
         raise InputError(
             f"{path}: no such file: a linear model holds no dual point itself; train with --keep-dual to keep one"
@@ -67,7 +71,7 @@ def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPo
 
 
 def count_problems(model: Model) -> int:
-    """Return how many problems of two classes a model solves."""
+    """Return the number of two-class problems that a model solves: one, or one for each class against the rest."""
     return 1 if np.ndim(model.intercept) == 0 else len(np.asarray(model.intercept))
 
 
@@ -85,7 +89,7 @@ def _read_about(text: Any) -> dict[str, Any]:
 
 
 def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSource) -> DualPoint:
-    """Return the point of a problem, every part of it checked; ValueError."""
+    """Return the dual point of problem k. Raises ValueError if any part of it is not valid."""
     empty = {name: np.asarray(part) for name, part in vars(DualPoint()).items()}
     parts = {name: np.asarray(arrays.get(f"{k}/{name}", part)) for name, part in empty.items()}
     for name, part in parts.items():
@@ -113,7 +117,10 @@ def _check_shares(point: DualPoint, model: Model, source: RowSource) -> None:
 
 
 def _check_corrections(point: DualPoint) -> None:
-    """ValueError for corrections of no rows. How large they may be depends on costs: `verify` limits them."""
+    """Raise ValueError unless the corrections belong to rows with a share, in ascending order.
+
+    The sizes of the corrections are not checked here, since their limits depend on the costs: `verify` limits them.
+    """
     if point.corrections.shape != (len(point.rows), 2):
         raise ValueError(f"there are {len(point.rows)} rows with corrections {point.corrections.shape}")
     if len(point.rows) and not 0 <= int(point.rows[0]) <= int(point.rows[-1]) < len(point.share):

@@ -1,10 +1,11 @@
-"""How a training is projected: its engine is opened, a sample is trained on, and a few chunks are read.
+"""The projection of a training: its engine is opened, a model is trained on a sample, and a few chunks are read.
 
-The passes are those of the sample: with the same total cost sum C_i they hardly depend on the number of rows. On Adult,
-Covertype, ijcnn1 and Web, solvers of linear models made 0.6 to 1.6 times as many on all rows as on 8,000, hence LEAST
-and MOST. Resident rows guide better the more there are: the sample is tried with as large a share of its rows resident
-as of all, and with as many; what all rows then took lay between. Decompositions (smo, irwls) are not estimated: what
-they take depends on how many rows become support vectors.
+The number of passes is measured on the sample. It hardly depends on the number of rows, if the total cost sum C_i is
+the same: on Adult, Covertype, ijcnn1 and Web, solvers of linear models made 0.6 to 1.6 times as many passes over all
+rows as over 8,000 rows (hence LEAST and MOST). A solver with resident rows needs fewer passes the more rows are
+resident. It is therefore tried twice, with the share and with the number of resident rows that the training has; the
+passes of the whole training lay between the two. The passes of a decomposition (smo, irwls) are not estimated, because
+they depend on how many rows become support vectors.
 """
 
 from __future__ import annotations
@@ -42,18 +43,44 @@ from streamsvm.training.train import open_for
 if TYPE_CHECKING:
     from distributed import Client
 
-LEAST, MOST = 0.6, 1.6  # of the passes on the sample
-TIMES, FEW = 5, 8  # rows are repeated so often, for so few passes, to see how thinking grows with them where it does
+LEAST, MOST = 0.6, 1.6  # least and most passes over all rows, as multiples of the passes over the sample
+# Where the time between two passes grows with the rows, it is measured on the sample, and on a sample repeated TIMES
+# times, for FEW passes each.
+TIMES, FEW = 5, 8
 
-Found = tuple[Passes, Speed, float | None, float]  # seconds between two passes, rows taken by number in each
+# The passes, their speed, the seconds between two passes (None: unknown), and the rows taken by number in each pass.
+Found = tuple[Passes, Speed, float | None, float]
 
 
 def plan_training(
     source: RowSource, options: TrainOptions, client: Client | None = None, keep_dual: bool = False
 ) -> Plan:
-    """Project a training; a few chunks are read, and a sample of rows is trained on, for some seconds.
+    """Project the passes, seconds, bytes and memory of a training, in some seconds and without a full pass.
 
-    InputError and MemoryBudgetError as `train` raises them.
+    A model is trained on a sample of the rows, and a few chunks are read as the training would read them.
+
+    Parameters
+    ----------
+    source : RowSource
+        The rows to train on.
+    options : TrainOptions
+        The settings and limits of the training.
+    client : distributed.Client, optional
+        A Dask cluster that would carry out the passes. By default `options` says where they are carried out.
+    keep_dual : bool, default False
+        Whether the training would keep its dual point, which takes memory.
+
+    Returns
+    -------
+    Plan
+        The projection. Passes and times that cannot be estimated are None in it.
+
+    Raises
+    ------
+    InputError
+        If the settings or the data cannot be trained with, as in `train`.
+    MemoryBudgetError
+        If the training would exceed its memory budget, as in `train`.
     """
     asked = put_stand_in(options)
     fit = set_up(source, asked, keep_dual)
@@ -73,6 +100,7 @@ def plan_training(
 
 
 def _plan_unknown(fit: Fit, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
+    """Return one pass if all rows are active at once, and otherwise at least two passes and no estimate."""
     whole = int(np.min(fit.settings.get("resident_rows", 0))) >= engine.source.n_rows
     unknown = Passes(2, None, None, f"{fit.method} is not estimated: it depends on the support vectors")
     passes = Passes(1, 1, 1, "all rows are active at once") if whole else unknown
@@ -80,7 +108,11 @@ def _plan_unknown(fit: Fit, engine: Engine, memory: MemoryPlan, n_tasks: int) ->
 
 
 def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
-    """Rows are learned one after another in each replica; in the sample's second epoch, its budget is full."""
+    """Project budgeted SGD, whose passes are the epochs that were asked for.
+
+    Each replica learns its rows one after another. The second epoch on the sample is timed, since the budget of support
+    vectors is full by then.
+    """
     source, own = engine.source, read_own_options(options)
     passes = Passes(own.epochs, own.epochs, own.epochs, "the epochs asked for")
     sample = draw_sample(source, False, options.seed)
@@ -96,6 +128,7 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
 
 
 def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
+    """Project a solver whose passes are estimated from its passes over a sample."""
     source = engine.source
     sample = draw_sample(source, find_problem(options.task).reads_queries, options.seed)
     resident = fit.settings.get("resident_rows")
@@ -121,7 +154,7 @@ def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: Memory
 
 
 def _expect(tries: list[Tried], n_rows: int) -> Passes:
-    """Return passes by those on the sample, which may have been tried in two ways."""
+    """Return the passes to expect from the passes over the sample, which was tried once or twice."""
     counts = [tried.passes for tried in tries]
     if any(tried.status == "time_limit" for tried in tries):
         how = f"{tries[0].n_rows:,} rows were not done in {SAMPLE_SECONDS:g} s"
@@ -135,7 +168,10 @@ def _expect(tries: list[Tried], n_rows: int) -> Passes:
 
 
 def _slow_down(source: RowSource, memory: MemoryPlan, speed: Speed) -> Speed:
-    """Return the speed of data that the system cannot hold: what is not kept is read from disk in later passes, too."""
+    """Return the speed, with slower later passes if the system's file cache cannot hold the chunks that are not pinned.
+
+    Those chunks are read from disk in every pass. The probe reads few chunks, which stay in the cache.
+    """
     streamed = max(0.0, 1.0 - KEPT_SHARE * memory.pin_bytes / max(1, source.nbytes))
     if streamed * source.nbytes <= 2 * default_budget_bytes():
         return speed

@@ -1,7 +1,7 @@
-"""What the passes that look for a feature map have found, kept in a file until the features are written.
+"""The checkpoint of a feature map: what its passes have found so far is kept in a file until the features are written.
 
-The file is to a dataset of features what the checkpoint is to a run: the state after the last finished pass, the
-settings that a resumed run has to share, and arrays without pickle. It lies beside the dataset, and is hidden.
+Like the checkpoint of a run, the file holds the state after the last finished pass and the settings that a resumed run
+must share, as arrays without pickle. It is a hidden file beside the dataset of features.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 
 def name_checkpoint(destination: Path) -> Path:
-    """Return the file that belongs to a dataset of features of that name."""
+    """Return the path of the checkpoint that belongs to the dataset of features at `destination`."""
     return destination.with_name(f".{destination.name}.passes.npz")
 
 
@@ -29,10 +29,10 @@ class FeatureCheckpoint(Generic[S]):
         self.path, self.settings = name_checkpoint(destination), dict[str, Any]()
 
     def begin(self, start: S, settings: dict[str, Any], n_rows: int, resume: bool) -> S:
-        """Return the state to go on from: the one that was kept, if it is to be resumed and there is one, or `start`.
+        """Return the state to go on from: the kept state if `resume` is set and there is one, otherwise `start`.
 
-        settings: what the features depend on, as JSON. InputError for a file that is damaged, or of other rows or
-        settings.
+        The settings are everything that the features depend on, as JSON. Raises InputError if the file is damaged, or
+        belongs to other rows or settings.
         """
         self.settings = settings
         if not (resume and self.path.exists()):
@@ -52,11 +52,11 @@ class FeatureCheckpoint(Generic[S]):
             ) from error
 
     def save(self, state: S) -> None:
-        """Keep a state in place of the one before."""
+        """Write a state to the file, in place of the state before."""
         write_arrays(self.path, {**flatten(state), "settings": json.dumps(self.settings)})
 
     def remove(self) -> None:
-        """Remove the file, since the features are written."""
+        """Remove the file, once the features are written."""
         self.path.unlink(missing_ok=True)
 
     def _compare(self, known: dict[str, Any]) -> None:

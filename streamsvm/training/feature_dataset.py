@@ -1,7 +1,7 @@
-"""Writing a dataset of features: a pass in which tasks map the rows of their groups of chunks, and write them.
+"""A dataset of features is written in one pass: each task maps the rows of its group of chunks and writes them.
 
-The features are dense and not compressed, so a task knows the place of each row in the files. Tasks write side by side
-(data.dense_chunks), and the files have the bytes that one task alone would give them.
+The features are dense and uncompressed, so each row has a known place in the files, and tasks can write side by side
+(data.dense_chunks). The files have the same bytes as if a single task had written them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ VECTORS = ("y", "sample_weight", "qid")
 
 @dataclass
 class Written:
-    """What tasks have written. traces: of the parts of rows in order, what the map leaves of trace K, and trace K.
+    """What tasks have written: the totals of the pass.
 
-    buffer: rows of the task on their way into chunks; None where tasks are joined, since none is left.
+    buffer holds the rows of a task that are not yet written; it is None in joined totals, since no rows are left then.
+    checksums are those of the complete chunks, by the number of the chunk. traces has a pair of sums for each part of
+    the rows, in order: k(x, x) - |Phi(x)|^2, which is what the map leaves of trace K, and k(x, x), which is trace K.
     """
 
     buffer: RowBuffer | None
@@ -43,7 +45,10 @@ class Written:
 def write_mapped(
     engine: Engine, found: FeatureMap, folder: Path, chunk_bytes: int | None, about: Mapping[str, Any]
 ) -> None:
-    """Write Phi(x) of all rows, their labels, weights and query ids, and the map; `about` goes into the manifest."""
+    """Write the features Phi(x), labels, weights and query ids of all rows, and the map, into `folder`.
+
+    `about` is added to the manifest. chunk_bytes is the size of a chunk of the new dataset (None: its size decides).
+    """
     source = engine.source
     n, d = source.n_rows, found.n_features
     first = engine.take(Take(np.zeros(1, np.int64)))
@@ -81,7 +86,7 @@ def _start(chunks: DenseChunks, stops: I64) -> Written:
 
 
 def _add_mapped(written: Written, rows: Rows, *parts: Any) -> None:
-    """Map the rows of a tile, a few at a time, and write them; parts: of the map, as tasks are sent them."""
+    """Map the rows of a tile, a few at a time, and write them; `parts` are the parts of the map that a task is sent."""
     found: Any = parts[0] if isinstance(parts[0], PolynomialMap) else KernelMap(*parts)
     features, buffer = Features(found), written.buffer
     assert buffer is not None

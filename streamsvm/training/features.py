@@ -1,8 +1,9 @@
-"""Datasets of features: an engine carries out the passes that find a map, and the one that writes the features.
+"""Datasets of features: an engine carries out the passes that find a map, and the pass that writes the features.
 
-Any linear solver can learn the features. The map lies beside the rows that it made, in the folder `features`: a model
-that is trained on them carries the map, and takes raw rows. BLAS has one thread here, since sums in another order have
-other bits. Other chunks of the same rows have other bits in the last places, too; other threads and workers have not.
+Any linear solver can train on the features. The map is stored in the folder `features` of the new dataset, so a model
+that is trained there carries the map and predicts from raw rows. BLAS runs on one thread here, since the order of its
+sums changes the last bits. The features do not depend on threads and workers; with other chunks of the same rows their
+last bits differ.
 """
 
 from __future__ import annotations
@@ -51,7 +52,17 @@ Keep = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class MadeFeatures:
-    """A dataset of features, and what it cost; the peak is that of the process that needed the most."""
+    """A dataset of features, and what it cost.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        The features, opened.
+    read_bytes : int
+        Bytes read from storage.
+    peak_memory_bytes, projected_memory_bytes : int
+        Resident memory of the process that needed the most, as measured and as projected beforehand.
+    """
 
     dataset: Dataset
     read_bytes: int
@@ -69,29 +80,44 @@ def make_features(
     resume: bool = False,
     client: Client | None = None,
 ) -> MadeFeatures:
-    """Find the map, write the features of all rows, whole or not at all, and open them.
+    """Find a feature map, write the features of all rows as a dataset, and open it.
 
-    The rows are read once to be written, and before that: polynomial once, nystrom not at all, cholesky ten times (less
-    if a lower rank is exact), eigen once more; and once for gamma "scale".
+    One pass writes the features. The passes before it, which find the map, are one for "polynomial", none for
+    "nystrom", ten for "cholesky" (fewer if a lower rank is exact) and eleven for "eigen". Gamma "scale" takes one more.
 
     Parameters
     ----------
+    source : RowSource
+        The rows to map.
+    destination : str or Path
+        Where the dataset of features is written. It appears there whole or not at all.
+    options : FeatureOptions
+        The map, its rank and seed, and how the dataset is written.
     settings : TrainOptions
         The kernel, and the limits: memory, threads, workers, scheduler. Other settings have no effect.
     report : callable, optional
-        It is told the number of rows of each group of chunks that was read.
+        Called with the number of rows of each group of chunks that was read.
     made_by : dict, optional
-        Goes into the manifest, as JSON.
-    resume : bool
-        Go on from what finished passes have found; the file lies beside the destination until the features are
-        written. The features have the bits that they have if nothing stops them.
+        What the manifest shall tell of the making, as JSON.
+    resume : bool, default False
+        Whether to go on from the passes that an interrupted call has finished. Their results are in a hidden file
+        beside the destination until the features are written. A resumed call writes the same bits as an uninterrupted
+        one.
+    client : distributed.Client, optional
+        A Dask cluster that carries out the passes. By default `settings` says where they are carried out.
+
+    Returns
+    -------
+    MadeFeatures
+        The dataset, and what it cost.
 
     Raises
     ------
     InputError
-        For what cannot be made, and if what was kept is of other rows or settings.
+        If the features cannot be made of these rows, if the destination cannot be written, or if the finished passes
+        belong to other rows or settings.
     MemoryBudgetError
-        Before a row is read.
+        If the projected memory exceeds the budget; no row is read then.
     """
     path = Path(destination)
     check_destination(path, options.overwrite)
@@ -118,7 +144,7 @@ def make_features(
 
 
 def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
-    """Return the map alone; nothing is written. Raises as `make_features` does."""
+    """Return the feature map alone, and write nothing. The arguments and errors are those of `make_features`."""
     fit = set_up_map(source, options, put_stand_in(settings))
     with caught(), threadpool_limits(1), _open(source, fit, settings, None) as (engine, _):
         fit = _settle(engine, options, settings, fit)
@@ -128,7 +154,10 @@ def find_feature_map(source: RowSource, options: FeatureOptions, settings: Train
 def _open(
     source: RowSource, fit: MapFit, settings: TrainOptions, client: Client | None
 ) -> AbstractContextManager[Opened]:
-    """Compile what the map needs, and open an engine with room for it; more threads than groups would be idle."""
+    """Compile what the map needs, and open an engine with room for it.
+
+    There are at most as many threads as groups of chunks, since further threads would be idle.
+    """
     load = partial(compile_all, fit.kernels)
     load()
     threads = settings.threads
@@ -148,21 +177,21 @@ def _open(
 
 
 def _settle(engine: Engine, options: FeatureOptions, settings: TrainOptions, fit: MapFit) -> MapFit:
-    """Return the map with the number that gamma "scale" is, if it has a gamma."""
+    """Return the map set up with a number for gamma, measured in a pass if gamma is "scale"."""
     if options.map == "polynomial":
         return fit
     return set_up_map(engine.source, options, settle_gamma(engine, settings))
 
 
 def _find(engine: Engine, fit: MapFit, state: Any, keep: Keep) -> tuple[FeatureMap, int]:
-    """Return the map, and the passes that were made for it; the state after each pass is kept."""
+    """Return the map, and the number of passes that found it. `keep` is called with the state after each pass."""
     states = [state]
     drive(engine, [_list_requests(fit, states, keep)])
     return fit.make_map(states[-1], lambda rows: engine.take(Take(rows))), states[-1].passes
 
 
 def _list_requests(fit: MapFit, states: list[Any], keep: Keep) -> Requests:
-    """Give what the solver asks for; its states are appended to those that are known."""
+    """Yield the requests of the solver, and append each of its states to `states`."""
     solver = fit.solve(states[-1])
     request = next(solver)
     while True:

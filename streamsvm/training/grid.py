@@ -1,8 +1,7 @@
-"""Many settings, one read of the data: a grid of C and gamma by cross-validation, and the best one trained on all rows.
+"""A grid of C and gamma by cross-validation, in shared reads of the data; the best setting is trained on all rows.
 
-Fits of all folds go on side by side, in each of them a chain of small C and one of large C, where a fit starts from the
-last; in each round one read of the data answers all that they ask for (engines.one_read). Rows that a fold holds out
-have weight 0. One more read counts how many of them each model gets right, or, of rankings, how many of their pairs.
+In each fold a chain of fits has the small C and another the large C; each fit starts from the one before. One read a
+round answers the requests of all chains (engines.one_read). Held-out rows have weight 0, and one more read scores them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
@@ -32,52 +31,15 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
 from streamsvm.training.grid_folder import GridFolder
 from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import Event, Job, Result, settle_gammas, train, train_chains
+from streamsvm.training.train import Event, Job, settle_gammas, train, train_chains
+from streamsvm.training.trials import Trial, Tuning
 
 if TYPE_CHECKING:
     from distributed import Client
 
-Progress = Callable[[tuple[int, int, Event]], None]  # fits that are done, of how many, and a step of one
+Progress = Callable[[tuple[int, int, Event]], None]  # the number of finished fits, that of all fits, and a fit's step
 Folds = npt.NDArray[np.uint8]
 MOST_FOLDS = 255
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One setting. scores: by fold, share of held-out rows (or pairs) that are right; passes: of the longest fit."""
-
-    C: float
-    gamma: float | None
-    scores: tuple[float, ...]
-    converged: bool
-    passes: int
-
-    @property
-    def mean(self) -> float:
-        """Mean over the folds."""
-        return float(np.mean(self.scores))
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """A grid's trials, the best of them (the smallest C where several are), and its model, trained on all rows.
-
-    passes, read_bytes, seconds: of the grid, its evaluation included; those of the last training are in `result`. A
-    grid that was resumed counts all passes, but only the bytes and seconds since.
-    """
-
-    trials: tuple[Trial, ...]
-    best: Trial
-    result: Result
-    passes: int
-    read_bytes: int
-    seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all but the model."""
-        trials = [{**vars(trial), "mean": trial.mean} for trial in self.trials]
-        grid = {"passes": self.passes, "read_bytes": self.read_bytes, "seconds": self.seconds}
-        return {**self.result.as_json(), "C": self.best.C, "gamma": self.best.gamma, "trials": trials, "grid": grid}
 
 
 def tune(
@@ -92,11 +54,16 @@ def tune(
     resume: bool = False,
     overwrite: bool = False,
 ) -> Tuning:
-    """Try all C (and gamma), and train the best on all rows, in the folder `out` if there is one.
+    """Cross-validate a grid of C and gamma, and train the best setting on all rows. The errors are those of `train`.
 
-    Folds are drawn by the seed, of each class alike; of a ranking, whole queries. resume: every fit goes on from its
-    last checkpoint in `out` (see grid_folder), to the bits of a grid that was never stopped. overwrite: a run or grid
-    that is there is replaced. Raises as `train` does; KeyboardInterrupt, once the fits are saved.
+    Parameters
+    ----------
+    costs, gammas : sequence of float
+        Values of C and gamma to try; a gamma may be "scale" or "auto". Without gammas, that of the options is taken.
+    folds : int, default 5
+        From 2 to 255. The seed draws them, each class evenly; of a ranking, whole queries are drawn.
+    source, options, out, client, progress, resume, overwrite
+        See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid has the bits of one never stopped.
     """
     settings = {
         "data": source.name,
@@ -172,7 +139,7 @@ def _open_fit(
     place: int,
     settings: dict[str, Any],
 ) -> RunFolder | None:
-    """Open the folder of a fit, made with the grid's at the first one."""
+    """Open the folder of a fit. The first call makes the folder of the grid, too."""
     if folder is None:
         return None
     if folder.lock is None:
@@ -185,14 +152,14 @@ def _open_fit(
 
 
 class _Counter:
-    """Tells how many fits are done."""
+    """Counts the fits that are done, and reports the number with each step."""
 
     def __init__(self, progress: Progress, tol: float, n_fits: int) -> None:
         self.progress, self.tol, self.n_fits = progress, tol, n_fits
         self._done: set[tuple[int, int]] = set()
 
     def note(self, chain: int, place: int, event: Event) -> None:
-        """Take note of a step of one fit."""
+        """Take note of a step of the fit at this place of a chain, and report it."""
         gap = event.line["relative_gap"]  # None where nothing is proved
         if gap is not None and gap <= self.tol:
             self._done.add((chain, place))
@@ -200,10 +167,10 @@ class _Counter:
 
 
 def _split(grid: list[TrainOptions]) -> Iterator[list[TrainOptions]]:
-    """Cut the C of each gamma in two: a fit starts from the last one of its half (cuts of one C are cuts of another).
+    """Cut the C of each gamma in two chains. Each fit starts from the one before, since cuts for one C serve another.
 
-    30,000 rows of Covertype, six C: in one chain the fits of a fold make 105 passes, one after another; in two 117, in
-    72 reads; if each starts anew 206, in 66. (Side by side, and given each other's cuts as they come: 237, in 92.)
+    Measured on 30,000 rows of Covertype with six C: the fits of a fold make 105 passes in one chain, 117 in two chains
+    (72 reads), 206 if each starts anew (66 reads), and 237 side by side with each other's cuts (92 reads).
     """
     for _, mine in groupby(grid, key=lambda each: each.gamma):
         whole = list(mine)
@@ -233,9 +200,9 @@ def _make_grid(
     gammas: Sequence[float | str],
     client: Client | None = None,
 ) -> list[TrainOptions]:
-    """Return the settings, the smallest C first; "scale" reads the rows once, for all."""
+    """Return the settings, by ascending gamma and C. If any gamma is "scale", the rows are read once, for all."""
     if options.kernel != "linear":
-        set_up(source, replace(options, gamma="auto"))  # refuses what cannot be trained, before rows are read
+        set_up(source, replace(options, gamma="auto"))  # settings that cannot be trained are refused before a read
         asked = [replace(options, gamma=gamma) for gamma in gammas or (options.gamma,)]
         kinds = [make_kernel(source, each).gamma for each in settle_gammas(source, asked, client)]
     else:
@@ -246,7 +213,7 @@ def _make_grid(
 
 
 def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:
-    """Return the fold of each row, (n,): drawn by the seed, each class (or whole queries) shared out evenly."""
+    """Return the fold of each row, (n,), drawn by the seed. Each class (in rankings: whole queries) is split evenly."""
     if not 2 <= folds <= MOST_FOLDS:
         raise InputError(f"folds is {folds}; from 2 to {MOST_FOLDS} are possible")
     if source.column("y") is None:
@@ -255,7 +222,7 @@ def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:
 
 
 def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, problem: Problem) -> F64:
-    """Return how good the scores of held-out rows are, of each model: a pass."""
+    """Return the share of held-out rows (or pairs) that each model gets right, (n_models,), in one pass."""
     if problem.count_right is not None:
         add = partial(_count_right, models, folds, source)
         right, rows = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
@@ -272,7 +239,7 @@ def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, 
 
 
 def _score_held_out(models: list[Model], folds: int, source: RowSource, rows: Rows, fold: Folds) -> Any:
-    """Scores of the rows of each fold by the models that have not learnt them: number of the model, rows, scores."""
+    """Yield the number of each model, the places of its held-out rows in the tile, and its scores of them."""
     for k in range(folds):
         mine = np.flatnonzero(fold == k)
         if len(mine) == 0:

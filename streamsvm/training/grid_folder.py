@@ -1,9 +1,9 @@
-"""The folder of a grid, from which `tune` is resumed: RUN/grid, with a run's folder in it for each fit that has begun.
+"""The folder RUN/grid, from which `tune` is resumed. It holds the run's folder of each fit that has begun.
 
-RUN itself becomes the folder of the best setting's run. One lock, in RUN, is held from the first fit to the end.
+RUN itself becomes the run's folder of the best setting. One lock, in RUN, is held from the first fit to the end.
 
-settings.json     the grid that was asked for; `--resume` refuses to go on with another
-fold0-C0.1/       settings, history and checkpoint of a fit; once it has ended, its last state
+settings.json     the grid that was asked for; `--resume` refuses to go on with another grid
+fold0-C0.1/       the settings, history and checkpoint of a fit; after its end the checkpoint holds its last state
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GRID = "grid"
 
 
 class GridFolder:
-    """The folder of one grid, new or resumed. Nothing is written before `begin`, which locks it until `close`."""
+    """The folder of one grid, new or resumed. `begin` locks it until `close`; before that, nothing is written."""
 
     def __init__(self, out: str | Path, settings: dict[str, Any], resume: bool, overwrite: bool) -> None:
         self.out, self.settings, self.resume, self.overwrite = Path(out), settings, resume, overwrite
@@ -41,12 +41,12 @@ class GridFolder:
         self._check()
 
     def begin(self) -> None:
-        """Make the folder, and remove what is to be replaced."""
+        """Make and lock the folder, and remove the files of a run that is to be replaced."""
         try:
             self._is_new = not self.out.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(self.out, self.out / LOCK)
-            self._check()  # again: what has happened until now, another process may have done
+            self._check()  # once more, with the lock: another process may have written there until now
             if self.overwrite or not self._has_begun():
                 self._clear()
         except InputError:
@@ -56,18 +56,21 @@ class GridFolder:
         write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
 
     def open_fit(self, name: str, settings: dict[str, Any], n_beside: int) -> RunFolder:
-        """Open the folder of a fit; n_beside: fits that go on side by side. InputError if it has other settings."""
+        """Open the folder of a fit, while `n_beside` fits go on side by side.
+
+        Raises InputError if the folder holds a fit with other settings.
+        """
         return RunFolder(self.path / name, settings, resume=True, lock=self.lock, n_beside=n_beside)
 
     def close(self) -> None:
-        """Let others write to the folder; if it was made and could not be written to, it is removed."""
+        """Release the lock, and remove the folders if this process made them and they are still empty."""
         if self.lock is not None:
             remove_if_empty(self.path, self._is_new)
             self.lock.release()
             remove_if_empty(self.out, self._is_new)
 
     def _check(self) -> None:
-        """InputError for a folder that is not to be written to."""
+        """Raise InputError if the folder holds anything that must not be written over."""
         check_place(self.out)
         if self.path.exists() and any(self.path.iterdir()) and not is_of_a_run(self.path / "settings.json"):
             raise InputError(f"{self.path}: is not a grid of streamsvm; choose another --out")

@@ -1,4 +1,4 @@
-"""A run as it goes: a solver that is driven step by step, its history, its checkpoints, and what it comes to."""
+"""The loop of a run: it drives a solver step by step, keeps its history and checkpoints, and makes the result."""
 
 from __future__ import annotations
 
@@ -26,13 +26,42 @@ from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, re
 
 @dataclass(frozen=True)
 class Result:
-    """A trained model, its certificate, and what it cost. `as_json` is the object that `train --json` prints.
+    """A trained model, its certificate, and what it cost.
 
-    lower_bound and relative_gap are None if the solver proves nothing, n_support_vectors if the model holds none.
-    rounding_bound: the most by which rounding can have moved objective and lower bound together; None if the solver
-    bounds neither.
-    status_reason: why a run ended with another status than "converged", in a sentence; empty otherwise.
-    finished: nothing cut the solver short; it has converged, or made the passes that it was told to make.
+    Attributes
+    ----------
+    model : Model
+        The best model that the solver found.
+    status, status_reason : str
+        How the run ended (training.statuses), and a sentence with the reason; it is empty if the status says enough.
+    solver : str
+        Name of the method.
+    objective, lower_bound : float, float or None
+        The primal objective P of the model, and a proved lower bound D of the optimum (None: nothing is proved).
+    relative_gap : float or None
+        (P - D) / P, or None without a lower bound.
+    rounding_bound : float or None
+        The most by which rounding can have moved P and D together, or None if the solver bounds no rounding.
+    passes, steps : int
+        Full reads of the rows, and outer iterations.
+    seconds : float
+        Time of the run, the parts before it was resumed included.
+    read_bytes : int
+        Bytes read from storage, by all processes.
+    peak_memory_bytes, projected_memory_bytes : int
+        Resident memory of the process that needed the most, as measured and as projected before the run.
+    file_page_bytes : int or None
+        Resident bytes of mapped files, such as libraries, in this process; None if the system does not tell.
+    finished : bool
+        Whether nothing cut the solver short: it has converged, or made the passes that it was told to make.
+    n_rows, n_features : int
+        Shape of the data.
+    n_support_vectors : int or None
+        Support vectors of the model, or None for a linear model.
+    model_sha256 : str
+        SHA-256 of the model's file.
+    history : list of dict
+        One line for each step, as in `history.jsonl`.
     """
 
     model: Model
@@ -58,13 +87,13 @@ class Result:
     history: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the result without the model and the history."""
+        """Return the result without model and history: the object that `train --json` prints."""
         return {name: value for name, value in vars(self).items() if name not in ("model", "history")}
 
 
 @dataclass
 class Event:
-    """What a listener is told after each step."""
+    """What a listener is told after each step: the step's line of the history, and the memory plan of the run."""
 
     line: dict[str, Any]
     plan: MemoryPlan
@@ -75,7 +104,7 @@ Requests = Generator[Question, Any, None]
 
 
 class Training:
-    """One run: drives the solver, step by step."""
+    """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved."""
 
     def __init__(
         self,
@@ -95,7 +124,7 @@ class Training:
         self.began = time.monotonic()
 
     def carry_out(self) -> Result:
-        """Go on from the checkpoint, if there is one, to the end."""
+        """Carry the run out to its end, from its checkpoint if there is one, and return the result."""
         self.begin()
         try:
             if not self.is_over():
@@ -105,8 +134,8 @@ class Training:
             if self.run is None or not self.history:
                 raise
             interrupts.accept()
-            self.status = self.status or "interrupted"  # it may have come just after the last step
-        except ConnectionError:  # the cluster is lost, but not what it has computed
+            self.status = self.status or "interrupted"  # a signal just after the last step leaves its status
+        except ConnectionError:  # the cluster is lost, but the state after the last step is not
             if self.history:
                 self.status = self.status or "interrupted"
                 self.save()
@@ -118,7 +147,7 @@ class Training:
         return result
 
     def begin(self) -> None:
-        """Make the run's folder, if there is one, and take over what its checkpoint holds."""
+        """Make the run's folder, if there is to be one, and take over what its checkpoint holds."""
         saved = self.run.begin(self.state, self.source.n_rows) if self.run else None
         if saved is not None:
             self.state, self.history = saved.state, saved.history
@@ -136,8 +165,8 @@ class Training:
             self.run.save(self.state, len(self.history), self.status, self._seconds(), now=True)
 
     def requests(self) -> Requests:
-        """Go on with the solver until it is done, or a limit is reached; what it asks for is asked here."""
-        if self.history:  # one pass at least: there would be no objective
+        """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
+        if self.history:  # limits hold from the first step on, since before it there is no objective
             self.status = self._limit(self.history[-1]["passes"])
         if self.status:
             return
@@ -188,7 +217,7 @@ class Training:
         return self.seconds_before + time.monotonic() - self.began
 
     def make_result(self) -> Result:
-        """Return what the run has come to; support vectors are taken from the source."""
+        """Return the result of the run so far. Support vectors are taken from the source."""
         report, model = self.fit.report(self.state), self._make_model()
         return Result(
             model=model,
@@ -228,19 +257,19 @@ class Training:
         }
         told = self.fit.settings
         known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost") if name in told}
-        if "class_weights" in told:  # budgeted-sgd keeps C apart
+        if "class_weights" in told:  # budgeted-sgd keeps C and the class weights apart
             known["class_costs"] = (np.asarray(told["C"]) * np.asarray(told["class_weights"])).tolist()
-        if known:  # what `verify` computes the objective anew from
+        if known:  # `verify` computes the objective anew from these
             info["problem"] = {**known, "n_rows": self.source.n_rows}
         model = self.fit.make_model(self.state, lambda rows: self.engine.take(Take(rows)))
         features = self.source.features
-        if features is not None:  # the model takes raw rows, and these names are theirs
+        if features is not None:  # the model takes raw rows, so it has the names of the raw features
             return replace(model, info=info, features=features, feature_names=features.feature_names)
         return replace(model, info=info)
 
 
 def drive(engine: Engine, runs: Sequence[Requests]) -> None:
-    """Drive several runs to their ends; in each round, what they ask for is answered in one read of the data."""
+    """Drive several runs to their ends. In each round one read of the data answers the requests of all of them."""
     waiting = {k: request for k, run in enumerate(runs) if (request := next(run, None)) is not None}
     while waiting:
         answers = answer_all(engine, list(waiting.values()))
@@ -249,7 +278,7 @@ def drive(engine: Engine, runs: Sequence[Requests]) -> None:
 
 
 def _send(run: Requests, found: Any) -> Question | None:
-    """Return the next request of a run, None if it has ended."""
+    """Send a run its answer, and return its next request, or None if the run has ended."""
     try:
         return run.send(found)
     except StopIteration:

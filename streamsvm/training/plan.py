@@ -1,8 +1,8 @@
-"""What a training will cost, before it runs: bytes, seconds, memory, and the passes that are to be expected.
+"""The plan of a training before it runs: the passes to expect, and the bytes, seconds and memory that they cost.
 
-    seconds = first pass + (passes - 1) * later pass + passes * time between two
+    seconds = first pass + (passes - 1) * later pass + passes * time between two passes
 
-Memory is what `train` would project, and refuse.
+The memory is the same projection by which `train` refuses a run that exceeds the budget.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from streamsvm.engines.memory import MemoryPlan
 from streamsvm.machine import format_bytes
 from streamsvm.options import TrainOptions
 
-KEPT_SHARE = 100 / 105  # of the memory for chunks, which counts a twentieth more for each
+KEPT_SHARE = 100 / 105  # chunk bytes per byte of memory for chunks: the projection adds a twentieth to each chunk
 
 
 @dataclass(frozen=True)
 class Passes:
-    """Passes to expect; None: not known. how: where that comes from."""
+    """The least, likely and largest number of passes, each None if it is not known; `how` says how they were found."""
 
     least: int | None
     about: int | None
@@ -31,11 +31,24 @@ class Passes:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a training is expected to cost.
+    """What a training is expected to cost. `str` of a plan is a table for people.
 
-    Bytes of a pass are read from storage; taken_bytes: of rows that the solver takes by number besides, a pass.
-    first_seconds, later_seconds: of a pass; between_seconds: that the solver thinks after each, None where it is not
-    known, and so how long all takes. probed_chunks: that were read for this.
+    Attributes
+    ----------
+    source, options : RowSource, TrainOptions
+        The rows, and the settings of the training.
+    memory : MemoryPlan
+        The projected memory of the process that needs the most.
+    passes : Passes
+        The passes to expect.
+    first_seconds, later_seconds : float
+        Duration of the first pass, and of each later pass, for which some chunks stay in memory.
+    between_seconds : float or None
+        Time that the solver computes between two passes. If it is None, so is the duration of the training.
+    taken_bytes : int
+        Bytes of rows that the solver takes by number, in addition to each pass.
+    probed_chunks : int
+        Chunks that were read to measure the passes.
     """
 
     source: RowSource
@@ -50,35 +63,35 @@ class Plan:
 
     @property
     def first_bytes(self) -> int:
-        """Bytes of the first pass."""
+        """Bytes that the first pass reads from storage."""
         return self.source.nbytes if self.source.on_disk else 0
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that stay in memory after it."""
+        """Bytes of the chunks that stay in memory after the first pass."""
         return min(self.first_bytes, int(KEPT_SHARE * self.memory.pin_bytes))
 
     def count_passes(self) -> tuple[int | None, int | None, int | None]:
-        """Least, about, most; as many as are allowed at most."""
+        """Return the least, likely and largest number of passes, none above `max_passes`; None if not known."""
         passes, most = self.passes, self.options.max_passes or math.inf
         least, about, top = (n and int(min(n, most)) for n in (passes.least, passes.about, passes.most))
         return least, about, top
 
     def sum_seconds(self, n_passes: int | None) -> float | None:
-        """Seconds of so many passes; None where they, or what comes between them, are not known."""
+        """Return the seconds of so many passes, at most `max_seconds`; None if they are not known."""
         if n_passes is None or self.between_seconds is None:
             return None
         seconds = self.first_seconds + (n_passes - 1) * self.later_seconds + n_passes * self.between_seconds
         return min(seconds, self.options.max_seconds or math.inf)
 
     def sum_bytes(self, n_passes: int | None) -> int | None:
-        """Bytes of so many passes."""
+        """Return the bytes that so many passes read from storage; None if the number is not known."""
         if n_passes is None:
             return None
         return n_passes * (self.first_bytes + self.taken_bytes) - (n_passes - 1) * self.kept_bytes
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that --json prints; None where nothing is known."""
+        """Return the object that `train --plan --json` prints; what is not known is None in it."""
         counts = self.count_passes()
         return {
             "status": "planned",
@@ -104,7 +117,7 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        """Return the plan for people."""
+        """Return the plan as a table for people."""
         source, counts = self.source, self.count_passes()
         later, kept = format_bytes(self.first_bytes - self.kept_bytes), format_bytes(self.kept_bytes)
         times = f"{_show(self.first_seconds)} first, {_show(self.later_seconds)} later"
@@ -136,7 +149,7 @@ def _show_range(least: int | None, about: int | None, most: int | None) -> str:
 
 
 def _show(seconds: float) -> str:
-    """Return a duration for people, two figures of it."""
+    """Return a duration with about two significant figures, for people."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"

@@ -1,8 +1,8 @@
-"""What a training is tried on before it runs: a sample of rows in memory, and a few chunks read as it would read them.
+"""The measurements behind a plan: a training on a sample of rows in memory, and passes over a few chunks of the data.
 
-The sample is minimised by the solver itself, with C n / n_sample for C, so that its problem is like that of all rows.
-It says how many passes the solver makes, what it asks for in a pass, and how long it thinks between two. The engine
-then carries such a pass out over a few chunks of the data, some of them kept in memory as they will be.
+The solver itself trains on the sample, with C n / n_sample for C, so that the problem is like that of all rows. This
+shows how many passes the solver makes, which requests it makes in a pass, and how long it computes between two passes.
+The engine then carries out such passes over a few chunks, of which it pins the same share as in the training.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ T = TypeVar("T")
 
 SAMPLE_ROWS = 8000
 SAMPLE_BYTES = 16 << 20
-SAMPLE_CHUNKS = 8  # that its rows are taken from: to take rows of a chunk, all of it is read
+SAMPLE_CHUNKS = 8  # the sample is taken from so few chunks, because a chunk is read whole for any of its rows
 SAMPLE_SECONDS = 5.0
-PROBE_SECONDS = 0.3  # of a pass over a few chunks, of which four are made and more
-READ_BYTES_A_SECOND = 1e9  # assumed, to choose how many
+PROBE_SECONDS = 0.3  # duration of a pass over a few chunks; at least four such passes are made
+READ_BYTES_A_SECOND = 1e9  # an assumed speed, from which the number of chunks to read is chosen
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of a sample of n_rows; CPU seconds, on one thread. status: as in a result.
+    """What a training on a sample of n_rows took. All times are CPU seconds on one thread.
 
-    scans: a pass of each kind, and how many such were made; scan_seconds: of all of them; walk_seconds: of the
-    sequential passes of the last epoch; between: of all that was neither, a pass. taken_rows: by number, a pass.
+    status is that of a result. scans has one pass of each kind, and the cost of all passes of the kind in units of that
+    one; scan_seconds is the time of all of them. walk_seconds is the time of the sequential passes of the last epoch.
+    between is the time that the solver computed, and taken_rows the number of rows that it took by number, both per
+    pass.
     """
 
     n_rows: int
@@ -63,7 +65,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds a row of a first pass and of a later one, measured on n_chunks."""
+    """Seconds per row in the first pass and in later passes, measured on n_chunks chunks."""
 
     first: float
     later: float
@@ -71,7 +73,7 @@ class Speed:
 
 
 class _Recorder(SerialEngine):
-    """Notes what is asked for, and how long it takes."""
+    """An engine that notes the requests, how long they take, and how long the solver computes between them."""
 
     def __init__(self, source: RowSource) -> None:
         super().__init__(source)
@@ -80,32 +82,35 @@ class _Recorder(SerialEngine):
         self.taken_rows, self.thought, self.answered = 0, 0.0, time.process_time()
 
     def scan(self, scan: Scan) -> Any:
-        """Of each kind, keep the latest whose number is a power of two: one from the middle of the run."""
+        """Carry a pass out. Of each kind, keep the last whose number is a power of two, so one from amid the run."""
         kind = _find_kind(scan.add)
         kept, number = self.kinds.get(kind, (scan, 0))
         self.kinds[kind] = (scan if (number + 1).bit_count() == 1 else kept, number + 1)
         return self._note(kind, partial(super().scan, scan))
 
     def weigh(self) -> list[tuple[Scan, float]]:
-        """Return a pass of each kind, and how many such ones all of the kind were worth: some ask for less, later."""
+        """Return one pass of each kind, and the cost of all passes of the kind in units of that one.
+
+        The cost is not simply their number, since later passes may ask for fewer cuts and then cost less.
+        """
         found = []
         for kind, (scan, number) in self.kinds.items():
-            seconds = self.seconds[kind][1:] or self.seconds[kind]  # the first may be slow
+            seconds = self.seconds[kind][1:] or self.seconds[kind]  # the first pass may be slower than the others
             mean = sum(seconds) / len(seconds)
             found.append((scan, number * mean / _time_best(partial(super().scan, scan), time.process_time)))
         return found
 
     def take(self, take: Take) -> Rows:
-        """Count rows."""
+        """Take rows, count them, and note the time."""
         self.taken_rows += len(take.rows)
         return self._note("take", partial(super().take, take))
 
     def walk(self, walk: Walk) -> Any:
-        """Time it."""
+        """Carry a sequential pass out, and note the time."""
         return self._note("walk", partial(super().walk, walk))
 
     def _note(self, what: Any, do: Callable[[], T]) -> T:
-        """Note the CPU seconds of what is asked for, and those that the solver thought before it."""
+        """Carry a request out; note its CPU seconds, and those that the solver computed before it."""
         began = time.process_time()
         self.thought += began - self.answered
         found = do()
@@ -115,14 +120,14 @@ class _Recorder(SerialEngine):
 
 
 def _find_kind(add: Callable[..., None]) -> Callable[..., None]:
-    """Return the function that a pass adds rows with: it tells passes of one kind from others."""
+    """Return the function with which a pass adds rows, without its bound arguments: passes of one kind share it."""
     if isinstance(add, AlteredAdd):
         return _find_kind(add.add)
     return _find_kind(add.func) if isinstance(add, partial) else add
 
 
 def draw_sample(source: RowSource, queries: bool, seed: int) -> ArrayDataset:
-    """Take some thousand rows of a few chunks, evenly spread; of a ranking, whole queries."""
+    """Return some thousand rows, drawn from a few chunks that are spread evenly; with `queries`, whole queries."""
     random, n_chunks = np.random.default_rng((seed, 1 << 33)), source.n_chunks
     most = max(64, min(SAMPLE_ROWS, SAMPLE_BYTES * source.n_rows // max(1, source.nbytes)))
     places = range(n_chunks) if n_chunks <= SAMPLE_CHUNKS else np.linspace(0, n_chunks - 1, SAMPLE_CHUNKS + 1)[1:]
@@ -135,7 +140,7 @@ def draw_sample(source: RowSource, queries: bool, seed: int) -> ArrayDataset:
 
 
 def _draw(random: np.random.Generator, start: int, stop: int, wanted: int, qid: I64 | None) -> I64:
-    """Return rows of a chunk, ascending."""
+    """Return about as many rows as wanted of the chunk from `start` to `stop`, ascending; with qid, whole queries."""
     if qid is None:
         return start + np.sort(random.permutation(stop - start)[:wanted])
     firsts = np.flatnonzero(np.diff(qid[start:stop], prepend=qid[start] - 1))
@@ -146,7 +151,10 @@ def _draw(random: np.random.Generator, start: int, stop: int, wanted: int, qid: 
 
 
 def repeat(sample: ArrayDataset, times: int) -> ArrayDataset:
-    """Return the rows several times over: the same problem, once C is divided; queries of a copy are its own."""
+    """Return the rows repeated so many times, with queries of its own for each copy.
+
+    With C divided by the number of copies, it is the same problem.
+    """
     n, qid = sample.n_rows, sample.qid
     taken = sample.take(np.tile(np.arange(n), times))
     if qid is not None:
@@ -164,7 +172,7 @@ def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
 def try_sample(
     sample: ArrayDataset, source: RowSource, options: TrainOptions, plan: MemoryPlan, most_passes: int | None = None
 ) -> Tried:
-    """Train on the sample, for a few seconds at most. InputError where its problem is none (one class only)."""
+    """Train on the sample, for SAMPLE_SECONDS at most. Raises InputError if it has no problem, as with one class."""
     if sample.y is not None and len(np.unique(sample.y)) < 2:
         raise InputError(f"{sample.n_rows:,} sampled rows are of one class")
     C = options.C * source.n_rows / sample.n_rows
@@ -189,12 +197,12 @@ def try_sample(
 
 
 def measure_reading(engine: Engine, n_tasks: int, plan: MemoryPlan) -> Speed:
-    """Measure a pass that reads rows and does nothing with them."""
+    """Measure passes that read rows and do nothing with them."""
     return _measure(engine, n_tasks, plan, [(Scan(list, _read_only, _keep_left), 1.0)], 0.0)
 
 
 def measure_passes(engine: Engine, n_tasks: int, plan: MemoryPlan, tried: Tried) -> Speed:
-    """Measure a pass of the solver, of all its kinds, as often as each was made."""
+    """Measure a pass of the solver: the sum over all kinds of passes, weighted with how often each was made."""
     row_seconds = tried.scan_seconds / (tried.n_rows * sum(count for _, count in tried.scans))
     kinds = [(scan, count / tried.passes) for scan, count in tried.scans]
     return _measure(engine, n_tasks, plan, kinds, row_seconds)
@@ -203,10 +211,11 @@ def measure_passes(engine: Engine, n_tasks: int, plan: MemoryPlan, tried: Tried)
 def _measure(
     engine: Engine, n_tasks: int, plan: MemoryPlan, kinds: list[tuple[Scan, float]], row_seconds: float
 ) -> Speed:
-    """Carry passes out over the first chunks, of which the same share is kept in memory as will be of all.
+    """Carry passes out over the first chunks, of which the engine pins the same share as in the training.
 
-    kinds: of passes, and how often each is made in a read of the data; row_seconds: that a row takes a thread. The
-    chunks are as many as keep n_tasks threads busy for PROBE_SECONDS, or one each. The engine is left with them.
+    kinds has a pass of each kind, and how often it is made in one pass of the solver. row_seconds is the time of a row
+    on one thread. There are enough chunks to keep n_tasks threads busy for PROBE_SECONDS, and at least one for each
+    thread. Afterwards the engine still has these chunks as its source.
     """
     source, per_chunk = engine.source, 1.0 / engine.source.n_chunks
     chunk_seconds = per_chunk * (source.n_rows * row_seconds + source.nbytes / READ_BYTES_A_SECOND)
@@ -238,7 +247,7 @@ def _time(do: Callable[[], Any], clock: Callable[[], float] = time.perf_counter)
 
 
 def _read_only(totals: list[Any], rows: Rows) -> None:
-    """Do nothing with rows that were read."""
+    """Do nothing with rows that were read, so that the time is that of reading."""
 
 
 def _keep_left(left: list[Any], right: list[Any]) -> list[Any]:  # noqa: ARG001

@@ -1,11 +1,12 @@
-"""A run's folder: settings, history, checkpoint, result. Every file appears whole or not at all.
+"""The folder of a run, with its settings, history, checkpoint, model and result.
 
-One process at a time writes to it (locks.Lock). What is written is on disk before what counts on it: the history's
-lines before the checkpoint that counts them, and each file before its name. So a run can be resumed, or begun anew,
-wherever a process or a machine stops.
+All files but the history appear whole or not at all, and one process at a time writes to the folder (locks.Lock).
+Content reaches the disk before anything that relies on it: the lines of the history before the checkpoint that counts
+them, and each file before it gets its name. So a run can be resumed, or begun anew, wherever a process or a machine
+stops.
 
 settings.json    what was asked for; `--resume` refuses to go on with other settings
-history.jsonl    a line a step
+history.jsonl    a line for each step
 checkpoint.npz   the solver's whole state after a step (arrays, no pickle)
 model.npz        the model
 result.json      the object that `--json` prints
@@ -31,9 +32,9 @@ from streamsvm.training.states import flatten, list_added, restore
 S = TypeVar("S")
 
 CHECKPOINT_SECONDS = 10.0
-MOST_CHECKPOINT_SHARE = 0.05  # of the time; the state may be large
+MOST_CHECKPOINT_SHARE = 0.05  # largest share of the time that goes into checkpoints, since the state may be large
 LOCK = ".lock"
-WRITTEN_IF_ASKED = {"keep_dual"}  # settings that other runs do not have
+WRITTEN_IF_ASKED = {"keep_dual"}  # settings that are written only for runs that asked for them
 NO_LINES = ""  # the digest of an empty history
 # In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
 RUN_FILES = (
@@ -47,13 +48,13 @@ RUN_FILES = (
     "history.jsonl",
     "settings.json",
 )
-# Features are those of an estimator, which keeps them with its checkpoint.
+# A run that ended before its first checkpoint leaves these files only. An estimator keeps features.zarr there.
 MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", LOCK}
 
 
 @dataclass(frozen=True)
 class Saved(Generic[S]):
-    """What a run goes on from: the state after the last step, the line of every step, status and seconds so far."""
+    """What a resumed run goes on from: the state after the last step, the history, and status and seconds so far."""
 
     state: S
     history: list[dict[str, Any]]
@@ -62,11 +63,22 @@ class Saved(Generic[S]):
 
 
 class RunFolder:
-    """The folder of one run, new or resumed. Nothing is written before `begin`, which locks it until `close`.
+    """The folder of one run, new or resumed. `begin` locks it until `close`; before that, nothing is written.
 
-    overwrite: the files of a run that is there are removed; files of others stay, unless they have the same names.
-    lock: that of a caller who writes in this folder already, and has seen to what it holds. n_beside: runs that are
-    kept side by side, which share the time for checkpoints.
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+    settings : dict
+        What was asked for, as JSON. A run is resumed with the same settings only.
+    resume : bool
+        Whether to go on from a checkpoint that is there. Otherwise a run that is there is refused or replaced.
+    overwrite : bool, default False
+        Whether to replace a run that is there. Its files are removed; files with other names stay.
+    lock : Lock, optional
+        The lock of a caller who writes to this folder already, and has checked what it holds.
+    n_beside : int, default 1
+        Number of runs that go on side by side, and share the time for checkpoints.
     """
 
     def __init__(
@@ -85,9 +97,10 @@ class RunFolder:
         self._check()
 
     def begin(self, start: S, n_rows: int | None = None) -> Saved[S] | None:
-        """Make the folder; return what was saved there, if there is a checkpoint.
+        """Make and lock the folder, and return what was saved there, or None without a checkpoint.
 
-        start: the state of a new run. n_rows: of its data. InputError for a checkpoint that is none of such a run.
+        `start` is the state that a new run starts from, and n_rows the number of rows of its data. Raises InputError if
+        the checkpoint cannot be of such a run.
         """
         self._take_over()
         write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
@@ -119,7 +132,10 @@ class RunFolder:
         self._digests.append(_digest(self._digests[-1], content))
 
     def save(self, state: Any, steps: int, status: str, seconds: float, now: bool = False) -> None:
-        """Write a checkpoint, if `now` or if it is time for one, after the lines of the history that it counts."""
+        """Write a checkpoint of the state after so many steps, if `now` is set or if it is time for one.
+
+        The lines of the history that it counts are brought to the disk before.
+        """
         waited = time.monotonic() - self._last_save
         if not now and waited < max(CHECKPOINT_SECONDS, self._save_cost / self._share):
             return
@@ -132,25 +148,25 @@ class RunFolder:
         self._save_cost = self._last_save - began
 
     def finish(self, model: bytes, result: dict[str, Any]) -> None:
-        """Write model and result."""
+        """Write the model and the result of a run that has ended."""
         write_atomically(self.path / "model.npz", model)
         write_atomically(self.path / "result.json", (json.dumps(result, indent=1) + "\n").encode())
 
     def close(self) -> None:
-        """Let others write to the folder; if it was made and could not be written to, it is removed."""
+        """Release the lock, and remove the folder if this process made it and it is still empty."""
         if self._lock is not None and self._owns_lock:
             self._lock.release()
             self._lock = None
             remove_if_empty(self.path, self._is_new)
 
     def _take_over(self) -> None:
-        """Make the folder, lock it, and remove what killed processes have left in it, or what is to be replaced."""
+        """Make and lock the folder. Remove what killed processes have left in it, and a run that is to be replaced."""
         try:
             self._is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = Lock(self.path, self.path / LOCK)
-                self._check()  # again: what has happened until now, another process may have done
+                self._check()  # once more, with the lock: another process may have written there until now
             sync_folder(self.path.absolute().parent)
             remove_partials(self.path)
             for name in RUN_FILES if self.overwrite else ():
@@ -162,7 +178,7 @@ class RunFolder:
             raise WriteError(f"{self.path}: cannot be written: {error.strerror}") from error
 
     def _check(self) -> None:
-        """InputError for a folder that is not to be written to."""
+        """Raise InputError if the folder holds anything that must not be written over."""
         check_place(self.path)
         if self.overwrite:
             return
@@ -178,9 +194,10 @@ class RunFolder:
             )
 
     def _read_history(self, n_steps: int, digest: str | None) -> list[bytes]:
-        """Return the lines that the checkpoint counts; digest: what it knows of them (None: of streamsvm 0.1, nothing).
+        """Return the lines of the history that the checkpoint counts. Raises InputError if they are not those lines.
 
-        Lines after those were written by a process that was killed before its next checkpoint: they are made again.
+        `digest` is the checkpoint's digest of them (None: a checkpoint of streamsvm 0.1, which has none). Later lines
+        are dropped: a killed process wrote them after its last checkpoint, and their steps are made again.
         """
         path = self.path / "history.jsonl"
         try:
@@ -200,7 +217,7 @@ class RunFolder:
 
 
 def check_place(folder: Path) -> None:
-    """InputError if there is something else than a folder, or a dataset."""
+    """Raise InputError if there is a file or a dataset in the place of the folder."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file, a folder is needed")
     if (folder / "zarr.json").exists():
@@ -208,9 +225,9 @@ def check_place(folder: Path) -> None:
 
 
 def compare_settings(folder: Path, settings: dict[str, Any]) -> None:
-    """InputError if a run was begun with other settings.
+    """Raise InputError if the run in a folder was begun with other settings.
 
-    The path of the data is not compared, since they may move: their fingerprint says whether they are the same.
+    The path of the data is not compared, since they may be moved: their fingerprint says whether they are the same.
     """
     path = folder / "settings.json"
     try:
@@ -225,15 +242,15 @@ def compare_settings(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def remove_if_empty(folder: Path, is_new: bool) -> None:
-    """Remove a folder that this process has made, if nothing could be written to it."""
+    """Remove a folder if this process made it (`is_new`) and it is empty, because nothing could be written to it."""
     if is_new and folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
 
 def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
-    """InputError if a folder holds more than a run that has ended before its first checkpoint.
+    """Raise InputError unless a folder is empty, or holds a run that ended before its first checkpoint.
 
-    besides: other names that may be there.
+    Entries whose names are in `besides` may be there as well.
     """
     names = {entry.name for entry in folder.iterdir() if not is_partial(entry.name)} if folder.exists() else set()
     if left := sorted(names & {"model.npz", "result.json"}):
@@ -252,7 +269,7 @@ def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
 
 
 def is_of_a_run(path: Path) -> bool:
-    """Tell whether settings are those of a run: editors, too, call their files settings.json."""
+    """Tell whether a file holds the settings of a run. Editors, too, call their files settings.json."""
     try:
         settings = json.loads(path.read_bytes())
         return isinstance(settings, dict) and "fingerprint" in settings
@@ -261,12 +278,12 @@ def is_of_a_run(path: Path) -> bool:
 
 
 def _digest(before: str, line: bytes) -> str:
-    """Return the digest of a history from that of its lines before the last one."""
+    """Return the digest of a history, given its last line and the digest of the lines before."""
     return hashlib.sha256(before.encode() + line).hexdigest()
 
 
 def _read_about(text: Any) -> dict[str, Any]:
-    """Return status, seconds and steps of a checkpoint; ValueError for anything else."""
+    """Return the status, seconds and steps of a checkpoint. Raises ValueError for anything else."""
     about = json.loads(str(text))
     if not isinstance(about, dict) or not isinstance(about.get("status"), str | None):
         raise ValueError("run has no status")

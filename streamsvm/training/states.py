@@ -1,11 +1,15 @@
-"""States of solvers as arrays by name, and back. What comes back is checked against the state that a run starts from.
+"""States of solvers are turned into named arrays for a checkpoint, and back.
 
-A state is a dataclass of arrays, scalars and lists of states. An array keeps its type, and the shape that it has at the
-start, unless it is empty there, or the class says otherwise: `shapes` names the axes of arrays that grow, by field. "n"
-is the number of rows, "d" that of weights, and each other name one length that all of its axes share; "m-1" and "n/8"
-follow from "m" and "n".
-`row_numbers` names the fields that hold numbers of rows. `added` names the fields that checkpoints of earlier versions
-lack; where they are missing, they are as at the start. A class may have a method `check`, which raises ValueError.
+A state is a dataclass of arrays, scalars and lists of states. What is read back is checked against the state that the
+run starts from. An array must have the type that it has at the start. It must also have the same shape, unless it is
+empty at the start, or the class says otherwise in one of these attributes:
+
+shapes        the names of the axes of arrays that grow, by field: "n" is the number of rows, "d" the number of weights,
+              any other name a length that all axes of that name share; "m-1" and "n/8" follow from "m" and "n"
+row_numbers   the fields that hold numbers of rows
+added         the fields that checkpoints of earlier versions lack; a missing one has the value of the start
+
+A class may have a method `check`, which raises ValueError for a state that is not valid.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ Array = npt.NDArray[Any]
 
 
 def flatten(state: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the arrays and scalars of a state by name; of states in a list of it, as "problems/3/cuts"."""
+    """Return the arrays and scalars of a state by name; those of a state in a list are named like "problems/3/cuts"."""
     found: dict[str, Any] = {}
     for part in fields(state):
         name, value = prefix + part.name, getattr(state, part.name)
@@ -45,10 +49,10 @@ def list_added(state: Any, prefix: str = "") -> set[str]:
 
 
 def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefix: str = "") -> S:
-    """Return the state that was flattened. ValueError, which names the part, for one that is no later state of `like`.
+    """Return the state that was flattened into these arrays.
 
-    like: the state at the start of the same run, with as many states in its lists. n_rows: of the data, where they are
-    known.
+    `like` is the state at the start of the same run, with as many states in its lists, and n_rows the number of rows of
+    the data, if they are known. Raises ValueError, which names the part, if the run cannot have reached the state.
     """
     values: dict[str, Any] = {}
     sizes = _find_sizes(like, n_rows)
@@ -72,7 +76,7 @@ def restore(like: S, arrays: Mapping[str, Any], n_rows: int | None = None, prefi
 
 
 def _find_sizes(like: Any, n_rows: int | None) -> dict[str, int]:
-    """Return the lengths of axes that do not grow, as the start has them."""
+    """Return the lengths of the axes that do not grow, "n" and "d", as they are at the start."""
     sizes = {} if n_rows is None else {"n": n_rows}
     for field, axes in getattr(like, "shapes", {}).items():
         for axis, length in zip(axes, getattr(like, field).shape, strict=True):
@@ -82,7 +86,7 @@ def _find_sizes(like: Any, n_rows: int | None) -> dict[str, int]:
 
 
 def _check_values(name: str, found: Array, start: Array) -> None:
-    """ValueError for another type, or for values that are not finite where those of the start are."""
+    """Raise ValueError for an array of another type, or with NaN or infinity where the start has none."""
     text = found.dtype.kind == start.dtype.kind == "U"
     if found.ndim != start.ndim or (found.dtype != start.dtype and not text):
         shown = f"{found.dtype} in {found.ndim} dimensions"
@@ -99,7 +103,7 @@ def _check_values(name: str, found: Array, start: Array) -> None:
 def _check_shape(
     name: str, found: tuple[int, ...], start: tuple[int, ...], axes: tuple[str, ...] | None, sizes: dict[str, int]
 ) -> None:
-    """ValueError for an array of another shape; lengths that are met first are noted in `sizes`."""
+    """Raise ValueError for an array of another shape. The length of an axis that is met first is added to `sizes`."""
     if axes is None:
         if found != start and 0 not in start:
             raise ValueError(f"{name} has the shape {found}; {start} is expected")
@@ -113,7 +117,7 @@ def _check_shape(
 
 
 def _derive(axis: str, sizes: dict[str, int]) -> int | None:
-    """Return the length of an axis, if it is known."""
+    """Return the length of an axis, or None if it is not known yet."""
     if axis.isdecimal():
         return int(axis)
     known = sizes.get(axis[0])

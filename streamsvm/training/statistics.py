@@ -1,7 +1,7 @@
-"""What is measured of all rows before a method is set up: the number that gamma "scale" stands for.
+"""The statistic that is measured over all rows before a method is set up: the number that gamma "scale" stands for.
 
-An engine carries the pass out, so it is read by all threads or workers, and the chunks that fit into memory stay there
-for the training. The sums of tiles are added in the order of the rows: any engine finds the same bits.
+An engine carries out the pass. So all threads or workers take part in it, and the chunks that fit into memory stay
+there for the training. The sums of tiles are added in the order of the rows, so every engine finds the same bits.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ def needs_scale(options: TrainOptions) -> bool:
 
 
 def put_stand_in(options: TrainOptions) -> TrainOptions:
-    """Return options whose gamma is a number that needs no rows.
+    """Return the options, with gamma "auto" in place of "scale", so that no rows have to be read for gamma.
 
-    A method is set up with them before the rows are read for the right gamma, so that settings which cannot be trained
-    are refused, and memory is projected, before that read.
+    A method is set up with them first, so that settings that cannot be trained are refused, and the memory is
+    projected, before the rows are read for the right gamma.
     """
     return replace(options, gamma="auto") if needs_scale(options) else options
 
 
 def measure_gamma(engine: Engine) -> float:
-    """Return 1 / (features * variance of all values) of an engine's rows, or 1 if all values are equal: a pass."""
+    """Return 1 / (features * variance of all values) of an engine's rows, or 1 if all values are equal, in one pass."""
     d = engine.source.n_features
     variance = compute_variance(engine.scan(Scan(list, add_moments, join_moments, shared=(np.ones((1, d)),))))
     return 1.0 / (d * variance) if variance > 0 else 1.0
 
 
 def settle_gamma(engine: Engine, options: TrainOptions) -> TrainOptions:
-    """Return options whose gamma is a number, measured where "scale" was asked for."""
+    """Return the options, with the measured number in place of gamma "scale"."""
     return replace(options, gamma=measure_gamma(engine)) if needs_scale(options) else options

@@ -1,4 +1,7 @@
-"""How a training ends: every status, what it means, and the exit status of the command. docs/statuses.md shows them."""
+"""All statuses with which a training ends, their meanings, and the exit status of the command for each.
+
+docs/statuses.md shows this table.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Status:
-    """exit_code: of the command; is_final: a resumed run does not go on; meaning: a sentence for people."""
+    """The exit status of the command, whether a resumed run has nothing left to do, and a sentence for people."""
 
     exit_code: int
     is_final: bool
@@ -43,7 +46,7 @@ DONE = tuple(name for name, status in STATUSES.items() if status.exit_code == 0)
 
 
 def explain(status: str, progress: Progress, options: TrainOptions) -> str:
-    """Return why a run ended so, with its figures; empty where it converged or goes on."""
+    """Return why a run ended with this status, and its figures; an empty text if no explanation is needed."""
     gap = progress.relative_gap
     match status:
         case "stalled" if gap is None:
@@ -64,7 +67,7 @@ def explain(status: str, progress: Progress, options: TrainOptions) -> str:
 
 
 def require_finite(progress: Progress) -> None:
-    """InputError where the objective, its lower bound or the rounding bound is not a finite number."""
+    """Raise InputError if the objective, its lower bound or the rounding bound is not a finite number."""
     values = (progress.objective, progress.lower_bound or 0.0, progress.rounding_bound)
     if not all(map(math.isfinite, values)):
         raise InputError(
@@ -74,7 +77,7 @@ def require_finite(progress: Progress) -> None:
 
 
 def require_proved(progress: Progress) -> None:
-    """CertificateError where the lower bound is above the objective by more than rounding can be the reason for."""
+    """Raise CertificateError if the lower bound exceeds the objective by more than rounding can explain."""
     if progress.lower_bound is None or progress.lower_bound - progress.objective <= progress.rounding_bound:
         return
     raise CertificateError(

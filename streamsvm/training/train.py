@@ -1,4 +1,4 @@
-"""Training: a source of rows, an engine, a fit and a run's folder become a model and a result."""
+"""Training: an engine carries a fit out over the rows of a source, in a run's folder, and the result is a model."""
 
 from __future__ import annotations
 
@@ -47,14 +47,44 @@ def train(
     lock: Lock | None = None,
     keep_dual: bool = False,
 ) -> Result:
-    """Train on all rows of the source; with `out`, in a run's folder, from which a killed run is resumed.
+    """Train a model on all rows of a source.
 
-    overwrite, lock: see RunFolder. keep_dual: keep the dual point that the lower bound rests on in the run's folder
-    (training.dual_file), from which `verify` computes the bound anew.
+    Parameters
+    ----------
+    source : RowSource
+        The rows, in chunks.
+    options : TrainOptions
+        The method, its settings, and the limits of memory, passes and time.
+    out : str or Path, optional
+        The run's folder, in which checkpoints, the model and the result are written. By default nothing is written.
+    resume : bool, default False
+        Whether to go on from the checkpoint in `out`. The resumed run ends with the bits of an uninterrupted one.
+    client : distributed.Client, optional
+        A Dask cluster that carries out the passes. By default `options` says where they are carried out.
+    listener : callable, optional
+        Called with an Event after each step.
+    overwrite : bool, default False
+        Whether to replace a run that is in `out`.
+    lock : Lock, optional
+        The lock of a caller who writes to `out` already.
+    keep_dual : bool, default False
+        Whether to keep the dual point behind the lower bound in `out`, from which `verify` computes the bound anew.
 
-    Ctrl-C ends the run after the step under way is given up: with status "interrupted" if there is a folder (the
-    checkpoint is in it), by KeyboardInterrupt otherwise. Raises InputError for bad settings and data, MemoryBudgetError
-    before anything runs, ConnectionError if the scheduler of a cluster is lost (the checkpoint is in the folder).
+    Returns
+    -------
+    Result
+        The model, its certificate, and what it cost. After Ctrl-C its status is "interrupted", if there is a folder.
+
+    Raises
+    ------
+    InputError
+        If the settings or the data cannot be trained with.
+    MemoryBudgetError
+        If the projected memory exceeds the budget; nothing runs then.
+    ConnectionError
+        If the scheduler of a cluster is lost. The checkpoint of the last step is in `out`.
+    KeyboardInterrupt
+        After Ctrl-C, if there is no folder or no step is finished.
     """
     if keep_dual and out is None:
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
@@ -72,7 +102,7 @@ def train(
 
 
 def _carry_out(training: Training, keep_dual: bool) -> Result:
-    """Carry a training out, and write its dual point into the folder of the run if it is to be kept."""
+    """Carry a training out, and write its dual point into the run's folder if it is to be kept."""
     result = training.carry_out()
     if keep_dual and training.run:
         write_dual_points(training.run.path, read_dual_points(training.state), result.model, training.source)
@@ -82,12 +112,32 @@ def _carry_out(training: Training, keep_dual: bool) -> Result:
 def train_together(
     source: RowSource, many: Sequence[TrainOptions], client: Client | None = None, listener: Listener = lambda _: None
 ) -> list[Result]:
-    """Train several models, each to its own end, in one read of the data a round, to the same bits as `train`.
+    """Train several models side by side, where one read of the data in each round serves all of them.
 
-    For a grid of C and gamma, or several class weights. Memory, threads, workers and scheduler are the first one's;
-    the memory of all solvers is counted. Models of budgeted SGD share a read if they have one seed and as many
-    replicas: they learn the rows in the same order. read_bytes of a result counts what all had read by then. Raises
-    as `train` does; nothing is saved on the way.
+    Each model is trained to its own end, and has the same bits as if `train` had made it. Models of budgeted SGD share
+    their reads only if their seeds and numbers of replicas are equal, since only then they learn the rows in one order.
+
+    Parameters
+    ----------
+    source : RowSource
+        The rows, in chunks.
+    many : sequence of TrainOptions
+        The settings of each model, such as a grid of C and gamma or several class weights. The budget of memory, the
+        threads, workers and scheduler are those of the first; the memory of all solvers is counted.
+    client : distributed.Client, optional
+        A Dask cluster that carries out the passes. By default the first settings say where they are carried out.
+    listener : callable, optional
+        Called with an Event after each step of each model.
+
+    Returns
+    -------
+    list of Result
+        One result for each of the settings. Its read_bytes are what all models had read until it was finished.
+
+    Raises
+    ------
+    InputError, MemoryBudgetError, ConnectionError, KeyboardInterrupt
+        As `train` without a folder: nothing is saved.
     """
     if not many:
         raise InputError("no settings are given to train with")
@@ -108,11 +158,11 @@ def train_chains(
     listener: Callable[[int, int, Event], None],
     open_folder: OpenFolder = lambda *_: None,
 ) -> Iterator[tuple[Engine, list[list[Result]]]]:
-    """Carry out chains of fits side by side; within a chain one after another, each from where the last has ended.
+    """Carry out chains of fits side by side, and yield the engine, still open, and the results of each chain.
 
-    listener is told chain and place of the fit. open_folder opens the folder of a fit, by chain, place and settings;
-    fits go on from what is there, and after Ctrl-C each has a checkpoint of its last step. Gives the engine, still
-    open, and the results by chain.
+    Within a chain, each fit starts from the last state of the fit before. The listener is called with the chain and
+    place of the fit, and with the event. open_folder opens the folder of a fit, by chain, place and settings. A fit
+    goes on from the checkpoint that is in its folder, and after Ctrl-C each fit has a checkpoint of its last step.
     """
     jobs = [job for chain in chains for job in chain]
     fits = [fit for _, fit in jobs]
@@ -140,7 +190,7 @@ def _begin_fit(
     chain: int,
     place: int,
 ) -> Training:
-    """Begin a fit where the last one of its chain has ended, or where it was itself when it was stopped."""
+    """Begin a fit from its own checkpoint if there is one, otherwise from the end of the fit before in its chain."""
     options, fit = chains[chain][place]
     folder = open_folder(chain, place, _describe(source, options, fit))
     training = Training(source, options, fit, *opened, folder, partial(listener, chain, place))
@@ -155,7 +205,7 @@ def _begin_fit(
 def _run_chain(n_fits: int, begin: Callable[[int], Training], results: list[Result]) -> Requests:
     for place in range(n_fits):
         training = begin(place)
-        if training.is_over():  # it was resumed
+        if training.is_over():  # its checkpoint is that of its end
             training.listener(Event(training.history[-1], training.plan))
         else:
             yield from training.requests()
@@ -190,17 +240,17 @@ def _open_run(
     options: TrainOptions,
     fit: Fit,
 ) -> AbstractContextManager[RunFolder | None]:
-    """Open the folder of a run, if there is to be one; it is closed at the end of the block."""
+    """Return a context of the run's folder, which is closed at the end of the block; None in it without `out`."""
     if out is None:
         return nullcontext()
     return closing(RunFolder(out, _describe(source, options, fit), resume, overwrite, lock))
 
 
 def settle_gammas(source: RowSource, many: Sequence[TrainOptions], client: Client | None) -> list[TrainOptions]:
-    """Return the settings with numbers for gamma; where any is "scale", the rows are read once, for all of them.
+    """Return the settings with a number in place of gamma "scale", for which the rows are read once at most.
 
-    InputError for settings that cannot be trained, MemoryBudgetError for those that need too much memory; both are
-    raised before a row is read.
+    Before a row is read, raises InputError for settings that cannot be trained, and MemoryBudgetError for settings that
+    need too much memory.
     """
     asking = [options for options in many if needs_scale(options)]
     if not asking:
@@ -212,6 +262,6 @@ def settle_gammas(source: RowSource, many: Sequence[TrainOptions], client: Clien
 
 
 def _describe(source: RowSource, options: TrainOptions, fit: Fit) -> dict[str, Any]:
-    """Return what a resumed run must have in common with the run before."""
+    """Return the settings that a resumed run must share with the run before, as JSON."""
     data = {"data": source.name, "fingerprint": source.fingerprint}
     return {"solver": fit.method, "seed": options.seed, **data, **fit.settings}

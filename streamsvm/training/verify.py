@@ -1,9 +1,8 @@
-"""Verifying a model: its objective P is computed anew, in one read of the rows that it was trained on.
+"""Verification of a model: its objective P is computed anew, in one read of the rows that it was trained on.
 
-P of a linear model or a ranking is evaluated in twice the precision, so it is that of the saved numbers to some units
-in the last place; P of a kernel model in float64. The lower bound D can be computed anew as well. The coefficients
-y_i a_i of a kernel model are a dual point: D = sum a_i - 1/2 |w|^2, if y'a = 0 and no a_i exceeds its cost. The dual
-point of a linear model or a ranking is in the file that its training kept on request (training.dual_file).
+P of a linear model or a ranking is evaluated in twice the precision, P of a kernel model in float64. The lower bound D
+can be computed anew as well, from a dual point: the coefficients y_i a_i of a kernel model, if y'a = 0 and no a_i
+exceeds its cost, or the file that a linear model's training writes on request (training.dual_file).
 """
 
 from __future__ import annotations
@@ -37,19 +36,28 @@ from streamsvm.training import verify_dual
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
-SUM_SHARE = 1e-12  # of sum a_i that y'a may be: the sum of many rounded numbers
-AGREEMENT = 1e-9  # relative: what two evaluations of a kernel model's P in float64 may differ by, beside their bounds
+SUM_SHARE = 1e-12  # largest |y'a| as a share of sum a_i: it need not be zero, as it is a sum of rounded numbers
+AGREEMENT = 1e-9  # relative difference that is allowed, beside the rounding bounds, between two P of a kernel model
 
 
 @dataclass(frozen=True)
 class Verification:
-    """P as it was told and as it is, and what rounding may account for; D, if it was asked for and can be had.
+    """P and D of a model, as they were computed anew and as the training told them.
 
-    told_is_estimate: the training told P by a sample of the rows, and proved nothing, so there is no number to compare
-    with. lower_bound: D that was computed, its own rounding taken off; without `dual`, the one that was told.
-    objective_agrees: whether the told P lies within the rounding bounds of both, and the rows are as many as in
-    training. lower_bound_agrees: whether D is no lower than the told one by more than rounding accounts for; None if it
-    was not computed from a kept dual point.
+    Attributes
+    ----------
+    objective, rounding_bound : float
+        P, and how far rounding can have moved it.
+    told_objective, told_is_estimate : float, bool
+        P as the training told it; it is no number to compare with if it was estimated on a sample of the rows.
+    told_lower_bound, lower_bound, relative_gap : float or None
+        D as it was told, D less its rounding (the told one, if it was not computed), and (P - D) / P.
+    objective_agrees : bool
+        Whether both P agree within their rounding bounds, and there are as many rows as in training.
+    lower_bound_agrees : bool or None
+        Whether D reaches the told bound, rounding aside; None if it was not computed from a kept dual point.
+    n_rows : int
+        Number of rows.
     """
 
     objective: float
@@ -65,15 +73,15 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether P and D are what the training told, as far as they were computed."""
+        """Whether P and D agree with what the training told, as far as they were computed."""
         return self.objective_agrees and self.lower_bound_agrees is not False
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `verify --json` prints."""
+        """Return the object that `verify --json` prints."""
         return {**vars(self), "agrees": self.agrees}
 
 
-Found = tuple[float, float, Bound | None]  # P, how far it can be off, and D
+Found = tuple[float, float, Bound | None]  # P, how far rounding can have moved it, and D
 
 
 def verify(
@@ -84,11 +92,26 @@ def verify(
     threads: int | None = None,
     dual_file: Path | None = None,
 ) -> Verification:
-    """Compute P of the model over all rows of the source; with `dual`, D of the dual point as well.
+    """Compute the objective of a model over the rows that it was trained on; with `dual`, its lower bound as well.
 
-    dual_file: where a linear model's or a ranking's dual point is; a kernel model is its own. Raises InputError where
-    the model does not tell its costs (models of version 0.1 do not), where the rows are of another kind than it was
-    trained on, and for `dual` where there is no dual point, or one that is not feasible or not of this model.
+    Parameters
+    ----------
+    model, source : Model, RowSource
+        The model, and the rows.
+    dual, dual_file : bool, Path
+        Whether to compute D, and the file of the dual point. A kernel model needs no file.
+    memory_bytes, threads : int, optional
+        The budget of memory (default: half of the machine's), and the threads (default: all cores).
+
+    Returns
+    -------
+    Verification
+        P and D as they were computed and as the training told them, and whether they agree.
+
+    Raises
+    ------
+    InputError, CertificateError
+        If the model holds no costs (version 0.1), or the rows or the dual point are not its own; if D exceeds P.
     """
     problem = _read_problem(model, source)
     points = None if not dual or isinstance(model, KernelModel) else _read_points(model, source, dual_file)
@@ -97,7 +120,7 @@ def verify(
     if dual and isinstance(model, KernelModel):
         bound = _evaluate_dual(model, source, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
-    is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver that bounds nothing estimates P
+    is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
     slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
     agrees = (is_estimate or abs(objective - told[0]) <= slack) and problem["n_rows"] == source.n_rows
     bound_agrees = None
@@ -113,7 +136,7 @@ def verify(
 
 
 def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
-    """Return what the model tells of the problem that it solves; InputError where it does not, or for other rows."""
+    """Return the problem that the model solves. Raises InputError if the model does not hold it, or for other rows."""
     problem = model.info.get("problem")
     if not isinstance(problem, dict):
         raise InputError("the model does not tell the costs that it was trained with: train it anew to verify it")
@@ -138,7 +161,7 @@ def _read_points(model: Model, source: RowSource, dual_file: Path | None) -> lis
 def _open(
     model: Model, source: RowSource, points: list[DualPoint], memory_bytes: int | None, threads: int | None
 ) -> Any:
-    """Open an engine with room for the model and the dual points, and for scores of all rows if pairs are compared."""
+    """Open an engine with room for the model, the dual points, and the scores of all rows if it compares pairs."""
     is_ranking = _compares_pairs(model)
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
     held, totals = (0, 0) if not points else verify_dual.count_bytes(points, *_shape(source), is_ranking)
@@ -195,7 +218,7 @@ def _start_problems(n_problems: int) -> list[ExactLosses]:
 
 
 def _add_problems(totals: list[ExactLosses], rows: Rows, W: F64, biases: F64, costs: F64) -> None:
-    """Add the rows' losses in the problem of two classes, or in each of the problems of a class against the rest."""
+    """Add the losses of the rows in the two-class problem, or in each problem of a class against the rest."""
     for k, total in enumerate(totals):
         add_exact(total, single_out(rows, k, len(totals)), W[k : k + 1], biases[k : k + 1], costs[k])
 
@@ -236,7 +259,7 @@ def _evaluate_kernel(model: KernelModel, engine: Engine, costs: F64) -> tuple[fl
 def _add_kernel_losses(
     totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coefs: F64, biases: F64, costs: F64
 ) -> None:
-    """Add losses, and C_i (|f_i| + 1), of every problem."""
+    """Add the losses, and the sizes C_i (|f_i| + 1) that bound their rounding, in every problem."""
     X = to_float64(rows.X)
     F = compute_kernel_sums(kernel, X, vectors, coefs)
     for k in range(len(coefs)):
@@ -247,7 +270,7 @@ def _add_kernel_losses(
 
 
 def _measure_squares(model: KernelModel, coefs: F64) -> F64:
-    """Return |w|^2 of each problem, from the support vectors alone."""
+    """Return |w|^2 of each problem, (n_problems,), computed from the support vectors alone."""
     X = to_float64(model.support_vectors)
     squares = np.zeros(len(coefs))
     for k, coef in enumerate(coefs):
@@ -260,10 +283,10 @@ def _measure_squares(model: KernelModel, coefs: F64) -> F64:
 
 
 def _evaluate_dual(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bound | None:
-    """Return D of the model's coefficients, less its rounding; None for a kernel without a bound.
+    """Return D of the model's coefficients, less its rounding, or None for a kernel without a lower bound.
 
-    InputError for coefficients that are no dual point: their sum is not zero, or one is above the cost of its class
-    (which is known where rows have no weights of their own).
+    Raises InputError if the coefficients are no dual point: their sum is not zero, or one exceeds the cost of its class
+    (which is checked only if the rows have no weights of their own).
     """
     if model.info["lower_bound"] is None:
         return None

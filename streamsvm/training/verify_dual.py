@@ -1,13 +1,13 @@
-"""D anew, from dual points that a run has kept (numeric.dual_points); the solver that made them is not trusted.
+"""The lower bound D, computed anew from the dual points that a run has kept (numeric.dual_points).
 
-The multipliers of all rows are formed as the rows are read, from shares or from where the cuts were made, so no vector
-of all rows is needed for the latter. Corrections of some rows' multipliers are limited to what the costs allow, and
-are added in twice the precision. For a ranking the cuts count pairs,
+The solver that made the points is not trusted. The multipliers of the rows are formed as the rows are read, either from
+shares or from the cuts; with cuts no vector of all rows is needed. Corrections of the multipliers of some rows are
+limited to what the costs allow, and are added in twice the precision. The cuts of a ranking count pairs:
 
     coefs_i = K sum_t lambda_t (up_i - down_i),   v = sum_i coefs_i x_i,   D = K sum_t lambda_t sum_i up_i - 1/2 |v|^2
 
-with up and down of numeric.exact_pairs at the scores of cut t. These need the scores of all rows, and as many reads of
-the rows as the memory for scores asks for.
+Here K is the cost of a pair, and up_i and down_i are the counts of numeric.exact_pairs at the scores of cut t. They
+need the scores of all rows, so the rows are read once for each batch of cuts whose scores fit into memory together.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding, multiply
 from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, slice_rows, take_rows
 from streamsvm.requests import Scan
 
-SLICE_ROWS = 1024  # whose scores at all vectors are held at once
-SCORE_BYTES = 64 << 20  # of all rows at once, for a ranking; two vectors at least
-ROW_VECTORS = (
-    24  # of 8 bytes a row that counting pairs takes: ranks, weights, two scores, order, up, down, coefs, sizes
-)
+SLICE_ROWS = 1024  # rows whose scores by all weight vectors are held at once
+SCORE_BYTES = 64 << 20  # memory for a ranking's scores of all rows; two weight vectors are scored at once in any case
+# Vectors of 8 bytes a row that counting pairs takes: ranks, weights, two scores, order, up, down, coefs, sizes.
+ROW_VECTORS = 24
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem of two classes: its place among those of one against the rest, and its dual point.
+    """A two-class problem: its place among the problems of one class against the rest, and its dual point.
 
-    class_costs (2,): of the rest and of the class. bias_feature: the constant feature, None for a free bias.
+    class_costs (2,) are the costs of the rest and of the class. bias_feature is the value of the constant feature, or
+    None for a free bias.
     """
 
     place: int
@@ -63,7 +63,7 @@ class Problem:
 
 
 def count_bytes(points: Sequence[DualPoint], n_rows: int, n_features: int, is_ranking: bool) -> tuple[int, int]:
-    """Return the memory of the driver, which is sent the points, and of the totals of one task."""
+    """Return the bytes that the points take in the driver, and the bytes of the totals of one task."""
     held = 3 * sum(point.nbytes for point in points)
     sums = 8 * 6 * (n_features + 1) * len(points)
     sums += 8 * n_features * min(SLICE_ROWS, max((len(point.rows) for point in points), default=0))
@@ -83,7 +83,7 @@ def make_scan(problems: Sequence[Problem], n_features: int) -> Scan:
 
 
 def sum_bounds(problems: Sequence[Problem], totals: Sequence[DualSums]) -> Bound:
-    """Return the lower bound of the sum of the problems' objectives."""
+    """Return the lower bound of the sum of the problems' objectives, which is the sum of their lower bounds."""
     found = [
         bound_by_shares(sums, one.bias_feature, one.point.most_multiple)
         for one, sums in zip(problems, totals, strict=True)
@@ -116,7 +116,7 @@ def _add_problems(
 
 
 def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, alpha: F64) -> None:
-    """Add the corrections of these rows' multipliers alpha (n,), as far as the costs allow them."""
+    """Add the corrections of the multipliers alpha (n,) of these rows, as far as the costs allow them."""
     start, stop = np.searchsorted(point.rows, [rows.start, rows.start + rows.n_rows])
     if start == stop:
         return
@@ -128,7 +128,7 @@ def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, a
 
 
 def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
-    """Return the rows as the problem of one class sees them; of two classes there is one problem."""
+    """Return the rows with label 1 for the class of this code and 0 for the rest; unchanged if there is one problem."""
     if n_problems == 1 or rows.y is None:
         return rows
     return replace(rows, y=(rows.y == code).astype(np.int32))
@@ -141,7 +141,7 @@ def _slice(rows: Rows, part: slice) -> Rows:
 
 
 def _find_shares(problem: Problem, rows: Rows, y: F64) -> F64:
-    """Return c_i of rows, from the cuts; it is never above 1, however the sum is rounded."""
+    """Return the shares c_i (n,) of rows, which follow from the cuts. None is above 1, however its sum is rounded."""
     point = problem.point
     if not len(point.steps):
         return np.zeros(rows.n_rows)
@@ -151,7 +151,7 @@ def _find_shares(problem: Problem, rows: Rows, y: F64) -> F64:
 
 
 def bound_ranking(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: float) -> Bound:
-    """Return the lower bound that the cuts of a ranking prove."""
+    """Return the lower bound that the cuts of a ranking prove; pair_cost is K."""
     n_rows, shares = engine.source.n_rows, limit_sum(pair_cost * point.multipliers, pair_cost)
     counts = PairCounts(np.zeros((n_rows, 2)), np.zeros(n_rows))
     for cuts in _split_cuts(point.ends, n_rows):
@@ -169,14 +169,18 @@ def bound_ranking(point: DualPoint, engine: Engine, pairs: Pairs, pair_cost: flo
 
 @dataclass
 class PairCounts:
-    """Sums over the cuts: coefs (n, 2) of the rows as pairs, their magnitudes (n,), parts of sum_t lambda_t up_i."""
+    """Sums over the cuts of a ranking.
+
+    coefs (n, 2) are the coefs_i as unevaluated sums of two numbers, sizes (n,) the sums of their terms' magnitudes, and
+    totals the parts of K sum_t lambda_t sum_i up_i.
+    """
 
     coefs: F64
     sizes: F64
     totals: list[float] = field(default_factory=list)
 
     def add(self, share: float, up: F64, down: F64) -> None:
-        """Add a cut, share times what it counts; up and down: (n, 2)."""
+        """Add `share` times the counts of a cut; up and down are (n, 2), sums of two numbers for each row."""
         for counts, sign in ((up, 1.0), (down, -1.0)):
             product, lost = multiply_two.py_func(counts[:, 0], sign * share)
             added = product, lost + counts[:, 1] * (sign * share)
@@ -187,20 +191,20 @@ class PairCounts:
 
 
 def _add_coefs(sums: DualSums, rows: Rows, coefs: F64, rests: F64, sizes: F64) -> None:
-    """Add both numbers of a pair; the second is small, but the first may cancel."""
+    """Add both numbers of each coefficient. The second is small, but counts where the sums of the first cancel."""
     alike = replace(rows, y=np.zeros(rows.n_rows, np.int32))
     add_dual_sums(sums, alike, coefs, sizes)
     add_dual_sums(sums, alike, rests, np.abs(rests))
 
 
 def _split_cuts(ends: I64, n_rows: int) -> list[I64]:
-    """Return the cuts in batches for which the scores of all rows fit into memory together."""
+    """Return the cuts in batches; the scores of all rows at the cuts of a batch fit into SCORE_BYTES together."""
     most, batches = max(1, SCORE_BYTES // (16 * n_rows)), np.arange(len(ends))
     return [batches[at : at + most] for at in range(0, len(ends), most)]
 
 
 def _score_rows(engine: Engine, W: F64) -> F64:
-    """Return X W' of all rows, (k, n)."""
+    """Return the scores W X' of all rows, (k, n), in one pass."""
     scores = np.empty((len(W), engine.source.n_rows))
     for start, part in engine.scan(Scan(list, _add_scores, _join, (W,))):
         scores[:, start : start + part.shape[1]] = part

@@ -19,9 +19,10 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
 from streamsvm.training import run_folder
-from streamsvm.training.grid import Tuning, tune
+from streamsvm.training.grid import tune
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.train import TrainOptions
+from streamsvm.training.trials import Tuning
 from tests.commands import Run, run  # noqa: F401
 from tests.faults.instants import in_fork
 

@@ -20,6 +20,7 @@ from streamsvm.data.view import OneClass
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.methods.cutting_plane.options import OTHER_BYTES as GUIDED_BYTES
 from streamsvm.methods.decomposition.options import OTHER_BYTES
 from streamsvm.methods.one_against_rest import share_budget
 from streamsvm.methods.set_up import set_up
@@ -233,3 +234,14 @@ def test_problems_that_take_turns_share_what_a_step_needs(tmp_path: Path) -> Non
     held = one.driver_bytes - one.turn_bytes
     assert several.driver_bytes == 5 * held + one.turn_bytes
     assert one.turn_bytes > held
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 20])
+def test_guided_planes_of_many_classes_fit_into_the_budget(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process needs is left once, however many the classes. The 12 million rows need not exist."""
+    y = (np.arange(1000) % n_classes).astype(np.int32)
+    source = ArrayDataset(np.zeros((1000, 64), np.float32), y, np.arange(n_classes))
+    source.n_rows, source.nbytes = 12_000_000, 12_000_000 * 256
+    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.plan_groups", lambda _: [[0]] * 128)
+    need = set_up(source, TrainOptions(threads=2, memory_bytes=1_450_000_000)).memory(2)
+    assert need.driver_bytes + 6 * need.totals_bytes + GUIDED_BYTES <= 1_450_000_000

@@ -22,6 +22,7 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.training.grid import draw_folds, tune
 from streamsvm.training.train import TrainOptions, train
+from tests.conftest import make_problem
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((240, 5)).astype(np.float32)
@@ -197,3 +198,21 @@ def test_refused(
     assert status == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_kernel_without_a_bound_can_be_tuned() -> None:
+    """Nothing is proved, so no fit counts as done on the way, and none is told as converged."""
+    source = make_problem(5, n=120, d=3).in_memory()
+    options = TrainOptions(solver="smo", kernel="sigmoid", gamma=0.01, threads=1)
+    found = tune(source, options, (0.1, 1.0), folds=2)
+    assert found.result.lower_bound is None
+    assert [trial.converged for trial in found.trials] == [False, False]
+
+
+def test_costs_are_refused_before_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_problem(5, n=120, d=3).in_memory()
+    monkeypatch.setattr(type(source), "tiles", None)
+    with pytest.raises(InputError, match="C is -1"):
+        tune(source, TrainOptions(solver="smo", kernel="rbf", threads=1), (1.0, -1.0), folds=2)
+    with pytest.raises(InputError, match="folds is 1"):
+        tune(source, TrainOptions(solver="smo", kernel="rbf", threads=1), (1.0,), folds=1)

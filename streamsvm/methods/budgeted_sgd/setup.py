@@ -1,4 +1,4 @@
-"""Budgeted SGD, made ready for the rows of a source."""
+"""The set-up of budgeted SGD: its settings, memory, model and report for the rows of a source or of a stream."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from streamsvm.requests import MemoryNeed
 
 MERGE = 2
 BUFFER_BYTES = 32 << 20
-MOST_CHUNKS = 8  # of a buffer; two where one is larger than BUFFER_BYTES
-SAMPLE_CHUNKS = 4  # that the rows of the estimate are taken from
-ROW_VECTORS = 8  # of 8 bytes a row of a buffer: labels, costs, order
-STATE_COPIES = 6  # in the driver, of each replica: states, carries, a checkpoint, a model
-LARGEST_RECORD = (1 << 31) - (1 << 20)  # NumPy's, in which a checkpoint keeps a model
-TABLE_BYTES = 16 << 20  # of merging, and small things
+MOST_CHUNKS = 8  # most chunks of a buffer; a buffer has two chunks even if they are larger than BUFFER_BYTES
+SAMPLE_CHUNKS = 4  # chunks from which the rows are drawn that estimate the objective
+ROW_VECTORS = 8  # vectors of 8 bytes for each row of a buffer: labels, costs, order
+STATE_COPIES = 6  # copies of each replica's model in the driver: states, carries, a checkpoint, the model itself
+LARGEST_RECORD = (1 << 31) - (1 << 20)  # NumPy's limit for a record, in which a checkpoint keeps a model
+TABLE_BYTES = 16 << 20  # the tables of merging, and small objects
 
 
 def set_up(source: RowSource, options: TrainOptions, own: BudgetedOptions) -> Fit:
-    """Return the solver; InputError for settings that do not go together."""
+    """Return the fit. Raises InputError for settings that do not go together."""
     return _make_fit(source, _choose_settings(source, options, own))
 
 
@@ -66,7 +66,7 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: BudgetedOpti
 
 
 def _make_fit(source: RowSource, settings: BudgetedSGD) -> Fit:
-    """Return the solver with these settings. A run may go on for more epochs than it was begun with."""
+    """Return the fit with these settings. `epochs` is not among the settings that a resumed run must share."""
     told = {**asdict(settings), "class_weights": list(settings.class_weights)}
     return Fit(
         method="budgeted-sgd",
@@ -81,10 +81,10 @@ def _make_fit(source: RowSource, settings: BudgetedSGD) -> Fit:
 
 
 def _need_memory(settings: BudgetedSGD, source: RowSource, threads: int) -> MemoryNeed:
-    """Return the memory of the solver: no pass adds anything up, and what every task is sent are the models.
+    """Return the memory that the solver needs.
 
-    A step estimates the objective on a sample. A sequential pass computes on one buffer of rows while another is read
-    and put together.
+    No pass adds up totals, and every task is sent the models. A step estimates the objective on a sample of rows. A
+    sequential pass computes on one buffer of rows while the next is read and put together.
     """
     state_bytes = count_state_bytes(settings)
     models = settings.replicas * state_bytes
@@ -119,13 +119,16 @@ def _make_model(settings: BudgetedSGD, source: RowSource, state: State, take: Ta
 
 
 def _report(settings: BudgetedSGD, state: State) -> Report:
-    """Return the report of a state; an epoch that was begun counts."""
+    """Return the report of a state. An epoch that has begun counts as a pass."""
     passes = state.epoch + (state.buffer > 0)
     return Report(state.objective, None, passes, finished=state.epoch >= settings.epochs)
 
 
 def _check(settings: BudgetedSGD) -> None:
-    """InputError for what does not go together; the rules refuse merging of other kernels than rbf."""
+    """Raise InputError for settings that do not go together.
+
+    `settings.rules` raises it, too, for merging with another kernel than rbf.
+    """
     kernel, rules = settings.kernel, settings.rules
     is_mercer = kernel.name in ("linear", "rbf") or (kernel.name == "poly" and kernel.coef0 >= 0)
     if rules.maintenance == MAINTENANCES.index("projection") and not is_mercer:
@@ -136,13 +139,13 @@ def _check(settings: BudgetedSGD) -> None:
 
 @dataclass(frozen=True)
 class Stream:
-    """What learns a stream of rows, chunk by chunk, without an end that is known. fit: the same, for `make_model`."""
+    """A learner of a stream of rows, chunk by chunk, whose end is not known. `fit` makes a model of its state."""
 
     settings: BudgetedSGD
     fit: Fit
 
     def learn_chunk(self, source: RowSource, state: State) -> State:
-        """Learn all rows of a source that is a chunk of a stream."""
+        """Return the state after all rows of a chunk of the stream, with the objective estimated on that chunk."""
         for index in range(source.n_chunks):
             state = budgeted_sgd.learn_rows_of_stream(self.settings, state, source.read(index))
         model = budgeted_sgd.read_current(self.settings, state)
@@ -152,7 +155,10 @@ class Stream:
 
 
 def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | None) -> Stream:
-    """Return what learns a stream that begins with a chunk; expected_rows: n of lambda = 1 / (n C)."""
+    """Return a learner for the stream that begins with this chunk.
+
+    expected_rows is the n of lambda = 1 / (n C); by default it is the number of rows of the first chunk.
+    """
     check_numbers(options)
     n_rows = chunk.n_rows if expected_rows is None else expected_rows
     if not (isinstance(n_rows, Integral) and n_rows > 0):
@@ -163,18 +169,18 @@ def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | No
 
 
 def count_state_bytes(settings: BudgetedSGD) -> int:
-    """Return the memory of a replica's model: its vectors by feature, and what it knows of each."""
+    """Return the bytes of a replica's model: 4 for each value of a vector, and 16 for each vector."""
     return (4 * settings.n_features + 16) * (settings.replica_budget + LANES)
 
 
 def _count_chunks(source: RowSource) -> int:
-    """Return the chunks of a buffer, by the shape of the data alone."""
+    """Return the number of chunks of a buffer, which depends on the shape of the data alone, so that runs agree."""
     chunk_bytes = max(1, source.nbytes // source.n_chunks)
     return int(np.clip(BUFFER_BYTES // chunk_bytes, min(2, source.n_chunks), min(MOST_CHUNKS, source.n_chunks)))
 
 
 def _choose_sample(source: RowSource, seed: int) -> I64:
-    """Return rows drawn from a few chunks: all have to be read for rows of all of them."""
+    """Return the rows of the sample, ascending. They are from few chunks, since a chunk is read whole for any row."""
     if source.n_rows <= SAMPLE_ROWS:
         return np.arange(source.n_rows)
     rng, starts = np.random.default_rng((seed, 1 << 32)), source.chunk_starts
@@ -184,9 +190,9 @@ def _choose_sample(source: RowSource, seed: int) -> I64:
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call what learns four rows within a budget of two, and what sums kernels.
+    """Call every compiled function that budgeted SGD needs: four rows are learned with a budget of two.
 
-    Dense and sparse rows are of one type to `learn_rows`, so the dense ones do for it.
+    To `learn_rows` dense and sparse rows have one type, so it is called for dense rows only.
     """
     if isinstance(rows.X, np.ndarray):
         rules, state = make_rules(Kernel("rbf"), 2, 2, regularisation=1.0), make_state(2, 2)

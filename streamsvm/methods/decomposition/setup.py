@@ -1,4 +1,4 @@
-"""Kernel SVM by decomposition, SMO or IRWLS, made ready for the rows of a source."""
+"""The set-up of decomposition (SMO or IRWLS): its settings, memory, model and report for the rows of a source."""
 
 from __future__ import annotations
 
@@ -38,23 +38,25 @@ from streamsvm.numeric.rows import Rows, take_rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
 from streamsvm.requests import MemoryNeed
 
-ROW_VECTORS = 32  # of 8 bytes a row at once: the state, the next one, and what chooses the active set
-ACTIVE_VECTORS = 16  # the same of an active row
-ACTIVE_COPIES = 3  # of the active rows, while they are taken
+ROW_VECTORS = 32  # vectors of 8 bytes a row: the state, the next state, and what the choice of active rows needs
+ACTIVE_VECTORS = 16  # vectors of 8 bytes an active row, in addition
+ACTIVE_COPIES = 3  # copies of the active rows that exist while they are taken
 LEAST_ACTIVE_ROWS = 2048
-INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # an entry of K_WW, and of its copies
-WORKING_ROWS = {"smo": (1024, 2048), "irwls": (128, 128), "qp": (128, 128)}  # the latter factor such matrices
-WORKING_SHARE = 32  # one active row in so many, between these: measured on MNIST
-ACTIVE_SHARE = 5  # one row in so many is active, where memory allows: measured on Adult, Web and ijcnn1
-WHOLE_ROWS = 16_384  # so few are all active, where their kernel columns fit, too
-WHOLE_BYTES = 2048  # rows so long are, too, where the columns of one row in ten fit: passes take longer than columns
+INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes of an entry of K_WW and of its copies
+WORKING_ROWS = {"smo": (1024, 2048), "irwls": (128, 128), "qp": (128, 128)}  # irwls and qp factor matrices of that size
+WORKING_SHARE = 32  # one active row in 32 is in the working set, within WORKING_ROWS: measured on MNIST
+ACTIVE_SHARE = 5  # one row in 5 is active, if memory allows: measured on Adult, Web and ijcnn1
+WHOLE_ROWS = 16_384  # up to so many rows are all active, if all their kernel columns fit into memory
+# Long rows (2 KiB or more) are all active as well, if kernel columns for a tenth of them fit into memory: a pass over
+# long rows takes longer than computing columns.
+WHOLE_BYTES = 2048
 WHOLE_SHARE = 10
-LEAST_TILE_ROWS = 64  # of sparse rows written out, however many features they use
-PRECISE_BYTES = 4 << 20  # rows of so many bytes are all active, if need be, in float64: OTHER_BYTES has room for them
+LEAST_TILE_ROWS = 64  # sparse rows in a dense tile, however many features they use
+PRECISE_BYTES = 4 << 20  # rows of so many bytes can always be active in float64: OTHER_BYTES has room for them
 
 
 def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) -> Fit:
-    """Return the solver, with as many active rows and kernel columns as the memory holds."""
+    """Return the fit, with as many active rows and kernel columns as the memory budget holds."""
     settings = _choose_settings(source, options, own)
     told = {**asdict(settings), "class_costs": list(settings.class_costs)}
     return Fit(
@@ -97,10 +99,10 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
 
 
 def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the solver.
+    """Return the memory that the solver needs.
 
-    Every task is sent as many rows as may be active, in float64. A step needs the kernel values of a working set, twice
-    where float32 is too coarse, and those of a tile of rows on each thread.
+    Every task is sent the rows that may be active, in float64. A step holds the kernel values of a working set (twice
+    the bytes of float32, which may be too coarse), and those of a tile of rows for each thread.
     """
     active = min(source.n_rows, settings.resident_rows)
     working = active if settings.selection == "chunking" else min(active, settings.working_rows)
@@ -137,7 +139,7 @@ def _report(state: State) -> Report:
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call what decomposition needs, for columns of either precision; for the group "platt" Platt's loops alone."""
+    """Call every compiled function of decomposition in both precisions; of the group "platt", Platt's loops alone."""
     if group == "platt":
         solve_by_platt(rows.X, np.array([-1.0, 1.0]), np.ones(2), Kernel("rbf"))
         return
@@ -155,10 +157,10 @@ def run_kernels(group: str, rows: Rows) -> None:
 
 
 def _find_spare(source: RowSource, budget_bytes: int) -> int:
-    """Return what the budget leaves for more active rows than the least, and for kernel columns.
+    """Return the bytes of the budget that are left for kernel columns, and for active rows above LEAST_ACTIVE_ROWS.
 
-    It depends on nothing that may differ when a run is resumed, or done with more threads: what else the process needs
-    is a round figure. A budget that is refused leaves nothing: the need that the message names is the least one.
+    The result must not change when a run is resumed, or has more threads. So the other needs of the process are a round
+    figure (OTHER_BYTES). If the budget is too small the result is zero, so the message names the least memory needed.
     """
     least = 8 * ROW_VECTORS * source.n_rows + LEAST_ACTIVE_ROWS * _active_row_bytes(source)
     return max(0, budget_bytes - OTHER_BYTES - least)
@@ -169,7 +171,11 @@ def _active_row_bytes(source: RowSource) -> int:
 
 
 def _count_active(source: RowSource, wanted: int | str | None, spare_bytes: int) -> int:
-    """Return how many rows may be active: those asked for; or all, if few or long; or a fifth, if they fit."""
+    """Return the largest number of active rows.
+
+    It is the number that was asked for. By default all rows are active if they are few or long, and otherwise a fifth
+    of them, as far as the memory allows.
+    """
     if wanted is None:
         fit = LEAST_ACTIVE_ROWS + spare_bytes // BUDGET_SHARE // _active_row_bytes(source)
         are_long = _row_bytes(source) >= WHOLE_BYTES
@@ -185,7 +191,7 @@ def _row_bytes(source: RowSource) -> float:
 
 
 def _tile_bytes(source: RowSource) -> int:
-    """Return the memory of kernel values and of a tile of rows written out, which long sparse rows make larger."""
+    """Return the bytes of a tile of rows in dense form and of its kernel values. Long sparse rows make them larger."""
     used = min(source.n_features, LEAST_TILE_ROWS * _row_bytes(source) / 8) if source.is_sparse else 0
     values = max(TILE_VALUES, LEAST_TILE_ROWS * used)
     return int(8 * BLOCK_COLUMNS * TILE_ROWS + 4 * values + 4 * source.n_features)

@@ -86,3 +86,15 @@ def test_cuts_lie_below_the_loss_whatever_was_rounded(seed: int, log_scale: int)
         exact = np.sum(costs * np.maximum(0, 1 - signs * (wide @ w.astype(np.longdouble))))
         rounding = 1e-13 * (terms + np.abs(w) @ state.magnitudes)
         assert np.all(totals.offsets - totals.cuts @ w <= float(exact) + rounding)
+
+
+def test_sizes_are_not_measured_again_after_a_warm_start() -> None:
+    """They bound the rounding of cuts that were kept: measured anew, they would be too small for these."""
+    source = DENSE.in_memory()
+    small, large = (set_up(source, C=C, tol=1e-5) for C in (0.1, 1.0))
+    before = run_steps(source, small.solve(small.start()), most=2000)[-1].state
+    state = large.start_after(before, 10.0)
+    asked: Any = next(large.solve(state))
+    assert len(asked.requests) == 1
+    after = run_steps(source, large.solve(state), most=1)[0].state
+    assert after.total_cost >= max(state.total_cost, float(np.max(after.sizes)))

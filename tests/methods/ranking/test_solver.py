@@ -18,7 +18,7 @@ from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.ranking import pair_losses
-from streamsvm.methods.ranking.solver import Ranking, State, solve, start_state
+from streamsvm.methods.ranking.solver import Ranking, State, solve, start_state, warm_state
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rows import F32, F64
 from streamsvm.requests import Step
@@ -163,3 +163,15 @@ def test_the_same_bits_from_any_step_and_on_threads() -> None:
 def assert_same(left: Any, right: Any) -> None:
     for part in fields(left):
         np.testing.assert_array_equal(getattr(left, part.name), getattr(right, part.name))
+
+
+def test_a_warm_start_tells_the_objective_of_its_own_point() -> None:
+    """After every step, the first one included; and it begins no higher than at w = 0."""
+    problem = make_problem(3, [40], 3)
+    before = run(problem, Ranking(0.01, tol=1e-6))[-1].state
+    large = Ranking(0.05, tol=1e-6)
+    steps = run(problem, large, warm_state(large, before, 5.0))
+    for step in steps:
+        assert step.progress.objective == pytest.approx(measure(problem, 0.05, step.state.best_w), rel=1e-9)
+    assert steps[0].progress.objective <= measure(problem, 0.05, np.zeros(4)) * (1 + 1e-9)
+    assert np.any(steps[0].state.best_w)
