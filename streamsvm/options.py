@@ -53,7 +53,8 @@ class TrainOptions:
     kernel : str, default "linear"
         Name of the kernel (numeric.kernels).
     gamma : float, "scale" or "auto", default "scale"
-        Scale of a kernel: "scale" is 1 / (features * variance of all values), "auto" is 1 / features.
+        Scale of a kernel: "scale" is 1 / (features * variance of all values, a row
+        counting as much as its weight), "auto" is 1 / features.
     degree : int, default 3
         Degree of the polynomial kernel.
     coef0 : float, default 0.0

@@ -101,7 +101,8 @@ class SVC(KernelSVC):
         x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
         parameters and may then stall.
     gamma : float, "scale" or "auto", default="scale"
-        "scale" is 1 / (d * variance of all values), for which all rows are read once more; "auto" is 1 / d.
+        "scale" is 1 / (d * variance of all values, where a row counts as much as its sample weight), for which all rows
+        are read once more; "auto" is 1 / d.
     degree : int, default=3
     coef0 : float, default=0.0
     solver : {"smo", "irwls", "interior-point"}, default="smo"
