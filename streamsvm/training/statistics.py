@@ -1,7 +1,8 @@
 """The statistic that is measured over all rows before a method is set up: the number that gamma "scale" stands for.
 
 An engine carries out the pass, so all threads or workers take part in it. `train` goes on with the same engine, and the
-chunks that fit into memory stay there for the training; several trainings open an engine of their own. The sums of tiles are added in the order of the rows, so every engine finds the same bits.
+chunks that fit into memory stay there for the training; several trainings open an engine of their own. The sums of
+tiles are added in the order of the rows, so every engine finds the same bits.
 """
 
 from __future__ import annotations
