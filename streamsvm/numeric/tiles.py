@@ -68,13 +68,15 @@ def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values
 @njit(cache=True, nogil=True)
 def make_tile(rows: Unpacked, position: I32, squares: Values) -> Tile:
     """Return a tile of some rows. position (d,) and squares (at least the rows) are its memory."""
-    if rows.indptr.size:
-        squares = squares[: rows.indptr.size - 1]
+    is_sparse = rows.indptr.size > 0
+    squares = squares[: rows.indptr.size - 1 if is_sparse else rows.dense.shape[0]]
+    if is_sparse:
         measure_sparse(rows.data, rows.indptr, squares)
-        return Tile(rows, _write_out(rows.data, rows.indices, rows.indptr, position), position, squares)
-    squares = squares[: rows.dense.shape[0]]
-    measure_dense(rows.dense, squares)
-    return Tile(rows, rows.dense, position, squares)
+    else:
+        measure_dense(rows.dense, squares)
+    # one expression, since rows that cannot be written to and a tile that can are of two types
+    values = _write_out(rows.data, rows.indices, rows.indptr, position) if is_sparse else rows.dense
+    return Tile(rows, values, position, squares)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

@@ -206,3 +206,17 @@ def test_any_kernel_of_any_rows(data: st.DataObject) -> None:
     K = compute_matrix(kernel, X, Z)
     add_kernel_sums(kernel, as_layout(X, layout), as_layout(Z, layout), coef, f, draw(st.integers(1, 3)))
     assert np.all(np.abs(f - K @ coef) <= limit_of_rounding(K, coef, 1e-5) * (1 + np.abs(K).max(initial=0.0)))
+
+
+@pytest.mark.parametrize("name", ["linear", "rbf", "poly"])
+def test_rows_that_cannot_be_written_to(name: str) -> None:
+    """As a worker is sent them: the same bits as of any others, in either precision."""
+    X = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    for rows in (X, X.astype(np.float64)):
+        fixed, found = rows.copy(), []
+        fixed.flags.writeable = False
+        for each in (rows, fixed):
+            f = np.zeros(50)
+            add_kernel_sums(Kernel(name), each, each, np.ones(50), f)
+            found.append(f)
+        np.testing.assert_array_equal(*found)

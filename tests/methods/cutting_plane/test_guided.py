@@ -149,7 +149,10 @@ def test_resumed_after_each_step(dataset: Dataset, tmp_path: Path) -> None:
     [
         ({"resident_rows": "x%"}, "a number of rows, or a share"),
         ({"resident_rows": 1}, "at least two are needed"),
-        ({"options": {"acceleration": "guided", "epsilon": "0.1"}}, "option 'epsilon' is unknown"),
+        (
+            {"options": {"acceleration": "guided", "epsilon": "0.1"}},
+            "epsilon and max_cuts are not for acceleration=guided",
+        ),
         ({"options": {"acceleration": "line-search"}}, "resident rows are not for acceleration=line-search"),
     ],
 )
