@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from streamsvm.methods.method import Method
 from streamsvm.methods.option_fields import describe_options
-from streamsvm.methods.registry import METHODS, can_solve
+from streamsvm.methods.registry import METHODS, can_solve, find_method
 from streamsvm.problems.registry import PROBLEMS
 
 WIDTH = 100
@@ -44,10 +44,5 @@ def _list_methods() -> Iterator[str]:
 
 def _find_tasks(method: Method) -> tuple[str, ...]:
     """Return the tasks in which the method's name means this record. Several records may share a name."""
-    able = {task: [one for one in METHODS if can_solve(one, entry.losses)] for task, entry in PROBLEMS.items()}
-    return tuple(task for task, methods in able.items() if method in methods and _is_first(method, methods))
-
-
-def _is_first(method: Method, methods: list[Method]) -> bool:
-    """Tell whether this method is the first of these methods with its name."""
-    return next(one for one in methods if one.name == method.name) is method
+    entries = [(task, entry.losses) for task, entry in PROBLEMS.items() if can_solve(method, entry.losses)]
+    return tuple(task for task, losses in entries if find_method(method.name, losses) is method)

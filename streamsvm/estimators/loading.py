@@ -13,6 +13,7 @@ from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
+from streamsvm.problems.registry import find_entry
 
 Estimator = LinearSVC | SVC | BudgetedSVC | RankSVM
 
@@ -47,6 +48,8 @@ def make_estimator(model: Model) -> Estimator:
     """Return the fitted estimator of a model; KeyError if the model does not say how it was trained."""
     C, solver = model.info["C"], model.info["solver"]
     estimator: Any  # each estimator takes models of its own kind
+    if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):
+        raise InputError(f"there is no estimator for models of the task {model.problem.name}; use `streamsvm predict`")
     if not model.problem.predicts_labels:
         estimator = RankSVM(C=C, task=model.problem.name)
     elif isinstance(model, LinearModel):

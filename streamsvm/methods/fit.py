@@ -58,7 +58,7 @@ class Fit:
         Returns the best model so far with an empty `info`, from a state and a function that takes rows by number.
     report
         Returns what is known of the best model so far, from a state after at least one pass.
-    kernels
+    compiled
         The groups of compiled functions that the fit needs (methods.warm_up).
     dual
         How its dual point is kept for those who ask for it; None if it has none.
@@ -74,7 +74,7 @@ class Fit:
     solve: Callable[[Any], Solver]
     make_model: Callable[[Any, TakeRows], Model]
     report: Callable[[Any], Report]
-    kernels: tuple[str, ...]
+    compiled: tuple[str, ...]
     dual: DualWatch | None = None
     warm_start: Callable[[Any, float], Any] | None = None
 
@@ -95,7 +95,7 @@ class MapFit:
     start: Callable[[], Any]
     solve: Callable[[Any], Solver]
     make_map: Callable[[Any, TakeRows], FeatureMap]
-    kernels: tuple[str, ...]
+    compiled: tuple[str, ...]
 
 
 def report_progress(state: Any) -> Report:

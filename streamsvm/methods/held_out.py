@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from streamsvm.data.source import RowSource
-from streamsvm.data.view import Flags, Kept
+from streamsvm.data.view import Kept
 from streamsvm.methods.altered_rows import alter_rows
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import set_up
@@ -15,11 +14,10 @@ from streamsvm.options import TrainOptions
 from streamsvm.requests import MemoryNeed, Solver
 
 
-def hold_out(source: RowSource, options: TrainOptions, kept: Flags) -> Fit:
-    """Return a fit on the rows whose flag in `kept` (n,) is true; its engine reads all rows of the source."""
-    view = Kept(source, kept)
+def hold_out(view: Kept, options: TrainOptions) -> Fit:
+    """Return a fit on the rows that a view keeps; its engine reads all rows of the source below the view."""
     fit = set_up(view, options)
-    return replace(fit, memory=partial(_need_memory, fit, source.n_rows), solve=partial(_solve, fit, view))
+    return replace(fit, memory=partial(_need_memory, fit, view.n_rows), solve=partial(_solve, fit, view))
 
 
 def _need_memory(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:

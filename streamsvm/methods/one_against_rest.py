@@ -68,7 +68,7 @@ def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]
         solve=partial(_solve, views, parts),
         make_model=partial(_make_model, source, parts),
         report=partial(_report, parts),
-        kernels=parts[0].kernels,
+        compiled=parts[0].compiled,
     )
 
 

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from scipy.stats import kendalltau
 
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import F64
@@ -46,6 +45,8 @@ def mean_ndcg(scores: F64, ranks: F64, starts: Sequence[int], places: Sequence[i
 
 def mean_tau(scores: F64, ranks: F64, starts: Sequence[int]) -> float | None:
     """Return the mean of Kendall's tau-b. A query whose scores are all equal counts as 0."""
+    from scipy.stats import kendalltau  # 40 MB of memory, which only the evaluation of a ranking needs
+
     values = [float(kendalltau(s, grades).statistic) for s, grades in _queries(scores, ranks, starts)]
     return float(np.mean(np.nan_to_num(values))) if values else None
 

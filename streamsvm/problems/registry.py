@@ -24,6 +24,11 @@ class Entry(NamedTuple):
     losses: tuple[str, ...]
     help: str
 
+    @property
+    def compares_pairs(self) -> bool:
+        """Whether the losses are of pairs of rows."""
+        return "pairs" in self.losses
+
 
 PROBLEMS = {  # The first one is the default.
     "classify": Entry(

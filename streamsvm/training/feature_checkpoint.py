@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from streamsvm.errors import InputError
 from streamsvm.files import unpack_arrays, write_arrays
@@ -22,7 +22,7 @@ def name_checkpoint(destination: Path) -> Path:
     return destination.with_name(f".{destination.name}.passes.npz")
 
 
-class FeatureCheckpoint(Generic[S]):
+class FeatureCheckpoint:
     """The checkpoint of one dataset of features."""
 
     def __init__(self, destination: Path) -> None:
@@ -51,7 +51,7 @@ class FeatureCheckpoint(Generic[S]):
                 f"{self.path}: damaged, or not of this version of streamsvm ({error!r}); remove it to begin anew"
             ) from error
 
-    def save(self, state: S) -> None:
+    def save(self, state: Any) -> None:
         """Write a state to the file, in place of the state before."""
         write_arrays(self.path, {**flatten(state), "settings": json.dumps(self.settings)})
 

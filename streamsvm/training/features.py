@@ -124,7 +124,7 @@ def make_features(
     if source.on_disk:
         refuse_inputs(path, [source.name])
     fit = set_up_map(source, options, put_stand_in(settings))
-    kept = FeatureCheckpoint[Any](path)
+    kept = FeatureCheckpoint(path)
     with (  # the engine is closed before the folder is removed: its tasks write there
         caught(),
         threadpool_limits(1),
@@ -158,7 +158,7 @@ def _open(
 
     There are at most as many threads as groups of chunks, since further threads would be idle.
     """
-    load = partial(compile_all, fit.kernels)
+    load = partial(compile_all, fit.compiled)
     load()
     threads = settings.threads
     if client is None and settings.workers is None and settings.scheduler is None:

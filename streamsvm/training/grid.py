@@ -6,6 +6,7 @@ round answers the requests of all chains (engines.one_read). Held-out rows have 
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
+from streamsvm.data.view import Kept
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.methods.held_out import hold_out
@@ -93,8 +95,8 @@ def _carry_out(
     progress: Progress,
 ) -> Tuning:
     began, folds, options = time.monotonic(), int(fold.max()) + 1, grid[0]
-    kept = [fold != k for k in range(folds)]
-    chains = [[(each, hold_out(source, each, rows)) for each in part] for part in _split(grid) for rows in kept]
+    views = [Kept(source, fold != k) for k in range(folds)]
+    chains = [[(each, hold_out(view, each)) for each in part] for part in _split(grid) for view in views]
     counter = _Counter(progress, options.tol, len(grid) * folds)
     open_fit = partial(_open_fit, folder, chains, folds)
     with train_chains(source, chains, client, counter.note, open_fit) as (engine, found):
@@ -227,7 +229,7 @@ def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, 
         add = partial(_count_right, models, folds, source)
         right, rows = engine.scan(Scan(partial(np.zeros, (2, len(models))), add, np.add, by_row=(fold,)))
         return np.asarray(right / rows)
-    tiles = engine.scan(Scan(list, partial(_note_scores, models, folds, source), _join, by_row=(fold,)))
+    tiles = engine.scan(Scan(list, partial(_note_scores, models, folds, source), operator.add, by_row=(fold,)))
     scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
     labels, qid = source.column("y"), source.column("qid") if problem.reads_queries else None
     assert labels is not None
@@ -265,7 +267,3 @@ def _note_scores(models: list[Model], folds: int, source: RowSource, tiles: list
     for at, mine, found in _score_held_out(models, folds, source, rows, fold):
         scores[mine, at // folds] = found
     tiles.append((rows.start, scores))
-
-
-def _join(left: list[Any], right: list[Any]) -> list[Any]:
-    return left + right

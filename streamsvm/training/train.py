@@ -217,7 +217,7 @@ def open_for(
     source: RowSource, options: TrainOptions, fits: Sequence[Fit], client: Client | None
 ) -> AbstractContextManager[Opened]:
     """Compile what the fits need, and open an engine that has room for all of them."""
-    load = partial(compile_all, sorted({group for fit in fits for group in fit.kernels}))
+    load = partial(compile_all, sorted({group for fit in fits for group in fit.compiled}))
     load()
     return open_engine(
         source,

@@ -7,6 +7,7 @@ exceeds its cost, or the file that a linear model's training writes on request (
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -176,7 +177,7 @@ def _open(
 
 
 def _compares_pairs(model: Model) -> bool:
-    return "pairs" in find_entry(model.problem.name).losses
+    return find_entry(model.problem.name).compares_pairs
 
 
 def _shape(source: RowSource) -> tuple[int, int]:
@@ -229,7 +230,7 @@ def _combine_problems(left: list[ExactLosses], right: list[ExactLosses]) -> list
 
 def _evaluate_ranking(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
     pairs, _ = find_pairs(engine.source, str(model.info["task"]))
-    tiles = engine.scan(Scan(list, _add_scores, _join, (np.atleast_2d(model.coef),)))
+    tiles = engine.scan(Scan(list, _add_scores, operator.add, (np.atleast_2d(model.coef),)))
     scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
     loss, rounding = measure_pairs_exactly(scores, pairs, pair_cost)
     half = float(model.coef @ model.coef) / 2
@@ -239,10 +240,6 @@ def _evaluate_ranking(model: LinearModel, engine: Engine, pair_cost: float, poin
 
 def _add_scores(tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
     tiles.append((rows.start, compute_exact_scores(rows.X, W)[0]))
-
-
-def _join(left: list[Any], right: list[Any]) -> list[Any]:
-    return left + right
 
 
 def _evaluate_kernel(model: KernelModel, engine: Engine, costs: F64) -> tuple[float, float]:

@@ -13,13 +13,14 @@ need the scores of all rows, so the rows are read once for each batch of cuts wh
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from streamsvm.data import view
 from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.dual_points import (
     Bound,
@@ -129,9 +130,7 @@ def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, a
 
 def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
     """Return the rows with label 1 for the class of this code and 0 for the rest; unchanged if there is one problem."""
-    if n_problems == 1 or rows.y is None:
-        return rows
-    return replace(rows, y=(rows.y == code).astype(np.int32))
+    return rows if n_problems == 1 else view.single_out(rows, code=code)
 
 
 def _slice(rows: Rows, part: slice) -> Rows:
@@ -206,14 +205,10 @@ def _split_cuts(ends: I64, n_rows: int) -> list[I64]:
 def _score_rows(engine: Engine, W: F64) -> F64:
     """Return the scores W X' of all rows, (k, n), in one pass."""
     scores = np.empty((len(W), engine.source.n_rows))
-    for start, part in engine.scan(Scan(list, _add_scores, _join, (W,))):
+    for start, part in engine.scan(Scan(list, _add_scores, operator.add, (W,))):
         scores[:, start : start + part.shape[1]] = part
     return scores
 
 
 def _add_scores(tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
     tiles.append((rows.start, np.ascontiguousarray(compute_scores(rows.X, W).T)))
-
-
-def _join(left: list[Any], right: list[Any]) -> list[Any]:
-    return left + right

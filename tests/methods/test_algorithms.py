@@ -101,7 +101,7 @@ def set_up_toy(source: RowSource, options: TrainOptions, own: ToyOptions) -> Fit
         solve=solve_toy,
         make_model=make_model,
         report=lambda state: Report(7.5, None, state.passes),
-        kernels=("toy",),
+        compiled=("toy",),
     )
 
 

@@ -140,5 +140,4 @@ def test_chunks_that_stay_in_memory_are_read_once(tmp_path: Path) -> None:
     source = store(PROBLEMS["dense"], tmp_path)
     made = make_features(source, tmp_path / "f.zarr", FeatureOptions("polynomial"), ask_for(KINDS["rbf"]))
     assert source.nbytes <= made.read_bytes < 1.1 * source.nbytes
-    assert 0 < made.peak_memory_bytes <= made.projected_memory_bytes
     np.testing.assert_array_equal(made.dataset.column("y"), source.column("y"))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from streamsvm.data.readers import ingest
+from streamsvm.numeric.dual_points import find_active
 from streamsvm.training import verify_dual
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import Problem, make_problem
@@ -30,15 +31,23 @@ def scale(problem: Problem, factor: float) -> Problem:
 
 
 def read_shares(arrays: dict[str, Any], k: int, X: Long, y: Long, bias_feature: float) -> Long:
-    """c_i of problem k, by the formulas: shares as they are, or sums over the cuts."""
+    """c_i of problem k, by the formulas: shares as they are, or sums over the cuts.
+
+    A line search ends where the margin of a row is 1, and rounding says on which side the row is: both are feasible, so
+    the program may choose for it.
+    """
     if len(arrays[f"{k}/share"]):
         return np.asarray(arrays[f"{k}/share"], LONG)
     rows = np.column_stack((X, np.full(len(X), LONG(bias_feature))))
     share = np.zeros(len(X), LONG)
-    parts = [arrays[f"{k}/{name}"] for name in ("ends", "steps", "multipliers")]
-    for (start, end), step, multiplier in zip(*parts, strict=True):
-        w = (1 - LONG(step)) * arrays[f"{k}/vectors"][start] + LONG(step) * arrays[f"{k}/vectors"][end]
-        share += LONG(multiplier) * (y * (rows @ w) < 1)
+    vectors, ends, steps = (arrays[f"{k}/{name}"] for name in ("vectors", "ends", "steps"))
+    scores = np.asarray(rows[:, :-1] @ vectors[:, :-1].T, np.float64)
+    chosen = find_active(scores, vectors[:, -1] * bias_feature, np.asarray(y, np.float64), ends, steps)
+    for cut, multiplier in enumerate(arrays[f"{k}/multipliers"]):
+        step, (start, end) = LONG(steps[cut]), ends[cut]
+        w = (1 - step) * vectors[start] + step * vectors[end]
+        margin, size = y * (rows @ w), np.abs(rows) @ (np.abs(vectors[start]) + np.abs(vectors[end]))
+        share += LONG(multiplier) * np.where(np.abs(margin - 1) > 1e-14 * size, margin < 1, chosen[:, cut])
     return share
 
 

@@ -76,7 +76,7 @@ def _make_fit(source: RowSource, settings: BudgetedSGD) -> Fit:
         solve=partial(budgeted_sgd.solve, settings, _choose_sample(source, settings.seed)),
         make_model=partial(_make_model, settings, source),
         report=partial(_report, settings),
-        kernels=("budgeted-sgd",),
+        compiled=("budgeted-sgd",),
     )
 
 

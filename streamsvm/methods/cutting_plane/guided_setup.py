@@ -121,7 +121,7 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
         solve=partial(guide.solve, source.n_features),
         make_model=partial(guide.make_model, source),
         report=report_progress,
-        kernels=("cutting-plane",),
+        compiled=("cutting-plane",),
         dual=DualWatch("cuts", width, BESIDE_CUTS + own_cuts, source.n_rows),
     )
 

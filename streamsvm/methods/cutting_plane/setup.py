@@ -58,7 +58,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
         solve=partial(cutting_plane.solve, settings, source.n_features),
         make_model=partial(_make_model, settings, source),
         report=report_progress,
-        kernels=("cutting-plane",),
+        compiled=("cutting-plane",),
         dual=DualWatch("cuts", source.n_features + 1, settings.most_cuts(source.n_features)),
     )
 

@@ -49,8 +49,6 @@ from streamsvm.methods.cutting_plane.segments import (
 )
 from streamsvm.requests import All, Solver, Step
 
-CUTS_A_PASS = 4  # the most that cutting_plane.segments.search_line takes
-
 
 @dataclass(frozen=True)
 class CuttingPlane:

@@ -67,7 +67,7 @@ def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) 
         solve=partial(decomposition.solve, settings),
         make_model=partial(_make_model, settings, source),
         report=_report,
-        kernels=(options.solver, *(("platt",) if settings.selection == "platt" else ())),
+        compiled=(options.solver, *(("platt",) if settings.selection == "platt" else ())),
     )
 
 

@@ -36,7 +36,7 @@ def set_up(source: RowSource, options: FeatureOptions, kernel_options: TrainOpti
         start=partial(solver.start_state, settings),
         solve=partial(solver.solve, settings),
         make_map=partial(_make_map, settings),
-        kernels=("feature-map",),
+        compiled=("feature-map",),
     )
 
 

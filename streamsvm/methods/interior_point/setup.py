@@ -71,7 +71,7 @@ def set_up(source: RowSource, options: TrainOptions, own: InteriorPointOptions) 
         solve=partial(interior_point.solve, settings),
         make_model=partial(_make_model, source),
         report=report_progress,
-        kernels=("interior-point",),
+        compiled=("interior-point",),
         dual=DualWatch("shares", source.n_features + 1, 0, source.n_rows),
     )
 

@@ -46,7 +46,7 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit
         solve=partial(ranking.solve, settings, pairs),
         make_model=partial(_make_model, source),
         report=report_progress,
-        kernels=("cutting-plane",),
+        compiled=("cutting-plane",),
         dual=DualWatch("pairs", source.n_features, settings.most_cuts(source.n_features)),
     )
 

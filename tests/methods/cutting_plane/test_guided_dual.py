@@ -59,7 +59,7 @@ def check_parts(problem: Problem, costs: F64, state: State, bias_feature: float 
     active = np.unpackbits(state.active, axis=1, count=len(costs))
     assert len(state.cuts) == len(state.offsets) == len(state.z) == len(state.idle) == 1 + len(active)
     np.testing.assert_allclose(state.cuts[1:], active @ rows, rtol=0, atol=1e-9 * size)
-    np.testing.assert_allclose(state.offsets[1:], active @ costs, rtol=1e-9)
+    np.testing.assert_allclose(state.offsets[1:], active @ costs, rtol=1e-9, atol=1e-14 * costs.sum())
     np.testing.assert_allclose(state.gram, state.cuts @ state.cuts.T, rtol=0, atol=1e-9 * size**2)
 
 
