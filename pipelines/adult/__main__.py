@@ -20,7 +20,7 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.estimators import LinearSVC
 
 PUBLISHED_C, PUBLISHED_OPTIMUM, PUBLISHED_ACCURACY = 0.05, 577.516, 85.0
-ACCELERATIONS = {"streamsvm, default": "line-search", "streamsvm, Algorithm 1 as published": "none"}
+ACCELERATIONS = {"streamsvm, line search": "line-search", "streamsvm, Algorithm 1 as published": "none"}
 MOST_PASSES = 2000
 
 

@@ -39,8 +39,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_demo(commands: Any) -> None:
-    demo = commands.add_parser("demo", help="files to certified models, on real and generated data; under a minute")
-    demo.add_argument("--out", metavar="DIR", type=Path, help="keep the files here (default: a passing folder)")
+    demo = commands.add_parser("demo", help="files to certified models, on real and generated data; a minute or two")
+    demo.add_argument("--out", metavar="DIR", type=Path, help="keep the files here (default: a temporary folder)")
 
 
 def _add_ingest(commands: Any) -> None:
@@ -57,10 +57,11 @@ def _add_ingest(commands: Any) -> None:
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
     ingest.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
-    ingest.add_argument("--codec", choices=("crc32c", "lz4", "zstd"), default="crc32c")
+    ingest.add_argument("--codec", choices=("crc32c", "lz4", "zstd"), default="crc32c", help="crc32c: raw (default)")
     scalings = ("none", "minmax", "maxabs", "standard")
     ingest.add_argument("--scale", choices=scalings, default="none", help="recorded, and applied at predict")
-    ingest.add_argument("--shuffle", metavar="SEED|no", default="0")
+    order = "seed of the order in which rows are written; no: as they come (default: 0)"
+    ingest.add_argument("--shuffle", metavar="SEED|no", default="0", help=order)
     ingest.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
 
 
@@ -69,7 +70,7 @@ def _add_info(commands: Any) -> None:
     info.add_argument("data", metavar="DATA.zarr")
     info.add_argument("--verify", action="store_true", help="read every chunk and check it")
     info.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    info.add_argument("--json", action="store_true")
+    _add_json(info)
 
 
 def _add_features(commands: Any) -> None:
@@ -88,8 +89,8 @@ def _add_features(commands: Any) -> None:
     features.add_argument("--rank", type=_count, help="features, for a kernel (default: 300)")
     _add_kernel(features, "(default: rbf)")
     _add_gamma(features)
-    features.add_argument("--seed", type=int, default=0)
-    features.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
+    _add_seed(features)
+    _add_memory(features)
     _add_engine(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
@@ -99,7 +100,7 @@ def _add_features(commands: Any) -> None:
     )
     features.add_argument("--resume", action="store_true", help=kept)
     features.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
-    features.add_argument("--json", action="store_true")
+    _add_json(features)
 
 
 def _add_kernel(command: argparse.ArgumentParser, default: str) -> None:
@@ -109,13 +110,13 @@ def _add_kernel(command: argparse.ArgumentParser, default: str) -> None:
 
 
 def _add_gamma(command: argparse.ArgumentParser) -> None:
-    values = "of the kernels rbf, poly and sigmoid"
+    values = "of the kernels rbf, poly and sigmoid; the linear one has none (default: scale)"
     command.add_argument("--gamma", metavar="scale|auto|VALUE", type=parse_gamma, default="scale", help=values)
 
 
 def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="a dataset -> a certified model")
-    train.add_argument("data", metavar="DATA.zarr")
+    train.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
     contents = "folder of the run: settings, history, checkpoint, model"
     train.add_argument("--out", metavar="RUN", type=Path, help=contents)
     costs = (
@@ -123,7 +124,7 @@ def _add_train(commands: Any) -> None:
         "expected; reads a few chunks and makes no files, so --out is not needed"
     )
     train.add_argument("--plan", action="store_true", help=costs)
-    train.add_argument("--C", type=float, default=1.0, help="cost a row, as in LIBSVM and scikit-learn (default: 1)")
+    train.add_argument("--C", type=float, default=1.0, help="cost of a row, as in LIBSVM and scikit-learn (default: 1)")
     _add_gamma(train)
     _add_settings(train)
     keeps = (
@@ -131,7 +132,7 @@ def _add_train(commands: Any) -> None:
         "interior-point"
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
-    _add_going_on(train, "go on from the run's checkpoint")
+    _add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
 
 def _add_tune(commands: Any) -> None:
@@ -141,13 +142,13 @@ def _add_tune(commands: Any) -> None:
         description="All fits of the grid and the folds share every read of the data; the best setting is trained on "
         "all rows. Options are those of `train`.",
     )
-    tune.add_argument("data", metavar="DATA.zarr")
+    tune.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
     contents = "folder of the best setting's run; tuning.json and tuning.html beside its files"
     tune.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
-    tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs a row to try")
+    tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs of a row to try")
     gammas = "to try, of the kernels rbf, poly and sigmoid (default: scale)"
     tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
-    tune.add_argument("--folds", type=_count, default=5)
+    tune.add_argument("--folds", type=_count, default=5, help="parts of the rows for cross-validation (default: 5)")
     _add_settings(tune)
     kept = "go on from the last checkpoint of every fit; they are in RUN/grid, which may be removed once all is done"
     _add_going_on(tune, kept)
@@ -168,21 +169,35 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
     command.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
     _add_kernel(command, f"(default: {describe_default_kernels()})")
-    command.add_argument("--class-weight", metavar="balanced|a=2,b=1")
+    weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
+    command.add_argument("--class-weight", metavar="balanced|a=2,b=1", help=weights)
     command.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
-    command.add_argument("--memory", metavar="SIZE", help="of one process, whole (default: half the machine's)")
+    _add_memory(command)
     command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
     _add_engine(command)
     command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    command.add_argument("--seed", type=int, default=0)
+    _add_seed(command)
     limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
     command.add_argument("--max-passes", type=_count, help=limits)
-    command.add_argument("--max-seconds", type=float, help="(the same)")
+    command.add_argument("--max-seconds", type=float, help="exit status 3 if the training takes longer")
     own = "an option of the solver's own, listed below; may be given several times"
     command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=own)
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = describe_methods()
-    command.add_argument("--json", action="store_true")
+    _add_json(command)
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
+
+
+def _add_seed(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
+
+
+def _add_memory(command: argparse.ArgumentParser) -> None:
+    most = "all that one process may hold, such as 2GB or 512MiB (default: half of the machine's)"
+    command.add_argument("--memory", metavar="SIZE", help=most)
 
 
 def _add_engine(command: argparse.ArgumentParser) -> None:
@@ -207,7 +222,7 @@ def _add_evaluate(commands: Any) -> None:
     evaluate.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
     _add_reading(evaluate)
     evaluate.add_argument("--qid", metavar="COLUMN", help="column of the query ids (of a ranking)")
-    evaluate.add_argument("--json", action="store_true")
+    _add_json(evaluate)
 
 
 def _add_verify(commands: Any) -> None:
@@ -222,9 +237,9 @@ def _add_verify(commands: Any) -> None:
     bound = "the lower bound, too: from a kernel model's coefficients, or from what `train --keep-dual` kept beside it"
     verify.add_argument("--dual", action="store_true", help=bound)
     verify.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    verify.add_argument("--memory", metavar="SIZE", help="(default: half of the machine's)")
+    _add_memory(verify)
     verify.add_argument("--threads", metavar="N", type=_count, help="(default: all cores)")
-    verify.add_argument("--json", action="store_true")
+    _add_json(verify)
 
 
 def _add_report(commands: Any) -> None:

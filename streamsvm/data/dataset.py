@@ -269,7 +269,7 @@ def _open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
-        raise InputError(f"{path}: not a dataset ({error})") from error
+        raise InputError(f"{path}: not a dataset; `streamsvm ingest` makes one from files ({error})") from error
     return group, meta
 
 

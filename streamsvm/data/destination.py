@@ -32,7 +32,8 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
         raise InputError(f"{destination}: exists already, and is no dataset; remove it or choose another name")
     if not overwrite:
         raise InputError(
-            f"{destination}: exists already; remove it or choose another name, or replace it by --overwrite"
+            f"{destination}: exists already; remove it or choose another name, or replace it by --overwrite "
+            "(overwrite=True in Python)"
         )
 
 

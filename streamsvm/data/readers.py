@@ -63,7 +63,8 @@ def ingest(
     file_format : {"svmlight", "csv", "parquet", "npy"}, optional
         Format of the files. By default their names tell it.
     label : str, optional
-        The column of a table that holds the labels. By default it is the one named label, target, class or y.
+        The column of a CSV or Parquet file that holds the labels. By default it is the one named label, target, class
+        or y. The labels of a frame are given as `y`: all its columns are features.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns; "auto" decides by its cells.
     columns : Columns, optional

@@ -122,7 +122,8 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features
             vectors["label"] = found[0]
         elif columns.require_label:
             fault = "several columns are" if found else "no column is"
-            raise InputError(f"{where}: which column is the label? {fault} named label, target, class or y")
+            remedy = "name it by --label COLUMN (label=... in Python)"
+            raise InputError(f"{where}: which column is the label? {fault} named label, target, class or y; {remedy}")
     return vectors
 
 

@@ -68,10 +68,10 @@ class LinearSVC(BaseSVC):
         The most reads of all rows, after which the status is "pass_limit".
     acceleration : {"guided", "line-search", "none"}, default="guided"
         How cutting planes are chosen: guided by the rows in memory, by a line search, or by Algorithm 1 of Joachims
-        (2006) as published.
+        (2006) as published. "guided" becomes line search if fewer than 1,000 rows fit into the memory.
     epsilon : float or None, default=None
-        The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. Not for
-        "guided".
+        The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. With it,
+        line search is used in place of "guided".
     random_state : int or None, default=0
         The seed of the random numbers.
     reduction : {"adaptive-balanced", "adaptive", "fixed", "none"}, default="adaptive-balanced"

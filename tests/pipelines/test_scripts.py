@@ -47,7 +47,7 @@ def test_adult_reaches_the_published_figures(data_folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     table = read_table(done.stdout)
     assert table["published"] == ["", "", "577.516 (optimum)", "", "85.0%"]
-    ours, published = table["streamsvm, default"], table["streamsvm, Algorithm 1 as published"]
+    ours, published = table["streamsvm, line search"], table["streamsvm, Algorithm 1 as published"]
     for status, _, objective, gap, _ in (ours, published):
         assert status == "converged"
         assert float(objective) == pytest.approx(577.516, rel=1e-3)
@@ -77,7 +77,7 @@ def test_adult_on_other_data_is_not_as_published(tmp_path: Path) -> None:
         (tmp_path / name).write_text("+1 1:1\n-1 2:1\n" * 5)
     done = run("adult.py", "--data", str(tmp_path))
     assert done.returncode == 1, done.stderr
-    assert read_table(done.stdout)["streamsvm, default"][0] == "converged"
+    assert read_table(done.stdout)["streamsvm, line search"][0] == "converged"
 
 
 @pytest.mark.parametrize("folder", [None, "empty"])
