@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -122,6 +122,9 @@ class State(LineState):
     row_numbers: ClassVar = ("resident",)
 
 
+S = TypeVar("S", bound=State)
+
+
 def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""
     width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
@@ -149,17 +152,17 @@ def solve(settings: Guided, state: State) -> Solver:
     while True:
         before = state
         if sample is None or len(state.resident) < n_rows:
-            sample = _weigh((yield Take(state.resident)), state.weight)
-        h, r = _correct(settings, state, sample)
-        state, W = _choose_points(settings, state, SampleModel(sample, class_costs, settings.bias_feature, h, r))
-        lines = _choose_lines(state, W[1])
+            sample = weigh_rows((yield Take(state.resident)), state.weight)
+        h, r = correct_sample(settings, state, sample)
+        state, W = minimise_model(settings, state, SampleModel(sample, class_costs, settings.bias_feature, h, r))
+        lines = choose_lines(state, W[1])
         looks = [look_along(ends, steps, class_costs, settings.bias_feature) for ends, steps in lines]
         points = choose_points(W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
         extra = look_for_rounding(state, points, class_costs, settings.bias_feature)
-        found = yield All([_cut_at(settings, W), *looks, *extra])
+        found = yield All([cut_at(settings, W), *looks, *extra])
         state = take_magnitudes(state, found)
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
-        state = _settle(settings, state, W, found[0], segments)
+        state = settle(settings, state, W, found[0], segments)
         if points is not None:
             state = _take_exact(state, points, found[1 + len(lines)], read_cuts(found[0])[0])
         state = count_pass(state, before, 1)
@@ -172,7 +175,8 @@ def solve(settings: Guided, state: State) -> Solver:
         yield Step(state, state.progress, find_status(state, settings.tol), figures)
 
 
-def _weigh(rows: Rows, weight: F64) -> Rows:
+def weigh_rows(rows: Rows, weight: F64) -> Rows:
+    """Return a sample, in which the weight of each row is multiplied by the number of rows that it stands for."""
     own = weight if rows.sample_weight is None else weight * rows.sample_weight
     return Rows(0, rows.X, rows.y, own)
 
@@ -189,7 +193,7 @@ def _cut(rows: Rows, settings: Guided, W: F64) -> PointTotals:
     return totals
 
 
-def _correct(settings: Guided, state: State, sample: Rows) -> tuple[F64, float]:
+def correct_sample(settings: Guided, state: State, sample: Rows) -> tuple[F64, float]:
     """Return h and r of the module's docstring, which are zero before the first pass."""
     if not np.isfinite(state.objective):
         return np.zeros(len(state.best_w)), 0.0
@@ -198,7 +202,7 @@ def _correct(settings: Guided, state: State, sample: Rows) -> tuple[F64, float]:
     return h, state.loss - float(totals.losses[0]) - float(h @ state.best_w)
 
 
-def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[State, F64]:
+def minimise_model(settings: Guided, state: S, model: SampleModel) -> tuple[S, F64]:
     """Minimise the corrected problem of the sample; return the state with points for the next sample, and where to cut.
 
     The first three of these are the best point so far, the sample's minimiser, and the minimiser of its master problem.
@@ -215,7 +219,7 @@ def _choose_points(settings: Guided, state: State, model: SampleModel) -> tuple[
     return replace(state, points=found.points[-KEPT_POINTS:]), W
 
 
-def _choose_lines(state: State, guide: F64) -> list[tuple[F64, F64]]:
+def choose_lines(state: State, guide: F64) -> list[tuple[F64, F64]]:
     """Return lines and their cut steps: from the best point to the sample's minimiser `guide`, and to the master's."""
     lines = [(np.stack((state.best_w, guide)), STEPS)]
     if len(state.offsets):
@@ -224,12 +228,13 @@ def _choose_lines(state: State, guide: F64) -> list[tuple[F64, F64]]:
     return lines
 
 
-def _cut_at(settings: Guided, W: F64) -> Scan:
+def cut_at(settings: Guided, W: F64) -> Scan:
+    """Return the pass that cuts the problem of all rows at the points W (k, d+1)."""
     shared = (W, np.array(settings.class_costs), settings.bias_feature)
     return Scan(partial(start_points, len(W), W.shape[1]), add_points, combine_points, shared)
 
 
-def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segments: list[Segment]) -> State:
+def settle(settings: Guided, state: S, W: F64, totals: PointTotals, segments: list[Segment]) -> S:
     """Return the state with the best point of the pass, with its cuts, and with the lower bound that they give."""
     at_points = read_cuts(totals)
     sizes = np.abs(W)
@@ -251,7 +256,7 @@ def _settle(settings: Guided, state: State, W: F64, totals: PointTotals, segment
     return minimise_master(state, settings.tol)
 
 
-def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[State, int]:
+def _take_best(state: S, W: F64, losses: F64, gradients: F64, sizes: F64) -> tuple[S, int]:
     """Return the state with the best of the points if it is better, and the place of that point.
 
     sizes (k, d+1): the largest |w_j| that went into the sums for each point; they bound the rounding of its loss.

@@ -82,7 +82,7 @@ class Guide:
     def need_memory(self, source: RowSource, threads: int = 1) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the guided solver, of its resident rows, and of the line search beside it."""
         n, d, own, other = source.n_rows, source.n_features, self.settings, self.line_search
-        rows_bytes = own.resident_rows * _row_bytes(source)
+        rows_bytes = own.resident_rows * row_bytes(source)
         group_rows, exact = n // len(plan_groups(source)), exact_bytes(d + 1)
         return MemoryNeed(
             driver_bytes=rows_bytes + own.driver_bytes(n, d) + other.driver_bytes(d),
@@ -104,7 +104,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
     )
     need = Guide(settings).need_memory(source)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes
-    resident_rows = _count_rows(source, options, other_bytes)
+    resident_rows = count_rows(source, options, other_bytes)
     return _make_fit(source, Guide(replace(settings, resident_rows=resident_rows))) if resident_rows else None
 
 
@@ -126,16 +126,16 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
     )
 
 
-def _count_rows(source: RowSource, options: TrainOptions, other_bytes: int) -> int:
+def count_rows(source: RowSource, options: TrainOptions, other_bytes: int) -> int:
     """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory."""
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
     spare = (options.memory_bytes or default_budget_bytes()) - OTHER_BYTES - other_bytes
-    fit = max(0, spare // BUDGET_SHARE // _row_bytes(source))
+    fit = max(0, spare // BUDGET_SHARE // row_bytes(source))
     wanted = source.n_rows if source.n_features >= WIDE else max(LEAST_ROWS, source.n_rows // SHARE)
     number = min(source.n_rows, wanted, fit)
     return number if number >= min(source.n_rows, LEAST_ROWS) else 0
 
 
-def _row_bytes(source: RowSource) -> int:
+def row_bytes(source: RowSource) -> int:
     return COPIES * (source.nbytes // source.n_rows + 64)

@@ -13,7 +13,6 @@ from streamsvm.errors import InputError
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.interior_point import solver as interior_point
 from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
-from streamsvm.methods.interior_point.gram import BUFFER_ROWS
 from streamsvm.methods.interior_point.options import InteriorPointOptions
 from streamsvm.methods.interior_point.solver import InteriorPoint
 from streamsvm.methods.interior_point.state import State, start_state
@@ -42,6 +41,7 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
+from streamsvm.numeric.gram import BUFFER_ROWS
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.requests import MemoryNeed

@@ -13,7 +13,6 @@ import numpy as np
 from numba import njit
 
 from streamsvm.methods.interior_point.constraint_reduction import Flags
-from streamsvm.methods.interior_point.gram import GramSum
 from streamsvm.methods.interior_point.steps import (
     Point,
     Targets,
@@ -26,6 +25,7 @@ from streamsvm.methods.interior_point.steps import (
     move_inside,
     unwarned,
 )
+from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import (
     F32,

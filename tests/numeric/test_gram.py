@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.methods.interior_point import gram
-from streamsvm.methods.interior_point.gram import GramSum
+from streamsvm.numeric.gram import GramSum
 from streamsvm.methods.interior_point.normal_equations import factor
 from streamsvm.numeric.rows import CsrRows
 from tests.kernel_problems import to_csr

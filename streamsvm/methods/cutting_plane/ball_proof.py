@@ -1,0 +1,68 @@
+"""What the rows that a pass keeps prove: a lower bound of P, and P within a ball (see cutting_plane.one_read)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane.centres import INNER_SHARE
+from streamsvm.methods.cutting_plane.cuts import add_cuts, bound_dual, is_better, minimise_master, most_cuts
+from streamsvm.methods.cutting_plane.guided import Guided
+from streamsvm.methods.cutting_plane.near_rows import Look, NearTotals, Part, close_group, count_for, join_parts
+from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, State, choose_rows, read_rows
+from streamsvm.methods.cutting_plane.row_norms import RowNorm
+from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
+from streamsvm.numeric.rows import F64
+
+
+def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
+    """Return the rows that were kept as one part with the smallest radius of all groups, and what each stands for."""
+    parts = close_group(totals, look.share)
+    weight = np.concatenate([count_for(part, look.draws) for part in parts])
+    return replace(join_parts(parts), radius=min(part.radius for part in parts)), weight
+
+
+def prove(
+    settings: Guided, state: State, totals: NearTotals, kept: Part, weight: F64
+) -> tuple[State, dict[str, float]]:
+    """Minimise F; return the state with its dual point as a cut, and with its minimiser if that lies in the ball."""
+    near = np.flatnonzero(weight == 1.0)
+    data = read_rows(settings, choose_rows(kept.rows, near))
+    frozen = (kept.margins[near] < 1.0).astype(np.float64)
+    far = Linear(totals.gradient - data.combine(frozen), totals.cost - float(data.costs @ frozen))
+    state = replace(state, resident=kept.numbers, weight=weight, radius=kept.radius)
+    found = minimise(data, far, INNER_SHARE * settings.tol, state.centre)
+    moved, left = RowNorm(state.A).bound_move(found.w - state.centre)
+    if moved <= state.radius and left <= ALLOWANCE * float(np.linalg.norm(state.centre)):
+        state = _take_inside(state, data, far, found.w)
+    cut, offset = far.slope + data.combine(found.shares), far.value + float(data.costs @ found.shares)
+    size = totals.cost + float(data.costs @ (frozen + found.shares))
+    state = add_cuts(state, cut[None, :], np.array([offset]), np.array([size]), most_cuts(len(cut)))
+    state = minimise_master(_take_bound(state), settings.tol)
+    figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
+    return state, {**figures, "moved": moved, "predicted": state.predicted}
+
+
+def _take_bound(state: State) -> State:
+    """Return the state with the bound that its last cut proves alone, if that is higher than the bound so far."""
+    alone = np.zeros(len(state.z))
+    alone[-1] = 1.0
+    value, rounding = bound_dual(state, alone)
+    if value - rounding <= state.lower_bound:
+        return state
+    return replace(state, lower_bound=value - rounding, bound_rounding=rounding, z=alone)
+
+
+def _take_inside(state: State, data: HingeRows, far: Linear, w: F64) -> State:
+    """Return the state with F's minimiser w as its best point if it is better; F equals P there.
+
+    F is a sum of sums of all rows and of sums of the near rows, so its rounding is bounded by twice that of one sum.
+    """
+    margins, half = data.find_margins(w), float(w @ w) / 2
+    loss = far.value - float(far.slope @ w) + float(data.costs @ np.maximum(1.0 - margins, 0.0))
+    rounding = 2 * state.bound_loss(np.abs(w))
+    if not is_better(half + loss, rounding, state):
+        return state
+    best_cut = far.slope + data.combine((margins < 1.0).astype(np.float64))
+    return replace(state, best_w=w, objective=half + loss, loss=loss, best_cut=best_cut, objective_rounding=rounding)

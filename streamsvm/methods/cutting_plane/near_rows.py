@@ -1,0 +1,189 @@
+"""The rows near the margin, collected in a pass, and the sums of all rows on the side of the margin where they lie.
+
+    m_i = y_i w.x_i        rho_i = |1 - m_i| / |A x_i|
+
+No row with rho_i >= r changes sides while w moves by less than r in the norm of cutting_plane.row_norms. A pass at w
+keeps the rows with the smallest rho_i, or, if rows that are farther away are to be drawn as well, the rows with the
+smallest
+
+    q_i = rho_i u_i^(1 / POWER),        u_i uniform in (0, 1]
+
+Each group of chunks keeps its share of the resident rows. Let r be the smallest q of the rows that a group does not
+keep. Its rows with rho_i <= r are near, and all of them are kept. The others are far: such a row is kept with
+probability (r / rho_i)^POWER, and stands for the inverse of that number of rows (priority sampling: Duffield, Lund &
+Thorup 2007, Journal of the ACM 54). u_i depends on the row's number and on a seed alone, so every engine keeps the same
+rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane.row_norms import RowNorm, measure_rows
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores, stack_rows, take_rows
+
+POWER = 1.5
+SPARE_ROWS = 64  # rows that a group may hold beyond twice its share, while it is being read
+LARGEST_WEIGHT = 1e9  # a far row stands for at most so many rows
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a pass looks for.
+
+    w (width,): where it looks; norm: of the rows; draws: whether far rows are drawn too; share: of a group's rows that
+    are kept; left: what the bound of a later move of w may charge to the rows' lengths (row_norms.RowNorm.bound_move);
+    class_costs (2,): C_i of the classes; bias_feature: the value of the constant feature; seed: of the drawing.
+    """
+
+    w: F64
+    norm: RowNorm
+    draws: bool
+    share: float
+    left: float
+    class_costs: F64
+    bias_feature: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that are kept, and of each its number, m_i, rho_i and q_i, (n,); radius: the r of their group."""
+
+    rows: Rows
+    numbers: I64
+    margins: F64
+    reach: F64
+    priority: F64
+    radius: float = float("inf")
+
+
+@dataclass
+class NearTotals:
+    """Sums over rows, and the rows that are kept.
+
+    gradient (width,), cost: sum C_i y_i x_i and sum C_i of the rows with m_i < 1; n_rows: all rows; radius: the
+    smallest q_i of a row that is not kept; parts: the rows that are kept. As long as the rows of a group are added,
+    there may be more than twice as many of them as are kept in the end.
+    """
+
+    gradient: F64
+    cost: float = 0.0
+    n_rows: int = 0
+    radius: float = float("inf")
+    parts: list[Part] = field(default_factory=list)
+
+
+def start_near(width: int) -> NearTotals:
+    """Return the totals of no rows."""
+    return NearTotals(np.zeros(width))
+
+
+def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
+    """Add a tile of rows."""
+    y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
+    margins, reach = find_reach(look, rows, y)
+    active = np.flatnonzero((margins < 1.0) & (costs > 0.0))
+    coef = (y * costs)[active]
+    add_rows(totals.gradient[None, :], rows.X, active, np.zeros_like(active), coef)
+    totals.gradient[-1] += look.bias_feature * float(np.sum(coef))
+    totals.cost += float(np.sum(costs[active]))
+    totals.n_rows += rows.n_rows
+    priority = np.where(costs > 0.0, reach, np.inf)
+    if look.draws:
+        priority *= draw_numbers(rows.start, rows.n_rows, look.seed) ** (1.0 / POWER)
+    chosen = np.flatnonzero(priority < totals.radius)
+    if len(chosen):
+        tile = Part(rows, rows.start + np.arange(rows.n_rows), margins, reach, priority)
+        totals.parts.append(_choose(tile, chosen))
+    if sum(len(part.numbers) for part in totals.parts) > 2 * look.share * totals.n_rows + SPARE_ROWS:
+        totals.parts, totals.radius = _keep_nearest(totals, look.share)
+
+
+def find_reach(look: Look, rows: Rows, y: F64) -> tuple[F64, F64]:
+    """Return m_i and rho_i, (n,) each; rho_i is rounded downwards, and never negative."""
+    scores = compute_scores(rows.X, np.ascontiguousarray(look.w[None, :-1]))[:, 0]
+    margins = y * (scores + look.w[-1] * look.bias_feature)
+    measured, lengths = measure_rows(look.norm, rows, look.bias_feature)
+    rounding = 2 * UNIT * (len(look.w) + 8) * float(np.linalg.norm(look.w)) + look.left
+    distance = np.maximum(np.abs(1.0 - margins) * (1.0 - 4 * UNIT) - rounding * lengths - 4 * UNIT, 0.0)
+    reach: F64 = np.divide(distance, measured, out=np.zeros(len(y)), where=(distance > 0.0) & (measured > 0.0))
+    return margins, reach * (1.0 - 4 * UNIT)
+
+
+def draw_numbers(first: int, n_rows: int, seed: int) -> F64:
+    """Return a number in (0, 1] for each row, which depends on the row's number and the seed alone (splitmix64)."""
+    z = np.arange(first + 1, first + n_rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(seed * 0x632BE59BD9B4E019 % 2**64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    bits = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
+    drawn: F64 = (bits.astype(np.float64) + 1.0) * 2.0**-53
+    return drawn
+
+
+def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotals:
+    """Return the totals of the rows of both. The rows that are kept are shared with both, not copied."""
+    return NearTotals(
+        left.gradient + right.gradient,
+        left.cost + right.cost,
+        left.n_rows + right.n_rows,
+        min(left.radius, right.radius),
+        close_group(left, share) + close_group(right, share),
+    )
+
+
+def close_group(totals: NearTotals, share: float) -> list[Part]:
+    """Return the parts of complete groups: those of one group as one part, which knows the group's radius."""
+    if any(np.isfinite(part.radius) for part in totals.parts):
+        return totals.parts
+    parts, radius = _keep_nearest(totals, share)
+    return [replace(part, radius=min(radius, float(np.finfo(float).max))) for part in parts]
+
+
+def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
+    """Return the rows with the smallest q_i as one part, as many as the group's share is, and the smallest q_i left."""
+    if not totals.parts:
+        return [], totals.radius
+    whole, most = join_parts(totals.parts), max(1, int(share * totals.n_rows))
+    if len(whole.numbers) <= most:
+        return [whole], totals.radius
+    order = np.argsort(whole.priority, kind="stable")
+    radius = min(totals.radius, float(whole.priority[order[most]]))
+    return [_choose(whole, np.sort(order[:most]))], radius
+
+
+def join_parts(parts: list[Part]) -> Part:
+    """Return several parts as one, whose radius is not known."""
+    weights = [part.rows.sample_weight for part in parts if part.rows.sample_weight is not None]
+    codes = [part.rows.y for part in parts if part.rows.y is not None]
+    X = stack_rows([part.rows.X for part in parts])
+    rows = Rows(-1, X, np.concatenate(codes), np.concatenate(weights) if weights else None)
+    numbers = np.concatenate([part.numbers for part in parts])
+    margins, reach, priority = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("margins", "reach", "priority")
+    )
+    return Part(rows, numbers, margins, reach, priority)
+
+
+def count_for(part: Part, draws: bool) -> F64:
+    """Return how many rows each row of a part stands for, (n,): 1 for those that are near."""
+    if not draws:
+        return np.ones(len(part.numbers))
+    farther = part.reach > part.radius
+    ratio = np.divide(part.radius, part.reach, out=np.ones(len(part.reach)), where=farther)
+    weights: F64 = 1.0 / np.maximum(ratio**POWER, 1.0 / LARGEST_WEIGHT)
+    return weights
+
+
+def _choose(part: Part, chosen: I64) -> Part:
+    rows = part.rows
+    assert rows.y is not None
+    weight = None if rows.sample_weight is None else rows.sample_weight[chosen]
+    taken = Rows(-1, take_rows(rows.X, chosen), rows.y[chosen], weight)
+    own = part.numbers[chosen], part.margins[chosen], part.reach[chosen], part.priority[chosen]
+    return Part(taken, *own, part.radius)

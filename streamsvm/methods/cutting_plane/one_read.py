@@ -1,0 +1,56 @@
+"""One read: rows near the margin stay in memory and are solved exactly; all others are summed up where they lie.
+
+    F(w) = 1/2 |w|^2 + c - g.w + sum_near C_i max(0, 1 - m_i),      m_i = y_i w.x_i
+
+A pass at a centre w_0 keeps the rows near the margin (cutting_plane.near_rows), and finds c and g, the sums of C_i and
+C_i y_i x_i over the far rows with m_i < 1 at w_0. Then F is never above P, because max(0, 1 - m) >= s (1 - m) for s = 0
+and for s = 1. So the minimum of F is a lower bound of P over all rows, without another read of the data; a dual point
+of F is a cut of P. While w stays within the radius r of w_0, no far row changes sides, and F equals P. So if F's
+minimiser lies in that ball, P is known there, and the proof is complete.
+
+The first centre is the minimiser of a sample. If the ball is left, the next centre is the minimiser of a model of P
+(cutting_plane.centres): the rows that were kept, in which far rows that were drawn at random stand for many, corrected
+by what the pass found out about all rows. A pass also cuts the problem of all rows at a few points, and searches the
+line to the centre, as in cutting_plane.guided. One master problem holds all these cuts and the dual points of F.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane.ball_proof import gather, prove
+from streamsvm.methods.cutting_plane.centres import choose_centre, update_trust
+from streamsvm.methods.cutting_plane.cuts import count_pass, find_status
+from streamsvm.methods.cutting_plane.exact_points import look_for_rounding, take_magnitudes
+from streamsvm.methods.cutting_plane.guided import Guided, choose_lines, cut_at, settle, weigh_rows
+from streamsvm.methods.cutting_plane.near_rows import add_near, combine_near, start_near
+from streamsvm.methods.cutting_plane.one_read_state import State, make_look
+from streamsvm.methods.cutting_plane.segments import look_along, read_segment
+from streamsvm.requests import All, Scan, Solver, Step, Take
+
+
+def solve(settings: Guided, n_rows: int, state: State) -> Solver:
+    """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    class_costs, bias, sample = np.array(settings.class_costs), settings.bias_feature, None
+    while True:
+        before = state
+        if sample is None:
+            sample = weigh_rows((yield Take(state.resident)), state.weight)
+        state, W = choose_centre(settings, state, sample, n_rows)
+        look, sample = make_look(settings, state, n_rows), None
+        lines = choose_lines(state, state.centre)
+        looks = [look_along(ends, steps, class_costs, bias) for ends, steps in lines]
+        add_up = partial(combine_near, look.share)
+        near = Scan(partial(start_near, len(state.centre)), add_near, add_up, (look,))
+        extra = look_for_rounding(state, None, class_costs, bias)
+        found = yield All([cut_at(settings, W), *looks, near, *extra])
+        state = take_magnitudes(state, found)
+        segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
+        state = update_trust(settle(settings, state, W, found[0], segments), before, float(found[0].losses[1]))
+        kept, weight = gather(found[1 + len(lines)], look)
+        state, figures = prove(settings, state, found[1 + len(lines)], kept, weight)
+        state = count_pass(state, before, 1)
+        sample = weigh_rows(kept.rows, weight)
+        yield Step(state, state.progress, find_status(state, settings.tol), figures)
