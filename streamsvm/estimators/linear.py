@@ -66,8 +66,9 @@ class LinearSVC(BaseSVC):
         The folder of the run. Training goes on from the checkpoint there, which Ctrl-C leaves.
     max_passes : int or None, default=None
         The most reads of all rows, after which the status is "pass_limit".
-    acceleration : {"guided", "line-search", "none"}, default="guided"
-        How cutting planes are chosen: guided by the rows in memory, by a line search, or by Algorithm 1 of Joachims
+    acceleration : {"guided", "one-read", "line-search", "none"}, default="guided"
+        How cutting planes are chosen: guided by the rows in memory, by exact solution for the rows near the margin
+        (fewest reads of the data, for fewer than 2,000 features), by a line search, or by Algorithm 1 of Joachims
         (2006) as published. "guided" becomes line search if fewer than 1,000 rows fit into the memory.
     epsilon : float or None, default=None
         The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. With it,

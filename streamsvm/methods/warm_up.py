@@ -14,10 +14,12 @@ from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import CsrRows, Rows, compute_scores, take_rows
 
-# The groups whose name is not that of a method: "" is for scoring rows and measuring models, "platt" for Platt's loops.
+# The groups whose name is not that of a method: "" is for scoring rows and measuring models, "platt" for Platt's loops,
+# and "one-read" for what cutting planes need beside their own group then.
 GROUPS = {
     "": ("cutting-plane", "smo"),
     "platt": ("smo",),
+    "one-read": ("cutting-plane",),
 }
 FEATURE_MAPS = "feature-map"  # This group belongs to the feature maps, which are no method and have no record.
 

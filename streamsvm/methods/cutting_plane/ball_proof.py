@@ -8,9 +8,8 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.centres import INNER_SHARE
 from streamsvm.methods.cutting_plane.cuts import add_cuts, bound_dual, is_better, minimise_master, most_cuts
-from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.near_rows import Look, NearTotals, Part, close_group, count_for, join_parts
-from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, State, choose_rows, read_rows
+from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, OneRead, State, choose_rows, read_rows
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
 from streamsvm.numeric.rows import F64
@@ -24,7 +23,7 @@ def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
 
 
 def prove(
-    settings: Guided, state: State, totals: NearTotals, kept: Part, weight: F64
+    settings: OneRead, state: State, totals: NearTotals, kept: Part, weight: F64
 ) -> tuple[State, dict[str, float]]:
     """Minimise F; return the state with its dual point as a cut, and with its minimiser if that lies in the ball."""
     near = np.flatnonzero(weight == 1.0)

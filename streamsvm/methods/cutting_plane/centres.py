@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.guided import Guided, correct_sample, minimise_model
+from streamsvm.methods.cutting_plane.guided import correct_sample, minimise_model
 from streamsvm.methods.cutting_plane.near_rows import find_reach
-from streamsvm.methods.cutting_plane.one_read_state import State, choose_rows, make_look, read_rows
+from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, choose_rows, make_look, read_rows
 from streamsvm.methods.cutting_plane.row_norms import RowNorm, make_norm
 from streamsvm.methods.cutting_plane.sample_model import SampleModel
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise
@@ -29,10 +29,10 @@ GOOD, BAD = 0.7, 0.2  # shares of what the model promised
 VIOLATED = 0.1  # cuts may be above the model by this share of the decrease that it promises
 
 
-def choose_centre(settings: Guided, state: State, sample: Rows, n_rows: int) -> tuple[State, F64]:
+def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State, F64]:
     """Return the state with the next centre, and the points at which the pass cuts the problem of all rows."""
-    if not state.passes:
-        return _choose_first(settings, state, sample, n_rows)
+    if not len(state.A):
+        return _choose_first(settings, state, sample)
     norm, data = RowNorm(state.A), read_rows(settings, sample)
     h, r = correct_sample(settings, state, sample)
     model, M = Linear(-h, r), norm.find_scatter()
@@ -50,7 +50,7 @@ def choose_centre(settings: Guided, state: State, sample: Rows, n_rows: int) -> 
     return replace(state, centre=w, predicted=predicted, stepped=stepped, expected=expected), W
 
 
-def _choose_first(settings: Guided, state: State, sample: Rows, n_rows: int) -> tuple[State, F64]:
+def _choose_first(settings: OneRead, state: State, sample: Rows) -> tuple[State, F64]:
     """Return the state with the sample's minimiser as its centre.
 
     The minimisers of the two halves of the sample tell how far it is from the minimiser over all rows: their distance
@@ -64,13 +64,13 @@ def _choose_first(settings: Guided, state: State, sample: Rows, n_rows: int) -> 
     ends = [minimise(replace(half, costs=2 * half.costs), none, tol, w).w for half in data]
     predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
     state = replace(state, centre=w, A=norm.A, predicted=predicted, trust=GROWS * predicted)
-    look = replace(make_look(settings, state, n_rows), w=ends[0])
+    look = replace(make_look(settings, state), w=ends[0])
     reach = np.sort(find_reach(look, halves[1], data[1].y)[1])
     widest = float(reach[min(int(look.share * len(reach)), len(reach) - 1)])
     return replace(state, widest=widest, expected=-np.inf), np.stack((state.best_w, w))
 
 
-def _minimise_near(settings: Guided, state: State, data: HingeRows, model: Linear, M: F64) -> F64:
+def _minimise_near(settings: OneRead, state: State, data: HingeRows, model: Linear, M: F64) -> F64:
     """Return the minimiser of the model, or one that is pulled to the best point and is within the trust radius."""
     w = minimise(data, model, INNER_SHARE * settings.tol, state.best_w).w
     strength = FIRST_PULL * state.objective / max(state.trust, 1e-150) ** 2
@@ -97,7 +97,7 @@ def update_trust(state: State, before: State, loss: float) -> State:
     It grows if P has fallen by most of what the model promised, and shrinks if P has fallen by little.
     """
     promised = before.objective - state.expected
-    if not before.passes or not promised > 0.0:
+    if not 0.0 < promised < np.inf:
         return state
     ratio = (before.objective - loss - float(state.centre @ state.centre) / 2) / promised
     if ratio < BAD:

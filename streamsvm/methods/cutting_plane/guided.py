@@ -140,7 +140,7 @@ def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
     )
 
 
-def warm_state(settings: Guided, before: State, factor: float) -> State:
+def warm_state(settings: Guided, before: S, factor: float) -> S:
     """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
     scaled = scale_costs(before, factor, settings.tol)
     return replace(scaled, loss=factor * before.loss, best_cut=factor * before.best_cut, step=1.0)
@@ -164,7 +164,7 @@ def solve(settings: Guided, state: State) -> Solver:
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
         state = settle(settings, state, W, found[0], segments)
         if points is not None:
-            state = _take_exact(state, points, found[1 + len(lines)], read_cuts(found[0])[0])
+            state = take_sure(state, points, found[1 + len(lines)], read_cuts(found[0])[0][:SURE_POINTS])
         state = count_pass(state, before, 1)
         figures = {"points": float(len(W)), "resident_rows": float(len(state.resident))}
         codes = np.concatenate([codes for _, codes in sorted(found[0].tiles, key=lambda tile: tile[0])])
@@ -276,7 +276,7 @@ def _take_best(state: S, W: F64, losses: F64, gradients: F64, sizes: F64) -> tup
     return state, best
 
 
-def _take_exact(state: State, points: F64, found: ExactLosses, cuts: F64) -> State:
-    """Take the best of the points in twice the precision. cuts: the cuts at the points of the pass, in their order."""
+def take_sure(state: S, points: F64, found: ExactLosses, cuts: F64) -> S:
+    """Take the best of the points in twice the precision; cuts: at the first of them, which the others prolong."""
     after, at, loss = take_exact(state, points, found)
-    return state if after is state else replace(after, loss=loss, best_cut=cuts[at % SURE_POINTS])
+    return state if after is state else replace(after, loss=loss, best_cut=cuts[at % len(cuts)])

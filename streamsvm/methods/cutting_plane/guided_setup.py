@@ -1,4 +1,4 @@
-"""The setup of cutting planes that resident rows guide: settings, memory and model for the rows of a source."""
+"""The setup of cutting planes with resident rows: settings, memory and model for the rows of a source."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from types import ModuleType
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.machine import default_budget_bytes
-from streamsvm.methods.cutting_plane import beside, guided, guided_dual
+from streamsvm.methods.cutting_plane import beside, guided, guided_dual, one_read
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.cutting_plane.beside import State
 from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
+from streamsvm.methods.cutting_plane.one_read_state import ROW_VECTORS, OneRead
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
@@ -34,14 +35,14 @@ THREADS = 8  # memory is left for the totals of so many threads: resident rows m
 
 @dataclass(frozen=True)
 class Guide:
-    """The solver `guided` or `guided_dual`, as the settings say, beside the line search of `cutting_plane.solver`."""
+    """The solver that the settings belong to, beside the line search of `cutting_plane.solver`."""
 
-    settings: Guided | GuidedDual
+    settings: Guided | GuidedDual | OneRead
 
     @property
     def module(self) -> ModuleType:
-        """The module of the guided solver."""
-        return guided_dual if isinstance(self.settings, GuidedDual) else guided
+        """The module of the solver with resident rows."""
+        return {Guided: guided, GuidedDual: guided_dual, OneRead: one_read}[type(self.settings)]
 
     @property
     def line_search(self) -> CuttingPlane:
@@ -82,19 +83,23 @@ class Guide:
     def need_memory(self, source: RowSource, threads: int = 1) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the guided solver, of its resident rows, and of the line search beside it."""
         n, d, own, other = source.n_rows, source.n_features, self.settings, self.line_search
-        rows_bytes = own.resident_rows * row_bytes(source)
+        rows_bytes = own.resident_rows * _row_bytes(source)
         group_rows, exact = n // len(plan_groups(source)), exact_bytes(d + 1)
+        held = own.count_held(group_rows, n) * (source.nbytes // n + 64) if isinstance(own, OneRead) else 0
         return MemoryNeed(
             driver_bytes=rows_bytes + own.driver_bytes(n, d) + other.driver_bytes(d),
             turn_bytes=own.turn_bytes(d) + other.turn_bytes(d),
-            totals_bytes=own.totals_bytes(group_rows, d) + other.totals_bytes(d) + 2 * exact,
+            totals_bytes=own.totals_bytes(group_rows, d) + other.totals_bytes(d) + 2 * exact + held,
             shared_bytes=own.shared_bytes(d) + 32 * (d + 1) + exact,
         )
 
 
-def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
-    """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit."""
-    kind = GuidedDual if source.n_features >= WIDE else Guided
+def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, acceleration: str) -> Fit | None:
+    """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit.
+
+    acceleration: "guided", or "one-read", which is for fewer than WIDE features.
+    """
+    kind = GuidedDual if source.n_features >= WIDE else OneRead if acceleration == "one-read" else Guided
     settings = kind(
         class_costs=compute_class_costs(source, options),
         resident_rows=0,
@@ -104,14 +109,20 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
     )
     need = Guide(settings).need_memory(source)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes
-    resident_rows = count_rows(source, options, other_bytes)
+    row_bytes = _row_bytes(source) + (8 * ROW_VECTORS if kind is OneRead else 0)
+    resident_rows = _count_rows(source, options, row_bytes, other_bytes)
     return _make_fit(source, Guide(replace(settings, resident_rows=resident_rows))) if resident_rows else None
 
 
 def _make_fit(source: RowSource, guide: Guide) -> Fit:
     width = source.n_features + 1
     own_cuts = most_cuts(width) if isinstance(guide.settings, Guided) else 0
-    told = {"acceleration": "guided", **asdict(guide.settings), "class_costs": list(guide.settings.class_costs)}
+    is_one_read = isinstance(guide.settings, OneRead)
+    told = {
+        "acceleration": "one-read" if is_one_read else "guided",
+        **asdict(guide.settings),
+        "class_costs": list(guide.settings.class_costs),
+    }
     return Fit(
         method="cutting-plane",
         settings={name: value for name, value in told.items() if name != "seed"},
@@ -121,21 +132,21 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
         solve=partial(guide.solve, source.n_features),
         make_model=partial(guide.make_model, source),
         report=report_progress,
-        compiled=("cutting-plane",),
-        dual=DualWatch("cuts", width, BESIDE_CUTS + own_cuts, source.n_rows),
+        compiled=("cutting-plane", "one-read") if is_one_read else ("cutting-plane",),
+        dual=None if is_one_read else DualWatch("cuts", width, BESIDE_CUTS + own_cuts, source.n_rows),
     )
 
 
-def count_rows(source: RowSource, options: TrainOptions, other_bytes: int) -> int:
+def _count_rows(source: RowSource, options: TrainOptions, row_bytes: int, other_bytes: int) -> int:
     """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory."""
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
     spare = (options.memory_bytes or default_budget_bytes()) - OTHER_BYTES - other_bytes
-    fit = max(0, spare // BUDGET_SHARE // row_bytes(source))
+    fit = max(0, spare // BUDGET_SHARE // row_bytes)
     wanted = source.n_rows if source.n_features >= WIDE else max(LEAST_ROWS, source.n_rows // SHARE)
     number = min(source.n_rows, wanted, fit)
     return number if number >= min(source.n_rows, LEAST_ROWS) else 0
 
 
-def row_bytes(source: RowSource) -> int:
+def _row_bytes(source: RowSource) -> int:
     return COPIES * (source.nbytes // source.n_rows + 64)

@@ -23,32 +23,45 @@ import numpy as np
 from streamsvm.methods.cutting_plane.ball_proof import gather, prove
 from streamsvm.methods.cutting_plane.centres import choose_centre, update_trust
 from streamsvm.methods.cutting_plane.cuts import count_pass, find_status
-from streamsvm.methods.cutting_plane.exact_points import look_for_rounding, take_magnitudes
-from streamsvm.methods.cutting_plane.guided import Guided, choose_lines, cut_at, settle, weigh_rows
+from streamsvm.methods.cutting_plane.exact_points import choose_points, is_noisy, look_for_rounding, take_magnitudes
+from streamsvm.methods.cutting_plane.guided import (
+    SURE_POINTS,
+    choose_lines,
+    cut_at,
+    settle,
+    take_sure,
+    weigh_rows,
+)
 from streamsvm.methods.cutting_plane.near_rows import add_near, combine_near, start_near
-from streamsvm.methods.cutting_plane.one_read_state import State, make_look
+from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, start_state, warm_state
+from streamsvm.methods.cutting_plane.point_cuts import read_cuts
 from streamsvm.methods.cutting_plane.segments import look_along, read_segment
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
+__all__ = ["solve", "start_state", "warm_state"]
 
-def solve(settings: Guided, n_rows: int, state: State) -> Solver:
+
+def solve(settings: OneRead, state: State) -> Solver:
     """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     class_costs, bias, sample = np.array(settings.class_costs), settings.bias_feature, None
     while True:
         before = state
         if sample is None:
             sample = weigh_rows((yield Take(state.resident)), state.weight)
-        state, W = choose_centre(settings, state, sample, n_rows)
-        look, sample = make_look(settings, state, n_rows), None
+        state, W = choose_centre(settings, state, sample)
+        look, sample = make_look(settings, state), None
         lines = choose_lines(state, state.centre)
         looks = [look_along(ends, steps, class_costs, bias) for ends, steps in lines]
         add_up = partial(combine_near, look.share)
         near = Scan(partial(start_near, len(state.centre)), add_near, add_up, (look,))
-        extra = look_for_rounding(state, None, class_costs, bias)
+        points = choose_points(W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
+        extra = look_for_rounding(state, points, class_costs, bias)
         found = yield All([cut_at(settings, W), *looks, near, *extra])
         state = take_magnitudes(state, found)
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
         state = update_trust(settle(settings, state, W, found[0], segments), before, float(found[0].losses[1]))
+        if points is not None:
+            state = take_sure(state, points, found[2 + len(lines)], read_cuts(found[0])[0][:SURE_POINTS])
         kept, weight = gather(found[1 + len(lines)], look)
         state, figures = prove(settings, state, found[1 + len(lines)], kept, weight)
         state = count_pass(state, before, 1)

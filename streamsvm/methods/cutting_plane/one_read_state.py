@@ -15,22 +15,42 @@ from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, Rows, take_rows
 
+ROW_VECTORS = 24  # vectors of 8 bytes that problems in memory take for each of their rows
+MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
+HELD = 3  # a group that is being read may hold twice its share of the rows, and copies it
 ALLOWANCE = 1e-9  # of |w_0|: what the bound of a move may charge to the rows' lengths
+
+
+@dataclass(frozen=True)
+class OneRead(Guided):
+    """Settings of the solver: those of `Guided`; resident_rows: how many rows a pass keeps."""
+
+    def driver_bytes(self, n_rows: int, n_features: int) -> int:  # noqa: ARG002
+        """Return the bytes of the driver without the rows that are kept: cuts, and problems over these rows."""
+        problems = 8 * (ROW_VECTORS * self.resident_rows + MATRICES * (n_features + 1) ** 2)
+        return super().driver_bytes(0, n_features) + problems
+
+    def shared_bytes(self, n_features: int) -> int:
+        """Return the bytes that every task of a pass is sent."""
+        return super().shared_bytes(n_features) + 8 * 2 * (n_features + 1) ** 2
+
+    def count_held(self, group_rows: int, n_rows: int) -> int:
+        """Return how many rows the totals of a group of `group_rows` rows may hold."""
+        return HELD * (group_rows * self.resident_rows // n_rows + 1)
 
 
 @dataclass
 class State(guided.State):
     """All that changes, beside what `guided.State` holds: the sample is what the last pass kept.
 
-    centre: where the last pass looked, or where the next one looks; far_gradient, far_cost: g and c; A: of the norm of
+    n_rows: all rows; centre: where the last pass looked, or where the next one looks; A: of the norm of
     rows; radius: within which F equals P; widest: the radius if no far rows were drawn; predicted: how far the centre
     is expected to be from the minimiser; trust: how far a step may go; expected: what the model says of P at the
     centre; stepped: how far the centre is from the best point before it.
     """
 
+    n_rows: int = 0
     centre: F64 = field(default_factory=lambda: np.empty(0))
-    far_gradient: F64 = field(default_factory=lambda: np.empty(0))
-    far_cost: float = 0.0
     A: F64 = field(default_factory=lambda: np.empty((0, 0)))
     radius: float = 0.0
     widest: float = 0.0
@@ -38,22 +58,27 @@ class State(guided.State):
     trust: float = 0.0
     expected: float = 0.0
     stepped: float = 0.0
-    shapes: ClassVar = guided.State.shapes | {"centre": ("d",), "far_gradient": ("d",), "A": ("k", "d")}
+    shapes: ClassVar = guided.State.shapes | {"centre": ("d",), "A": ("k", "d")}
 
 
-def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
+def start_state(settings: OneRead, n_rows: int, n_features: int) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""
     first, none = guided.start_state(settings, n_rows, n_features), np.zeros(n_features + 1)
-    return State(**vars(first), centre=none, far_gradient=none)
+    return State(**vars(first), n_rows=n_rows, centre=none)
 
 
-def make_look(settings: Guided, state: State, n_rows: int) -> Look:
+def warm_state(settings: OneRead, before: State, factor: float) -> State:
+    """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
+    return guided.warm_state(settings, before, factor)
+
+
+def make_look(settings: OneRead, state: State) -> Look:
     """Return what the pass at the centre looks for: far rows, too, if the ball is expected to be left."""
     return Look(
         w=state.centre,
         norm=RowNorm(state.A),
         draws=state.predicted > state.widest,
-        share=settings.resident_rows / n_rows,
+        share=settings.resident_rows / state.n_rows,
         left=ALLOWANCE * float(np.linalg.norm(state.centre)),
         class_costs=np.array(settings.class_costs),
         bias_feature=settings.bias_feature,
@@ -61,7 +86,7 @@ def make_look(settings: Guided, state: State, n_rows: int) -> Look:
     )
 
 
-def read_rows(settings: Guided, rows: Rows) -> HingeRows:
+def read_rows(settings: OneRead, rows: Rows) -> HingeRows:
     """Return rows in memory with their labels and costs."""
     y, costs = read_labels(np.array(settings.class_costs), rows.y, rows.sample_weight)
     return HingeRows(rows, y, costs, settings.bias_feature)

@@ -17,6 +17,7 @@ from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.master_qp import solve_master
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
+from streamsvm.methods.cutting_plane.row_norms import make_norm, measure_rows
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, State
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
@@ -32,10 +33,12 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
     """Return the fit: guided by resident rows if enough of them fit into memory, unless the options ask for another."""
     asked_for_stop = own.epsilon is not None or own.max_cuts is not None
     acceleration = own.acceleration or ("line-search" if asked_for_stop else "guided")
-    if acceleration == "guided":
+    if acceleration in ("guided", "one-read"):
         if asked_for_stop:
-            raise InputError("epsilon and max_cuts are not for acceleration=guided; use line-search, or leave them out")
-        fit = guided_setup.set_up(source, options, own)
+            raise InputError(
+                f"epsilon and max_cuts are not for acceleration={acceleration}; use line-search, or leave them out"
+            )
+        fit = guided_setup.set_up(source, options, own, acceleration)
         if fit is not None:
             return fit
         acceleration = "line-search"
@@ -78,8 +81,11 @@ def _make_model(settings: CuttingPlane, source: RowSource, state: State, take: T
     return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)
 
 
-def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call the compiled functions that find cuts, ascend, and solve a master problem."""
+def run_kernels(group: str, rows: Rows) -> None:
+    """Call the compiled functions that find cuts, ascend, and solve a master problem; or those of `one_read` alone."""
+    if group == "one-read":
+        measure_rows(make_norm(rows, 1.0), rows, 1.0)
+        return
     totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
     add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
     compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
