@@ -8,7 +8,15 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.centres import INNER_SHARE
 from streamsvm.methods.cutting_plane.cuts import add_cuts, bound_dual, is_better, minimise_master, most_cuts
-from streamsvm.methods.cutting_plane.near_rows import Look, NearTotals, Part, close_group, count_for, join_parts
+from streamsvm.methods.cutting_plane.near_rows import (
+    Look,
+    NearTotals,
+    Part,
+    close_group,
+    count_for,
+    join_parts,
+    keep_below,
+)
 from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, OneRead, State, choose_rows, read_rows
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
@@ -16,8 +24,11 @@ from streamsvm.numeric.rows import F64
 
 
 def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
-    """Return the rows that were kept as one part with the smallest radius of all groups, and what each stands for."""
+    """Return the rows that are kept as one part with the smallest radius of all groups, and what each stands for."""
     parts = close_group(totals, look.share)
+    priority = np.concatenate([part.priority for part in parts])
+    if len(priority) > look.most:
+        parts = keep_below(parts, float(np.partition(priority, look.most)[look.most]))
     weight = np.concatenate([count_for(part, look.draws) for part in parts])
     return replace(join_parts(parts), radius=min(part.radius for part in parts)), weight
 

@@ -22,35 +22,37 @@ from streamsvm.numeric.rows import F64, Rows
 
 INNER_SHARE = 1e-3  # problems in memory are solved to this share of the tolerance
 PULLED_TOL = 1e-4  # and to this gap if the minimiser is pulled, as it is not the last then
-PULLS = 12  # strengths of the pull that are tried, each ten times the one before
-FIRST_PULL = 1e-2
+FIRST_PULL, STRONGER = 1e-2, 10.0  # strength of the first pull, for P and the trust radius 1, and of the next ones
+STRONGEST = 1e12  # a pull's matrix is at most so many times larger than I, to which it is added
 GROWS, SHRINKS = 2.0, 0.4  # of the last step: the trust radius after good and bad steps
+FARTHEST = 1e100  # the trust radius where nothing limits a step
 GOOD, BAD = 0.7, 0.2  # shares of what the model promised
 VIOLATED = 0.1  # cuts may be above the model by this share of the decrease that it promises
 
 
-def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State, F64]:
-    """Return the state with the next centre, and the points at which the pass cuts the problem of all rows."""
+def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State, F64, F64]:
+    """Return the state with the next centre, the points at which the pass is to cut, and the end of the line search."""
     if not len(state.A):
-        return _choose_first(settings, state, sample)
+        state = _choose_first(settings, state, sample)
+        return state, np.stack((state.best_w, state.centre)), state.centre
     norm, data = RowNorm(state.A), read_rows(settings, sample)
     h, r = correct_sample(settings, state, sample)
     model, M = Linear(-h, r), norm.find_scatter()
     w = _minimise_near(settings, state, data, model, M)
     expected = _evaluate(data, model, w)
     above = float(np.max(state.offsets - state.cuts @ w, initial=0.0)) + float(w @ w) / 2 - expected
-    W = np.stack((state.best_w, w))
+    W, end = np.stack((state.best_w, w)), w
     if above > VIOLATED * max(state.objective - expected, 0.0):
         corrected = SampleModel(sample, np.array(settings.class_costs), settings.bias_feature, h, r)
         state, W = minimise_model(settings, state, corrected)
-        far = _measure(M, W[1] - state.best_w)
-        w = state.best_w + min(1.0, state.trust / max(far, np.finfo(float).tiny)) * (W[1] - state.best_w)
+        end = W[1]
+        w = _shorten(M, state, end)
         W, expected = np.insert(W, 1, w, axis=0), _evaluate(data, model, w)
     stepped, predicted = _measure(M, w - state.best_w), _measure(M, w - state.centre) / 2
-    return replace(state, centre=w, predicted=predicted, stepped=stepped, expected=expected), W
+    return replace(state, centre=w, predicted=predicted, stepped=stepped, expected=expected), W, end
 
 
-def _choose_first(settings: OneRead, state: State, sample: Rows) -> tuple[State, F64]:
+def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
     """Return the state with the sample's minimiser as its centre.
 
     The minimisers of the two halves of the sample tell how far it is from the minimiser over all rows: their distance
@@ -63,23 +65,30 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> tuple[State,
     data = [read_rows(settings, half) for half in halves]
     ends = [minimise(replace(half, costs=2 * half.costs), none, tol, w).w for half in data]
     predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
-    state = replace(state, centre=w, A=norm.A, predicted=predicted, trust=GROWS * predicted)
+    state = replace(state, centre=w, A=norm.A, predicted=predicted, trust=GROWS * predicted or FARTHEST)
     look = replace(make_look(settings, state), w=ends[0])
     reach = np.sort(find_reach(look, halves[1], data[1].y)[1])
-    widest = float(reach[min(int(look.share * len(reach)), len(reach) - 1)])
-    return replace(state, widest=widest, expected=-np.inf), np.stack((state.best_w, w))
+    widest = float(reach[min(int(look.most / state.n_rows * len(reach)), len(reach) - 1)])
+    return replace(state, widest=widest)
 
 
 def _minimise_near(settings: OneRead, state: State, data: HingeRows, model: Linear, M: F64) -> F64:
-    """Return the minimiser of the model, or one that is pulled to the best point and is within the trust radius."""
+    """Return the minimiser of the model, or one that is pulled to the best point and is within the trust radius.
+
+    A point that no pull brings near enough, or none that float64 can resolve, is moved towards the best point instead.
+    """
     w = minimise(data, model, INNER_SHARE * settings.tol, state.best_w).w
-    strength = FIRST_PULL * state.objective / max(state.trust, 1e-150) ** 2
-    for _ in range(PULLS):
-        if _measure(M, w - state.best_w) <= state.trust:
-            break
+    strength, strongest = FIRST_PULL * state.objective / max(state.trust, 1e-100) ** 2, STRONGEST / float(np.trace(M))
+    while _measure(M, w - state.best_w) > state.trust and strength < strongest:
         w = minimise(data, model, PULLED_TOL, w, Pull(M, state.best_w, strength)).w
-        strength *= 10.0
-    return w
+        strength *= STRONGER
+    return _shorten(M, state, w)
+
+
+def _shorten(M: F64, state: State, w: F64) -> F64:
+    """Return w, or the point of the segment from the best point to w that is at the trust radius."""
+    far = _measure(M, w - state.best_w)
+    return w if far <= state.trust else state.best_w + state.trust / far * (w - state.best_w)
 
 
 def _evaluate(data: HingeRows, model: Linear, w: F64) -> float:
@@ -97,9 +106,9 @@ def update_trust(state: State, before: State, loss: float) -> State:
     It grows if P has fallen by most of what the model promised, and shrinks if P has fallen by little.
     """
     promised = before.objective - state.expected
-    if not 0.0 < promised < np.inf:
+    if not len(before.A) or promised <= 0.0:
         return state
     ratio = (before.objective - loss - float(state.centre @ state.centre) / 2) / promised
-    if ratio < BAD:
+    if ratio < BAD and state.stepped > 0.0:
         return replace(state, trust=SHRINKS * state.stepped)
     return replace(state, trust=max(state.trust, GROWS * state.stepped)) if ratio > GOOD else state

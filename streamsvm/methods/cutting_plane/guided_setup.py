@@ -27,6 +27,8 @@ from streamsvm.requests import MemoryNeed, Solver
 
 WIDE = 2000  # with so many features the cuts of a sample cost more than its rows, and multipliers guide instead
 SHARE = 10  # one row in so many is resident if memory allows; where multipliers guide, every row is
+MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
+ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away for `one_read`
 LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search runs alone
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
 COPIES = 3  # copies of the resident rows while they are read
@@ -97,9 +99,26 @@ class Guide:
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, acceleration: str) -> Fit | None:
     """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit.
 
-    acceleration: "guided", or "one-read", which is for fewer than WIDE features.
+    acceleration: "guided", or "one-read", which is for up to MOST_FEATURES features and enough resident rows for them.
     """
-    kind = GuidedDual if source.n_features >= WIDE else OneRead if acceleration == "one-read" else Guided
+    kind: type[Guided | GuidedDual | OneRead] = GuidedDual if source.n_features >= WIDE else Guided
+    if acceleration == "one-read" and source.n_features <= MOST_FEATURES:
+        settings = _choose_settings(OneRead, source, options, own)
+        if is_enough(settings.resident_rows, source):
+            return _make_fit(source, Guide(settings))
+    settings = _choose_settings(kind, source, options, own)
+    return _make_fit(source, Guide(settings)) if settings.resident_rows else None
+
+
+def is_enough(resident_rows: int, source: RowSource) -> bool:
+    """Return whether so many rows tell enough of the problem for `one_read`: ROWS_A_FEATURE a feature, or all rows."""
+    return resident_rows >= min(source.n_rows, ROWS_A_FEATURE * (source.n_features + 1))
+
+
+def _choose_settings(
+    kind: type[Guided | GuidedDual | OneRead], source: RowSource, options: TrainOptions, own: CuttingPlaneOptions
+) -> Guided | GuidedDual | OneRead:
+    """Return the settings with as many resident rows as are asked for, or as fit into memory."""
     settings = kind(
         class_costs=compute_class_costs(source, options),
         resident_rows=0,
@@ -110,8 +129,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, a
     need = Guide(settings).need_memory(source)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes
     row_bytes = _row_bytes(source) + (8 * ROW_VECTORS if kind is OneRead else 0)
-    resident_rows = _count_rows(source, options, row_bytes, other_bytes)
-    return _make_fit(source, Guide(replace(settings, resident_rows=resident_rows))) if resident_rows else None
+    return replace(settings, resident_rows=_count_rows(source, options, row_bytes, other_bytes))
 
 
 def _make_fit(source: RowSource, guide: Guide) -> Fit:

@@ -8,8 +8,9 @@ smallest
 
     q_i = rho_i u_i^(1 / POWER),        u_i uniform in (0, 1]
 
-Each group of chunks keeps its share of the resident rows. Let r be the smallest q of the rows that a group does not
-keep. Its rows with rho_i <= r are near, and all of them are kept. The others are far: such a row is kept with
+Each group of chunks keeps more than its share of the resident rows, and of all these rows the first ones are kept, as
+many as may be resident. Let r be the smallest q of the rows of a group that are not kept. Its rows with rho_i <= r are
+near, and all of them are kept. The others are far: such a row is kept with
 probability (r / rho_i)^POWER, and stands for the inverse of that number of rows (priority sampling: Duffield, Lund &
 Thorup 2007, Journal of the ACM 54). u_i depends on the row's number and on a seed alone, so every engine keeps the same
 rows.
@@ -35,15 +36,17 @@ LARGEST_WEIGHT = 1e9  # a far row stands for at most so many rows
 class Look:
     """What a pass looks for.
 
-    w (width,): where it looks; norm: of the rows; draws: whether far rows are drawn too; share: of a group's rows that
-    are kept; left: what the bound of a later move of w may charge to the rows' lengths (row_norms.RowNorm.bound_move);
-    class_costs (2,): C_i of the classes; bias_feature: the value of the constant feature; seed: of the drawing.
+    w (width,): where it looks; norm: of the rows; draws: whether far rows are drawn too; share: of the rows of a group
+    that the group keeps; most: how many rows are kept in all; left: what the bound of a later move of w may charge to
+    the rows' lengths (row_norms.RowNorm.bound_move); class_costs (2,): C_i of the classes; bias_feature: the value of
+    the constant feature; seed: of the drawing.
     """
 
     w: F64
     norm: RowNorm
     draws: bool
     share: float
+    most: int
     left: float
     class_costs: F64
     bias_feature: float
@@ -155,6 +158,12 @@ def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
     order = np.argsort(whole.priority, kind="stable")
     radius = min(totals.radius, float(whole.priority[order[most]]))
     return [_choose(whole, np.sort(order[:most]))], radius
+
+
+def keep_below(parts: list[Part], radius: float) -> list[Part]:
+    """Return the rows of the parts with q_i below a radius, which becomes the parts' radius unless theirs is smaller."""
+    kept = [_choose(part, np.flatnonzero(part.priority < radius)) for part in parts]
+    return [replace(part, radius=min(part.radius, radius)) for part in kept]
 
 
 def join_parts(parts: list[Part]) -> Part:

@@ -48,9 +48,9 @@ def solve(settings: OneRead, state: State) -> Solver:
         before = state
         if sample is None:
             sample = weigh_rows((yield Take(state.resident)), state.weight)
-        state, W = choose_centre(settings, state, sample)
+        state, W, end = choose_centre(settings, state, sample)
         look, sample = make_look(settings, state), None
-        lines = choose_lines(state, state.centre)
+        lines = choose_lines(state, end)
         looks = [look_along(ends, steps, class_costs, bias) for ends, steps in lines]
         add_up = partial(combine_near, look.share)
         near = Scan(partial(start_near, len(state.centre)), add_near, add_up, (look,))

@@ -17,7 +17,8 @@ from streamsvm.numeric.rows import F64, I64, Rows, take_rows
 
 ROW_VECTORS = 24  # vectors of 8 bytes that problems in memory take for each of their rows
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
-HELD = 3  # a group that is being read may hold twice its share of the rows, and copies it
+GROUP_SHARE = 2.0  # a group keeps so many times its share of the resident rows: near rows may be more frequent there
+HELD = 6  # a group that is being read may hold twice the rows that it keeps, and copies some
 ALLOWANCE = 1e-9  # of |w_0|: what the bound of a move may charge to the rows' lengths
 
 
@@ -78,7 +79,8 @@ def make_look(settings: OneRead, state: State) -> Look:
         w=state.centre,
         norm=RowNorm(state.A),
         draws=state.predicted > state.widest,
-        share=settings.resident_rows / state.n_rows,
+        share=min(1.0, GROUP_SHARE * settings.resident_rows / state.n_rows),
+        most=settings.resident_rows,
         left=ALLOWANCE * float(np.linalg.norm(state.centre)),
         class_costs=np.array(settings.class_costs),
         bias_feature=settings.bias_feature,

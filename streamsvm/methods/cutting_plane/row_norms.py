@@ -22,7 +22,7 @@ from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Rows, add_rows
 
-FULL_WIDTH = 400  # with more features A is diagonal
+FULL_WIDTH = 512  # with more features A is diagonal
 RIDGE = 1e-6  # times the mean of M's diagonal
 UNIT32 = 2.0**-24
 

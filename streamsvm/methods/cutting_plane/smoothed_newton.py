@@ -29,6 +29,7 @@ from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
 
 FIRST_WIDTH = 1.0
 NARROWER = 0.3  # the width is multiplied by this once the gap is mostly what the smoothing adds
+NARROWEST = 1e-12  # where no step descends with so small a width, rounding is the limit
 MOST_STEPS = 200
 LINE_STEPS = 30  # bisections of a line search
 FLAT = 0.1  # a line search ends where the derivative is so small a share of that at its start
@@ -161,7 +162,10 @@ def minimise(data: HingeRows, linear: Linear, tol: float, start: F64, pull: Pull
         )
         length = _search_line(line)
         if length == 0.0:
-            break
+            if smoothing < NARROWEST:
+                break
+            smoothing *= NARROWER
+            continue
         w = w + length * step
         margins = margins + length * along
     return best
