@@ -39,6 +39,8 @@ from tests.engines.scans import (
     note_unless_unlucky,
     pinned_chunks,
     start_flags,
+    start_stealing,
+    stop_stealing,
     trace_scan,
 )
 
@@ -98,6 +100,10 @@ class Contract:
     @pytest.fixture
     def source(self, source_name: str, sources: dict[str, RowSource]) -> RowSource:
         return sources[source_name]
+
+    @pytest.fixture
+    def settled_groups(self) -> None:
+        """No group leaves the process that holds its chunks, however slow that is. There is only one here."""
 
     def pinned(self, engine: Engine) -> list[int]:
         """Chunks that are kept, by whatever process."""
@@ -180,6 +186,7 @@ class Contract:
         flags = Scan(start_flags, add_writable_flags, join_lists, (shared,), (np.ones(source.n_rows),))
         assert all(open_engine(source).scan(flags))
 
+    @pytest.mark.usefixtures("settled_groups")
     def test_later_passes_read_less_by_what_is_pinned(self, open_engine: Opener, source: RowSource) -> None:
         if not source.on_disk:
             engine = open_engine(source, source.nbytes)
@@ -264,6 +271,7 @@ class Contract:
         with pytest.raises(IntegrityError, match=r"c/7"):
             open_engine(dataset).walk(Walk(note_rows, [[], []], [[[0, 1], [6, 7]], [[2]]]))
 
+    @pytest.mark.usefixtures("settled_groups")
     @pytest.mark.parametrize("codec", ["crc32c", "lz4"])
     def test_a_damaged_chunk_is_named_and_the_engine_works_on(
         self, open_engine: Opener, codec: str, tmp_path: Path
@@ -307,6 +315,13 @@ class TestDistributed(Contract):
     @pytest.fixture
     def make_engine(self, client: Client) -> Opener:
         return partial(DistributedEngine, client=client)
+
+    @pytest.fixture
+    def settled_groups(self, client: Client) -> Iterator[None]:
+        """Dask gives groups of a worker that is held up to an idle one, which would read and keep their chunks, too."""
+        client.run_on_scheduler(stop_stealing)
+        yield
+        client.run_on_scheduler(start_stealing)
 
     def test_long_vectors_travel_without_a_warning(
         self, client: Client, sources: dict[str, RowSource], recwarn: pytest.WarningsRecorder

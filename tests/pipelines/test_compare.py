@@ -17,7 +17,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.svm import SVC, LinearSVC
 
-from tests.conftest import make_problem
+from tests.conftest import make_problem, run_python
 
 TRAINERS = """
 import numpy as np
@@ -60,20 +60,27 @@ def bench(load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "odd_trainers.py").write_text(TRAINERS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    problems, runs = load("problems"), load("runs")
+    runs = load("runs")
 
-    def make(memory: int | None = None, limit: int = 60, gamma: float | None = None) -> Any:
-        problem = problems.Problem("a9a", "some rows", 0.5, gamma, memory)
+    def make(memory: int | None = None, limit: int = 60) -> Any:
         folder = tmp_path / f"rows-{memory}"
-        rows = make_problem(1)
-        X, y = rows.X, np.where(rows.dense()[:, 0] > 0.7, 1, -1).astype(np.int8)
-        problems.write_parts(folder, ((X, y), (X[:50], y[:50])))
-        if importlib.util.find_spec("vowpalwabbit") is not None:
-            problems.write_text(folder / "rows.vw", X, y)
-        (folder / "problem.json").write_text(json.dumps(vars(problem)))
+        write_problem(folder, memory=memory)
         return runs.Bench(folder, limit)
 
     return make
+
+
+def write_problem(folder: Path, gamma: float | None = None, memory: int | None = None) -> Any:
+    """Write 300 rows for the trainers; return the problem."""
+    problems = import_module("pipelines.compare.problems")
+    problem = problems.Problem("a9a", "some rows", 0.5, gamma, memory)
+    rows = make_problem(1)
+    X, y = rows.X, np.where(rows.dense()[:, 0] > 0.7, 1, -1).astype(np.int8)
+    problems.write_parts(folder, ((X, y), (X[:50], y[:50])))
+    if importlib.util.find_spec("vowpalwabbit") is not None:
+        problems.write_text(folder / "rows.vw", X, y)
+    (folder / "problem.json").write_text(json.dumps(vars(problem)))
+    return problem
 
 
 def test_objective_of_a_linear_model_is_as_written(load: Callable[[str], Any]) -> None:
@@ -133,25 +140,53 @@ def test_how_a_training_ends_is_told(bench: Callable[..., Any], load: Callable[[
     assert done.peak_bytes > 10**7
 
 
+# Trains with the last rung of every trainer of one kind, as the children of a comparison do, but in one process.
+TRAIN_WITH_ALL = """
+import sys
+from pathlib import Path
+from pipelines.compare import child
+from pipelines.compare.runs import TRAINERS
+
+folder, kind = sys.argv[1:]
+for place, trainer in enumerate(TRAINERS[kind]):
+    out = Path(folder, str(place))
+    out.mkdir()
+    sys.argv[1:] = [folder, trainer.module, trainer.function, trainer.rungs[-1], "60", str(out)]
+    child.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By kind, a bench in whose folder every trainer has left its model, and the optima of the problem."""
+    found = {}
+    for kind, gamma in (("linear", None), ("kernel", 0.3)):
+        folder = tmp_path_factory.mktemp(kind) / "rows"
+        problem = write_problem(folder, gamma)
+        ran = run_python(TRAIN_WITH_ALL, folder, kind)
+        assert ran.returncode == 0, ran.stderr
+        bench = import_module("pipelines.compare.runs").Bench(folder, 60)
+        found[kind] = bench, find_optima(*bench.rows, problem)
+    return found
+
+
 @pytest.mark.parametrize(("kind", "place"), [("linear", k) for k in range(9)] + [("kernel", k) for k in range(7)])
 def test_every_trainer_solves_the_problem_that_is_measured(
-    kind: str, place: int, bench: Callable[..., Any], load: Callable[[str], Any]
+    kind: str, place: int, trained: dict[str, Any], load: Callable[[str], Any]
 ) -> None:
     """Its last rung is near the optimum, where a model without a bias is not; gradients are rougher."""
-    here = bench(gamma=None if kind == "linear" else 0.3)
+    here, (optimum, without_bias) = trained[kind]
     known = load("runs").TRAINERS[kind]
     assert len(known) == {"linear": 9, "kernel": 7}[kind], "each is tried"
-    trainer = known[place]
-    done = here.run(trainer, trainer.rungs[-1])
-    if done.status == "not installed":
-        pytest.skip(f"{trainer.name}: {done.why}")
+    trainer, out = known[place], here.folder / str(place)
+    result = json.loads((out / "result.json").read_text())
+    if result["status"] == "not installed":
+        pytest.skip(f"{trainer.name}: {result['why']}")
     rough = {"SGD": 0.1, "Incremental": 0.1, "interior": 0.1, "Wabbit": 1, "budgeted": 1}
     most = max([2e-3, *(share for word, share in rough.items() if word in trainer.name)])
-    assert done.status == "done", done.why
-    X, y = here.rows
-    optimum, without_bias = find_optima(X, y, here.problem)
+    assert result["status"] == "done", result["why"]
     assert without_bias > 1.2 * optimum
-    assert (1 - 1e-5) * optimum <= done.objective <= (1 + most) * optimum
+    assert (1 - 1e-5) * optimum <= here.evaluate(out / "model.npz").objective <= (1 + most) * optimum
 
 
 def find_optima(X: Any, y: Any, problem: Any) -> tuple[float, float]:
@@ -225,6 +260,7 @@ def run(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable
     few = ("streamsvm", "scikit-learn LinearSVC", "scikit-learn SGDClassifier", "LIBLINEAR")
     chosen = tuple(trainer for trainer in known if trainer.name in few)
     monkeypatch.setattr(compare, "TRAINERS", {"linear": chosen})
+    monkeypatch.setattr(compare, "SMALL_RUNGS", 1)  # how ladders are climbed has a test of its own
 
     def run(*arguments: object) -> int:
         monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
