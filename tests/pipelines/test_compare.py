@@ -270,6 +270,7 @@ def run(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable
     return run
 
 
+@pytest.mark.slow
 def test_tables_and_pictures_are_kept_and_added_to(
     run: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

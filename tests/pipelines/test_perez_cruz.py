@@ -155,6 +155,7 @@ def test_selection_never_stands_still(rule: str, script: ModuleType) -> None:
         assert find_conditions(active.y, active.costs, active.alpha, active.f).violation <= tol
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_support_vectors_are_as_many_as_published(data_folder: Path) -> None:
     """Adult1 with C = 1000 and Diabetes: 630 and 409 published, on the very rows."""

@@ -101,6 +101,7 @@ def test_without_adult_it_says_where_it_is(folder: str | None, tmp_path: Path) -
     assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_support_vectors_are_as_many_as_published(data_folder: Path) -> None:
     """Adult, 11,221 rows out of a7a, linear: 4,158 published; the choice of rows alone is worth one per cent."""
