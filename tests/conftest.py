@@ -137,6 +137,12 @@ def compute_objective(problem: Problem, model: LinearModel, costs: F64, intercep
     return float(0.5 * w @ w + 0.5 * (b / intercept_scaling) ** 2 + costs @ hinge)
 
 
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether slow tests are run: then tests that try many cases of a kind try all of them, and otherwise some."""
+    return bool(request.config.option.slow)
+
+
 @pytest.fixture
 def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data, too, into groups of chunks: the driver alone plans them, for workers as well."""

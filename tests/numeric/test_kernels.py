@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.numeric import kernels
+from streamsvm.numeric.kernel_values import evaluate_rows
 from streamsvm.numeric.kernels import (
     Kernel,
     add_chosen_columns,
@@ -220,3 +221,13 @@ def test_rows_that_cannot_be_written_to(name: str) -> None:
             add_kernel_sums(Kernel(name), each, each, np.ones(50), f)
             found.append(f)
         np.testing.assert_array_equal(*found)
+
+
+def test_coefficients_that_are_read_only_take_the_same_compiled_code() -> None:
+    """The compiler would otherwise run in this process, whose memory is projected without it."""
+    X, coef, f = make_rows(0, 20).astype(np.float32), np.ones(5), np.zeros(20)
+    add_kernel_sums(KINDS["rbf"], X, X[:5], coef, f)
+    compiled = list(evaluate_rows.signatures)
+    coef.flags.writeable = False
+    add_kernel_sums(KINDS["rbf"], X, X[:5], coef, f)
+    assert evaluate_rows.signatures == compiled
