@@ -106,8 +106,7 @@ class ArrayDataset:
 
     def _convert(self, X: Any, start: int) -> Matrix:
         with np.errstate(over="ignore"):  # infinite values are refused below
-            # Kernels are compiled for writable arrays: a read-only one would have them compiled again, in this process.
-            values = np.require(X.data if isinstance(X, csr_array) else X, np.float32, ["C", "W"])
+            values = np.asarray(X.data if isinstance(X, csr_array) else X, dtype=np.float32, order="C")
         matrix: Matrix = values
         if isinstance(X, csr_array):
             matrix = CsrRows(values, X.indices.astype(np.int32), X.indptr.astype(np.int64), self.n_features)

@@ -14,7 +14,6 @@ import pytest
 import scipy.sparse as sp
 
 from streamsvm.data.arrays import read_arrays
-from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.npy import read_npy
 from tests.data.pieces import NUMBERS, fault, together
 
@@ -176,16 +175,3 @@ def test_bad_arrays(X: Any, vectors: dict[str, Any], message: str) -> None:
     """The place is counted over all pieces."""
     for piece_bytes in (1, 1 << 20):
         assert fault(read_arrays(X, **vectors, piece_bytes=piece_bytes)).startswith(message)
-
-
-@pytest.mark.parametrize("layout", ["dense", "sparse"])
-def test_rows_that_are_read_only_come_writable(layout: str) -> None:
-    """Kernels are compiled for writable arrays, and would be compiled again for others; the rows stay as they are."""
-    X = np.float32(NUMBERS) if layout == "dense" else sp.csr_array(np.float32(NUMBERS))
-    values = X if isinstance(X, np.ndarray) else X.data
-    values.flags.writeable = False
-    read = ArrayDataset(X, None, None).read(0).X
-    found = read if isinstance(read, np.ndarray) else read.data
-    assert found.flags.writeable
-    assert not values.flags.writeable
-    np.testing.assert_array_equal(found, values)

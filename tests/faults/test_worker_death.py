@@ -95,6 +95,7 @@ def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> Ready
     raise AssertionError("it is dead")
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_is_prepared(
     both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_rows_on_the_disk_are_the_same_as_text(load: Callable[[str], Any]) -> No
         np.testing.assert_array_equal(np.array([float(value) for _, value in pairs], np.float32), [*x, 1])
 
 
+@pytest.mark.slow
 def test_how_a_training_ends_is_told(bench: Callable[..., Any], load: Callable[[str], Any]) -> None:
     """Each in a process of its own; the one that takes all memory only where a limit is set."""
     runs = load("runs")

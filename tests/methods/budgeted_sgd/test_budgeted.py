@@ -301,6 +301,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["here", "workers"])
 def test_memory_stays_below_the_projection(where: str, tmp_path: Path) -> None:
     """Within the least budget: of buffers of 32 MB one is computed on, while another is put together."""
