@@ -75,12 +75,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Share the whole suite out to two processes, unless `-n` says otherwise, and leave its slow tests out.
 
-    A part of it is run by one process, with its slow tests. The processes of a run are told by the first one.
+    A part of it is run by one process, with its slow tests.
     """
-    if config.option.slow is None:
+    if hasattr(config, "workerinput"):
+        config.option.slow = config.workerinput["slow"]
+    elif config.option.slow is None:
         config.option.slow = not is_whole_suite(config) or "slow" in config.option.markexpr
     if is_whole_suite(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         config.option.numprocesses, config.option.dist = 2, "worksteal"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of the run whether slow tests are run."""
+    node.workerinput["slow"] = node.config.option.slow
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
