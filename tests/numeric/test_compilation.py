@@ -62,9 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize(
-    "solver", [name if name == "cutting-plane" else pytest.param(name, marks=pytest.mark.slow) for name in SOLVERS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_the_first_run_is_as_the_second(solver: str, data: Dataset, folder: Path, tmp_path: Path) -> None:
     """Without its kernels: the same projection and the same model, and nothing is compiled in the process itself.
 
