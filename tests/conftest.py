@@ -26,6 +26,9 @@ from streamsvm.data.readers import ingest
 from streamsvm.engines.workers import start_workers
 from streamsvm.models.model import LinearModel
 
+# Hundreds of processes import the package: they shall keep the bytecode of its sources, not make it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 settings.register_profile("streamsvm", deadline=None, derandomize=True)  # main does not turn red by chance
 settings.register_profile("explore", deadline=None, print_blob=True)  # --hypothesis-profile explore
 settings.load_profile("streamsvm")
@@ -49,11 +52,43 @@ def is_whole_suite(config: pytest.Config) -> bool:
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that runs slow tests with the whole suite."""
+    parser.addoption("--slow", action="store_true", default=None, help="run slow tests with the whole suite as well")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say what slow means."""
+    config.addinivalue_line(
+        "markers", "slow: needs several processes or much data for many seconds; .ci/run runs it with one interpreter"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave slow tests out, unless they are asked for."""
+    if not config.option.slow:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Share the whole suite out to two processes, unless `-n` says otherwise; a part of it is run by one."""
+    """Share the whole suite out to two processes, unless `-n` says otherwise, and leave its slow tests out.
+
+    A part of it is run by one process, with its slow tests.
+    """
+    if hasattr(config, "workerinput"):
+        config.option.slow = config.workerinput["slow"]
+    elif config.option.slow is None:
+        config.option.slow = not is_whole_suite(config) or "slow" in config.option.markexpr
     if is_whole_suite(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         config.option.numprocesses, config.option.dist = 2, "worksteal"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of the run whether slow tests are run."""
+    node.workerinput["slow"] = node.config.option.slow
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -108,6 +143,12 @@ def compute_objective(problem: Problem, model: LinearModel, costs: F64, intercep
     w, b = model.coef, model.intercept
     hinge = np.maximum(0.0, 1.0 - problem.y * (problem.dense() @ w + b))
     return float(0.5 * w @ w + 0.5 * (b / intercept_scaling) ** 2 + costs @ hinge)
+
+
+@pytest.fixture(scope="session")
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether slow tests are run: then tests that try many cases of a kind try all of them, and otherwise some."""
+    return bool(request.config.option.slow)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ def find_block(first: str) -> str:
     return "\n".join(line.removeprefix("    ") for line in lines[:end])
 
 
+@pytest.mark.slow
 def test_the_commands_and_the_calls(tmp_path: Path) -> None:
     script = find_block('python -c "').replace("streamsvm ", f"{sys.executable} -m streamsvm ")
     script = script.replace("python -c", f"{sys.executable} -c", 1)

@@ -197,7 +197,7 @@ def _evaluate_all(
     number, size = type_of(columns).type, _choose_tile_rows(X)
     code = KERNELS.index(kernel.name)
     compiled = CompiledKernel(code, number(kernel.gamma), number(kernel.coef0), kernel.degree)
-    unpacked, own = unpack(X), Columns(unpack(columns), compute_squares(columns), coef)
+    unpacked, own = unpack(X), Columns(unpack(columns), compute_squares(columns), np.require(coef, requirements="W"))
     store, slots = keep
     proof = () if number is np.float32 else (magnitudes, (2 * count_items(columns) + 6) * UNIT)
 

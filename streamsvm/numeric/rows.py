@@ -128,10 +128,11 @@ def _csr_scores(data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> No
 
 
 def unpack(X: Matrix) -> Unpacked:
-    """Return X as compiled code takes it."""
+    """Return X as compiled code takes it: for read-only arrays, which are copied, it would be compiled once more."""
     if isinstance(X, CsrRows):
-        return Unpacked(np.empty((0, 0), X.data.dtype), X.data, X.indices, X.indptr)
-    return Unpacked(X, np.empty(0, X.dtype), NO_INDICES, NO_INDPTR)
+        data, indices = np.require(X.data, requirements="W"), np.require(X.indices, requirements="W")
+        return Unpacked(np.empty((0, 0), data.dtype), data, indices, np.require(X.indptr, requirements="W"))
+    return Unpacked(np.require(X, requirements="W"), np.empty(0, X.dtype), NO_INDICES, NO_INDPTR)
 
 
 @njit(cache=True, nogil=True)

@@ -128,6 +128,7 @@ def damage(data: Path, damaged: Path) -> tuple[Path, bytes]:
     return chunk, whole
 
 
+@pytest.mark.slow
 def test_a_chunk_that_a_worker_finds_damaged_is_named_once(data: Path, tmp_path: Path) -> None:
     chunk, _ = damage(data, tmp_path / "damaged.zarr")
     train = ["train", str(tmp_path / "damaged.zarr"), "--out", str(tmp_path / "run"), "--workers", "2"]

@@ -44,6 +44,7 @@ def read_result(run: Path) -> dict[str, Any]:
     return json.loads((run / "result.json").read_text())  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_training_stays_within_a_quarter_of_the_data(kept: tuple[Path, str]) -> None:
     folder, printed = kept
     data, result = open_dataset(folder / "generated.zarr"), read_result(folder / "generated-run")
@@ -57,6 +58,7 @@ def test_training_stays_within_a_quarter_of_the_data(kept: tuple[Path, str]) -> 
     assert "converged" in (folder / "cancer-run" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_real_data_are_learnt(kept: tuple[Path, str]) -> None:
     folder, printed = kept
     result = read_result(folder / "cancer-run")
@@ -66,6 +68,7 @@ def test_real_data_are_learnt(kept: tuple[Path, str]) -> None:
     assert shown > 95
 
 
+@pytest.mark.slow
 def test_what_it_suggests_works(
     kept: tuple[Path, str],
 ) -> None:

@@ -82,6 +82,7 @@ def model_sha256(data: Dataset) -> str:
     return train(data, TrainOptions(C=0.5, threads=1)).model_sha256
 
 
+@pytest.mark.slow
 def test_local_workers_train_on_loopback_only(data: Dataset, model_sha256: str, tmp_path: Path) -> None:
     with running(str(CLUSTER / "local.py"), "--workers", "2", "--memory", "1GB") as cluster:
         assert cluster.stdout is not None
@@ -184,6 +185,7 @@ def connect(configuration: str, address: str) -> Client:
     return Client(address, security=security, timeout=60)
 
 
+@pytest.mark.slow
 def test_train_over_tls(
     tls_address: str, tls_configurations: dict[str, str], data: Dataset, model_sha256: str, tmp_path: Path
 ) -> None:
@@ -193,6 +195,7 @@ def test_train_over_tls(
     assert json.loads(done.stdout.splitlines()[-1])["model_sha256"] == model_sha256
 
 
+@pytest.mark.slow
 def test_the_configuration_switches_dasks_memory_rules_off(
     tls_address: str, tls_configurations: dict[str, str]
 ) -> None:
@@ -204,6 +207,7 @@ def test_the_configuration_switches_dasks_memory_rules_off(
         assert list(client.run(rules).values()) == [[False, False, False]] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["nobody's", "another authority's"])
 def test_strangers_are_refused(whose: str, tls_address: str, data: Dataset, tmp_path: Path) -> None:
     more = {}
@@ -227,6 +231,7 @@ wait
 """
 
 
+@pytest.mark.slow
 def test_slurm_script_trains_with_a_stand_in_for_srun(data: Dataset, model_sha256: str, tmp_path: Path) -> None:
     script = CLUSTER / "slurm.sh"
     subprocess.run(["bash", "-n", str(script)], check=True)
@@ -251,43 +256,6 @@ def test_slurm_script_needs_data_and_run() -> None:
     done = subprocess.run(["bash", str(CLUSTER / "slurm.sh"), "data.zarr"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: ")
-
-
-@pytest.fixture(scope="module")
-def kubernetes() -> dict[tuple[str, str], dict[str, Any]]:
-    documents = yaml.safe_load_all((CLUSTER / "kubernetes.yaml").read_text())
-    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
-
-
-def pods(kubernetes: dict[tuple[str, str], dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Templates of the pods by the role of Dask that they play."""
-    names = {"scheduler": ("Deployment", "streamsvm-scheduler"), "worker": ("Deployment", "streamsvm-worker"),
-             "client": ("Job", "streamsvm-train")}  # fmt: skip
-    return {role: kubernetes[name]["spec"]["template"] for role, name in names.items()}
-
-
-def test_kubernetes_pods_hold_their_own_keys_only(kubernetes: dict[tuple[str, str], dict[str, Any]]) -> None:
-    tls = yaml.safe_load(kubernetes["ConfigMap", "streamsvm-dask"]["data"]["dask.yaml"])["distributed"]["comm"]["tls"]
-    for role, pod in pods(kubernetes).items():
-        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
-        mounts = {mount["name"]: mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
-        assert set(mounts) == set(volumes)
-        files = {f"{mounts['tls']}/{item['path']}" for item in volumes["tls"]["secret"]["items"]}
-        assert files == {tls["ca-file"], tls[role]["cert"], tls[role]["key"]}
-
-
-def test_kubernetes_parts_fit_together(kubernetes: dict[tuple[str, str], dict[str, Any]]) -> None:
-    labels = pods(kubernetes)["scheduler"]["metadata"]["labels"]
-    service = kubernetes["Service", "streamsvm-scheduler"]
-    assert service["spec"]["selector"] == labels
-    worker, job = (pods(kubernetes)[role]["spec"]["containers"][0] for role in ("worker", "client"))
-    address = f"tls://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
-    assert worker["args"][2] == address == job["env"][0]["value"]
-    waited_for = re.search(r"wait_for_workers\((\d+)", job["args"][0])
-    assert waited_for is not None
-    assert int(waited_for[1]) == kubernetes["Deployment", "streamsvm-worker"]["spec"]["replicas"]
-    limit = worker["args"][worker["args"].index("--memory-limit") + 1]
-    assert f"--memory {limit}" in job["args"][0]
 
 
 def test_guides_name_files_that_exist() -> None:

@@ -54,6 +54,7 @@ def measure_peak(run_python: RunPython, folder: Path, source: str, expected_byte
                 file.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expected_bytes", [400_000_000, 0])
 def test_a_large_source_is_ingested_in_bounded_memory(
     expected_bytes: int, run_python: RunPython, tmp_path: Path

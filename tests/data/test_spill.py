@@ -120,6 +120,7 @@ def spill_into_one_run(folder: Path, items: float, total_bytes: int) -> tuple[Sp
     return spill, 20 * n_rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("items", [0.2, 1, 40])
 def test_runs_that_grew_too_large_are_split_in_bounded_memory(
     items: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

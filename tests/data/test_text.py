@@ -22,7 +22,6 @@ from sklearn.datasets import load_svmlight_file
 
 from streamsvm.data import text as text_module
 from streamsvm.data import text_files
-from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError
 
@@ -119,26 +118,6 @@ def test_line_longer_than_many_blocks(tmp_path: Path, monkeypatch: pytest.Monkey
     assert message_of([path], block_bytes=64) == f"{path}:2:1: line of 1,000 bytes or more"
 
 
-@pytest.mark.parametrize("suffix", PACKERS)
-def test_compressed_files(suffix: str, tmp_path: Path) -> None:
-    text = b"".join(b"1 1:%.17g\n" % number for number in np.random.default_rng(0).random(40_000))
-    plain, packed = tmp_path / "plain.svm", tmp_path / f"packed.svm{suffix}"
-    plain.write_bytes(text)
-    archive = bytearray(PACKERS[suffix](text))
-    packed.write_bytes(archive)
-    assert read_all([packed], block_bytes=70_000) == read_all([plain])
-    packed.write_bytes(archive[:-20_000])
-    taken: list[SourceRows] = []
-    with pytest.raises(InputError) as caught:
-        taken.extend(read_svmlight([packed], 2, 1000))
-    assert taken
-    assert str(caught.value) == f"{packed}: the compressed data are truncated"
-    archive[10:20] = b"\xff" * 10
-    for corrupt in (archive, SMALL):
-        packed.write_bytes(corrupt)
-        assert message_of([packed]).startswith(f"{packed}: the compressed data are corrupt")
-
-
 class ShortReads(io.BytesIO):
     """A pipe: gives a few bytes at a time, and counts them."""
 
@@ -154,16 +133,6 @@ def put_on_stdin(monkeypatch: pytest.MonkeyPatch, text: bytes) -> ShortReads:
     pipe = ShortReads(text)
     monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": pipe}))
     return pipe
-
-
-def test_standard_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = tmp_path / "same.svm"
-    path.write_bytes(good_lines(500))
-    pipe = put_on_stdin(monkeypatch, good_lines(500))
-    assert read_all(["-"], block_bytes=1000) == read_all([path], block_bytes=1000)
-    assert not pipe.closed
-    put_on_stdin(monkeypatch, b"1 1:1\n1 1:x\n")
-    assert message_of(["-"]).startswith("<stdin>:2:3: ")
 
 
 def test_blocks_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,14 @@ class Reader:
                 assert same, f"{place}: {command}\n{said_text}\nis not as the page shows:\n{shown}"
 
 
+def carry_out_page(page: Path) -> None:
+    """Carry out all blocks of a page that are run, in the folder where this process is."""
+    reader = Reader(page)
+    for block in find_blocks(page):
+        if block.is_run:
+            reader.carry_out(block)
+
+
 def find_blocks(page: Path) -> list[Block]:
     """Return the fenced blocks of a page that show a language."""
     content = page.read_text()
@@ -145,3 +153,7 @@ def run_command(line: str, place: str) -> str:
         said.write(f"{status}\n")
     assert told or status == 0, f"{place}: {line}: exit status {status}\n{said.getvalue()}"
     return said.getvalue()
+
+
+if __name__ == "__main__":
+    carry_out_page(Path(sys.argv[1]))

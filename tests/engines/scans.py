@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from distributed import Scheduler
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import _pins
@@ -85,6 +86,16 @@ def pinned_chunks(fingerprint: str) -> list[int]:
     """Chunks of a dataset that this process keeps, in order."""
     pins = _pins.get(fingerprint)
     return [] if pins is None else sorted(pins.chunks)
+
+
+async def stop_stealing(dask_scheduler: Scheduler) -> None:
+    """Leave every task with the worker that it was given to."""
+    await dask_scheduler.extensions["stealing"].stop()
+
+
+async def start_stealing(dask_scheduler: Scheduler) -> None:
+    """Let idle workers take tasks from busy ones again."""
+    await dask_scheduler.extensions["stealing"].start()
 
 
 def neighbours_combined(parts: Sequence[Any]) -> Any:

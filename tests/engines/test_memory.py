@@ -167,6 +167,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "processes"), [("here", 1), ("workers", 2)])
 def test_data_of_eight_times_the_room_stay_below_the_projection(where: str, processes: int, tmp_path: Path) -> None:
     """64 MB of rows, 8 MB more than the least budget: what does not fit is read again on every pass."""

@@ -160,6 +160,7 @@ SVC(gamma=0.2, solver="interior-point", rank=30, tol=1e-6, checkpoint=checkpoint
 """
 
 
+@pytest.mark.slow
 def test_killed_and_fitted_again_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the fourth pass that makes features, in the last one, and after some steps; the map is made once."""
     dataset = make_problem(8, n=500).store(tmp_path / "rows", chunk_bytes=3000)

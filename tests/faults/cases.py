@@ -39,10 +39,10 @@ CASES = (
 )
 
 
-def make_data(folder: Path, names: Collection[str]) -> None:
-    """Write those datasets of the cases that are named."""
+def make_data(folder: Path, names: Collection[str], part: int = 1) -> None:
+    """Write those datasets of the cases that are named, with one part of so many of their rows."""
     for name in names:
-        _WRITERS[name](folder / name)
+        _WRITERS[name](folder / name, part)
 
 
 def load_kernels(cases: Iterable[Case]) -> None:
@@ -56,26 +56,26 @@ def name_kernels(case: Case) -> set[str]:
     return {solver, "platt"} if "selection=platt" in case.arguments else {solver}
 
 
-def _write_long(path: Path) -> None:
-    make_problem(1, n=60_000, d=40).store(path, layout="dense", chunk_bytes=1 << 20)
+def _write_long(path: Path, part: int) -> None:
+    make_problem(1, n=60_000 // part, d=40).store(path, layout="dense", chunk_bytes=1 << 20)
 
 
-def _write_short(path: Path) -> None:
-    make_problem(2, n=6000, d=12).store(path, layout="dense", chunk_bytes=50_000)
+def _write_short(path: Path, part: int) -> None:
+    make_problem(2, n=6000 // part, d=12).store(path, layout="dense", chunk_bytes=50_000)
 
 
-def _write_wide(path: Path) -> None:
-    random = np.random.default_rng(0)
-    X = random_array((3000, 4000), density=0.02, rng=random, dtype=np.float32).tocsr()
-    y = np.where(X @ random.normal(size=4000) + 0.3 * random.normal(size=3000) > 0, 1, -1)
+def _write_wide(path: Path, part: int) -> None:
+    random, n = np.random.default_rng(0), 3000 // part
+    X = random_array((n, 4000), density=0.02, rng=random, dtype=np.float32).tocsr()
+    y = np.where(X @ random.normal(size=4000) + 0.3 * random.normal(size=n) > 0, 1, -1)
     ingest(X, path, y, layout="sparse", chunk_bytes=200_000, shuffle=None)
 
 
-def _write_queries(path: Path) -> None:
-    random = np.random.default_rng(1)
-    ranks, rows = random.integers(0, 5, 40_000), random.normal(size=(40_000, 20))
+def _write_queries(path: Path, part: int) -> None:
+    random, n = np.random.default_rng(1), 40_000 // part
+    ranks, rows = random.integers(0, 5, n), random.normal(size=(n, 20))
     rows[:, 0] += ranks
-    qid = np.repeat(np.arange(400), 100)
+    qid = np.repeat(np.arange(n // 100), 100)
     ingest(rows.astype(np.float32), path, ranks, qid=qid, layout="dense", chunk_bytes=500_000)
 
 

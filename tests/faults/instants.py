@@ -1,7 +1,8 @@
 """Runs that are stopped at one line of the code that keeps them, and gone on with. Run as a process of its own.
 
 Everything is imported once; each run is then a fork of this process, which takes milliseconds. An instant is a number:
-the how-manieth executed line of run.py, locks.py, files.py, train.py and training.py. Prints what happened as JSON.
+the how-manieth executed line of run.py, locks.py, files.py, train.py and training.py. Prints what happened as JSON, a
+line for each study.
 """
 
 from __future__ import annotations
@@ -116,15 +117,24 @@ def describe(out: Path) -> dict[str, Any]:
     }
 
 
-def main(dataset: str, folder: str, mode: str, checkpoint_steps: str, n_instants: str) -> None:
-    """mode: kill, interrupt, or twice (an impatient user)."""
+def main(dataset: str, folder: str, *studies: str) -> None:
+    """studies: each a mode, the steps between checkpoints, and the number of instants, as "kill 3 15"."""
     os.fsync = lambda fd: None  # a process that dies takes nothing along that it has written
-    keep_every(int(checkpoint_steps))
     compile_kernels()
-    options, base = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-search"}), Path(folder)
+    for k, words in enumerate(studies):
+        mode, checkpoint_steps, n_instants = words.split()
+        (Path(folder) / str(k)).mkdir()
+        sys.stdout.flush()
+        assert in_fork(lambda: study(dataset, Path(folder) / str(k), mode, int(checkpoint_steps), int(n_instants))) == 0  # noqa: B023
+
+
+def study(dataset: str, base: Path, mode: str, checkpoint_steps: int, n_instants: int) -> None:
+    """mode: kill, interrupt, or twice (an impatient user)."""
+    keep_every(checkpoint_steps)
+    options = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-search"})
     assert in_fork(lambda: carry_out(dataset, base / "whole", options, {}, base / "lines")) == 0
     whole, n_lines = describe(base / "whole"), int((base / "lines").read_text())
-    chosen = random.Random(0).sample(range(1, n_lines), min(int(n_instants), n_lines - 1))
+    chosen = random.Random(0).sample(range(1, n_lines), min(n_instants, n_lines - 1))
     differing, ends = [], []
     for instant in sorted(chosen):
         out = base / f"{mode}-{instant}"
@@ -136,7 +146,7 @@ def main(dataset: str, folder: str, mode: str, checkpoint_steps: str, n_instants
         if resumed != 0 or describe(out) != whole:
             differing.append(instant)
     print(json.dumps({"lines": n_lines, "steps": len(whole["history"]), "ends": ends, "differing": differing,
-                      "whole": whole}))  # fmt: skip
+                      "whole": whole}), flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

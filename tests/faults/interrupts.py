@@ -1,13 +1,13 @@
 """Interrupts at random moments of real processes: how each ended, what it left, and whether it can go on.
 
-    python tests/faults/interrupts.py [--number 200] [--seed 0] [--only NAME ...]
+    python tests/faults/interrupts.py [--number 200] [--seed 0] [--part 1] [--only NAME ...]
 
 Every solver trains as a process of its own. At a moment drawn by the seed all its threads are stopped, it is noted
 which of them are within compiled code (tests/faults/native_state.py), SIGINT is sent, and the threads go on. Every
 second interrupt is aimed: the process has one thread, and is looked at until that is within compiled code.
 Then the run is resumed and compared with one that nothing has happened to: the model's bytes and the history. tune,
 ingest and predict are interrupted, too, and have to leave nothing behind. Prints a Markdown table; exit status 1 if
-anything was wrong.
+anything was wrong. With `--part 10` the datasets have a tenth of their rows.
 """
 
 from __future__ import annotations
@@ -164,13 +164,13 @@ def write_text(work: Path) -> None:
             file.write(f"{k % 2 * 2 - 1} {items}\n")
 
 
-def study(work: Path, number: int, seed: int, only: Sequence[str]) -> dict[str, Found]:
+def study(work: Path, number: int, seed: int, only: Sequence[str], part: int) -> dict[str, Found]:
     """Interrupt every case equally often, `number` times in all; print a row of the table after each."""
     names = [name for name in (*(case.name for case in CASES), *COMMANDS) if name in only or not only]
     cases, found = {case.name: case for case in CASES if case.name in names}, dict[str, Found]()
     with_commands = len(cases) < len(names)
     load_kernels(CASES if with_commands else cases.values())
-    make_data(work, {case.data for case in cases.values()} | ({"long", "short"} if with_commands else set()))
+    make_data(work, {case.data for case in cases.values()} | ({"long", "short"} if with_commands else set()), part)
     if with_commands:
         write_text(work)
     print(f"| run | interrupts | {' | '.join(COUNTS)} | longest wait (s) | wrong |\n|{'---|' * (len(COUNTS) + 4)}")
@@ -200,10 +200,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="interrupts at random moments of real processes")
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--part", type=int, default=1)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        found = study(Path(work), options.number, options.seed, options.only)
+        found = study(Path(work), options.number, options.seed, options.only, options.part)
     return 1 if any(one.wrong for one in found.values()) else 0
 
 

@@ -1,11 +1,12 @@
 """Kills at random moments: of training processes, which are resumed, and of workers, whose run goes on.
 
-    python tests/faults/kills.py [--drivers 100] [--workers 100] [--seed 0]
+    python tests/faults/kills.py [--drivers 100] [--workers 100] [--seed 0] [--part 1]
 
 Drivers are processes of their own for every solver, which write a checkpoint after every second step. Each is killed
 at a moment drawn by the seed, gone on with, killed again, and gone on with to the end. Workers: two processes train one
 problem after another, and one of them is killed at a moment drawn by the seed. What comes out has to have the bits of
-an undisturbed run. Prints Markdown tables; exit status 1 if anything was wrong.
+an undisturbed run. Prints Markdown tables; exit status 1 if anything was wrong. With `--part 10` the
+datasets have a tenth of their rows.
 """
 
 from __future__ import annotations
@@ -135,11 +136,12 @@ def main() -> int:
     parser.add_argument("--drivers", type=int, default=100)
     parser.add_argument("--workers", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--part", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         driven = CASES[: options.drivers]  # with few, the first cases have one each
-        make_data(work, {case.data for case in driven} | {"long"})
+        make_data(work, {case.data for case in driven} | {"long"}, options.part)
         load_kernels(driven)
         held = True
         if options.drivers:

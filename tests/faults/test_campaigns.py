@@ -6,6 +6,8 @@ import subprocess
 import sys
 from contextlib import suppress
 
+import pytest
+
 from tests.cluster.test_cluster import environment
 from tests.conftest import ROOT
 from tests.faults.native_state import SUPPORTED, stopped
@@ -24,18 +26,20 @@ def read_rows(written: str) -> dict[str, list[str]]:
     return {name: cells for name, *cells in rows}
 
 
+@pytest.mark.slow
 def test_interrupts_of_four_solvers() -> None:
     """Two of each: one at a random moment, one while the main thread is within compiled code."""
     cases = ("guided", "roc-area", "smo", "interior-point")
-    ended = run_campaign("interrupts.py", "--number", "8", "--seed", "1", "--only", *cases)
+    ended = run_campaign("interrupts.py", "--number", "8", "--seed", "1", "--part", "10", "--only", *cases)
     assert ended.returncode == 0, ended.stderr
     number, inside, *_, wrong = read_rows(ended.stdout)["all"]
     assert (number, wrong) == ("8", "0")
     assert int(inside) >= 2 or not SUPPORTED
 
 
+@pytest.mark.slow
 def test_kills_of_drivers_and_workers() -> None:
-    ended = run_campaign("kills.py", "--drivers", "4", "--workers", "1", "--seed", "1")
+    ended = run_campaign("kills.py", "--drivers", "4", "--workers", "1", "--seed", "1", "--part", "10")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     rows = read_rows(ended.stdout)
     assert int(rows["all"][0]) >= 4

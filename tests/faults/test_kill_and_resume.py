@@ -21,7 +21,7 @@ from streamsvm.data.readers import ingest
 from streamsvm.models.model import load
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.train import Event, Result, TrainOptions, train
-from tests.conftest import ROOT, make_problem, run_python
+from tests.conftest import ROOT, choose_examples, make_problem, run_python
 from tests.faults.instants import ANY_COST, describe
 
 OPTIONS = TrainOptions(tol=1e-3, threads=1, options={"acceleration": "line-search"})  # more steps
@@ -58,23 +58,39 @@ def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return describe(out)
 
 
-@pytest.mark.parametrize(
-    ("mode", "checkpoint_steps", "n_instants", "ends"),
-    [("kill", 1, 25, {-9}), ("kill", 3, 15, {-9}), ("interrupt", 1, 25, {0, 2}), ("twice", 3, 15, {0, 2})],
+# How runs are stopped, after how many steps they write a checkpoint, at how many instants, and how they may end.
+STUDIES = (
+    ("kill", 1, choose_examples(10, 200), {-9}),
+    ("kill", 3, choose_examples(6, 100), {-9}),
+    ("interrupt", 1, choose_examples(10, 200), {0, 2}),
+    ("twice", 3, choose_examples(6, 100), {0, 2}),
 )
-def test_stopped_at_any_line_and_resumed(
-    mode: str, checkpoint_steps: int, n_instants: int, ends: set[int], dataset: Dataset, whole: dict[str, Any],
-    tmp_path: Path,
-) -> None:  # fmt: skip
+
+
+def stop_and_resume(dataset: Dataset, folder: Path, *studies: tuple[str, int, int]) -> list[dict[str, Any]]:
+    """Return what came of each study, all in one process that has imported everything."""
+    words = [" ".join(map(str, one)) for one in studies]
+    ended = run_python(INSTANTS, dataset.path, folder, *words, OPENBLAS_NUM_THREADS="1")
+    assert ended.returncode == 0, ended.stderr
+    found = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert not any(one["differing"] for one in found), ended.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def stopped(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What came of all studies of one problem."""
+    return stop_and_resume(dataset, tmp_path_factory.mktemp("stopped"), *(one[:3] for one in STUDIES))
+
+
+@pytest.mark.parametrize("place", range(len(STUDIES)), ids=[f"{mode}-{steps}" for mode, steps, *_ in STUDIES])
+def test_stopped_at_any_line_and_resumed(place: int, stopped: list[dict[str, Any]], whole: dict[str, Any]) -> None:
     """Lines of the code that writes history, checkpoint and model, chosen at random: half-written files included.
 
     With a checkpoint every third step the history has run ahead of it. "twice" is a second Ctrl-C while the first is
     dealt with. A child that was interrupted ends by itself (0), or by KeyboardInterrupt before its first step (2).
     """
-    ended = run_python(INSTANTS, dataset.path, tmp_path, mode, checkpoint_steps, n_instants, OPENBLAS_NUM_THREADS="1")
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
-    assert found["differing"] == [], ended.stderr
+    (*_, n_instants, ends), found = STUDIES[place], stopped[place]
     assert found["whole"] == whole
     assert found["steps"] > 5
     assert len(found["ends"]) == n_instants
@@ -82,9 +98,8 @@ def test_stopped_at_any_line_and_resumed(
     assert len(set(found["ends"])) == len(ends)
 
 
-@pytest.mark.parametrize("checkpoint_steps", [1, 3])
-def test_many_classes_killed_at_any_line_and_resumed(checkpoint_steps: int, tmp_path: Path) -> None:
-    """The states of all problems are in the checkpoint: some are done, others have cuts of their own."""
+def test_many_classes_killed_at_any_line_and_resumed(tmp_path: Path) -> None:
+    """The states of all problems are in the checkpoint, of every step or every third: some are done, others are not."""
     rows, random = make_problem(5, n=400), np.random.default_rng(0)
     y = np.where(rows.y > 0, 2, random.integers(0, 2, 400))
     dataset = ingest(rows.X, tmp_path / "rows", y, shuffle=None, layout="dense", chunk_bytes=3000)
@@ -92,13 +107,10 @@ def test_many_classes_killed_at_any_line_and_resumed(checkpoint_steps: int, tmp_
     lines = (tmp_path / "whole" / "history.jsonl").read_text().splitlines()
     assert {3, 2, 1, 0} >= {json.loads(line)["open_problems"] for line in lines} > {3, 0}
     (tmp_path / "runs").mkdir()
-    arguments = (dataset.path, tmp_path / "runs", "kill", checkpoint_steps, 15)
-    ended = run_python(INSTANTS, *arguments, OPENBLAS_NUM_THREADS="1")
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
-    assert found["differing"] == [], ended.stderr
-    assert found["whole"] == describe(tmp_path / "whole")
-    assert set(found["ends"]) == {-9}
+    n_instants, whole = choose_examples(5, 100), describe(tmp_path / "whole")
+    for found in stop_and_resume(dataset, tmp_path / "runs", ("kill", 1, n_instants), ("kill", 3, n_instants)):
+        assert found["whole"] == whole
+        assert found["ends"] == [-9] * n_instants
 
 
 @pytest.mark.parametrize("step", [1, 2, 5])

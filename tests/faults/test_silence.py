@@ -20,6 +20,7 @@ from streamsvm.training.train import TrainOptions, train
 from tests.cluster.test_cluster import CLUSTER, environment, running
 from tests.conftest import ROOT, make_problem
 
+pytestmark = pytest.mark.slow
 ENDLESS = ("--C", "1000", "--tol", "1e-12", "--option", "acceleration=none", "--memory", "1GB")
 SAME = TrainOptions(C=1000, tol=1e-12, options={"acceleration": "none"})
 

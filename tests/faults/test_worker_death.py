@@ -6,6 +6,7 @@ import os
 import select
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,23 @@ pytestmark = pytest.mark.usefixtures("many_groups")
 OPTIONS = TrainOptions(tol=1e-4, threads=2, options={"acceleration": "line-search"})
 
 
-@pytest.fixture
-def both_alive(workers_import_tests: None) -> Iterator[Client]:
-    """Two workers that may be killed, of each test its own: the dead are replaced, but when is not our affair."""
+@pytest.fixture(scope="module")
+def shared(workers_import_tests: None) -> Iterator[Client]:
+    """Two workers that may be killed."""
     with start_workers(2, 1, WORKER_BYTES) as client:
+        yield client
+
+
+@pytest.fixture
+def both_alive(shared: Client) -> Iterator[Client]:
+    """Two workers that may be killed: those of the test before, if its dead were replaced, which is not our affair."""
+    try:
+        shared.wait_for_workers(2, timeout=20)
+        assert len(shared.run(os.getpid)) == 2
+        fresh = False
+    except (TimeoutError, OSError, AssertionError):
+        fresh = True
+    with start_workers(2, 1, WORKER_BYTES) if fresh else nullcontext(shared) as client:
         yield client
 
 
@@ -56,7 +70,7 @@ def die_at_first(markers: list[str], totals: Any, rows: Rows, *shared: Any) -> N
     add_to_totals(totals, rows, *shared)
 
 
-@pytest.mark.parametrize("n_deaths", [1, 3])
+@pytest.mark.parametrize("n_deaths", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_workers_killed_during_a_pass(
     n_deaths: int, both_alive: Client, dataset: Dataset, undisturbed: Result,
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
@@ -81,6 +95,7 @@ def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> Ready
     raise AssertionError("it is dead")
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_is_prepared(
     both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.numeric import kernels
+from streamsvm.numeric.kernel_values import evaluate_rows
 from streamsvm.numeric.kernels import (
     Kernel,
     add_chosen_columns,
@@ -210,13 +211,17 @@ def test_any_kernel_of_any_rows(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", ["linear", "rbf", "poly"])
 def test_rows_that_cannot_be_written_to(name: str) -> None:
-    """As a worker is sent them: the same bits as of any others, in either precision."""
+    """As a worker is sent them, or a file is mapped: the same bits as of any others, in either precision.
+
+    Nothing is compiled for them, since the memory of this process is projected without the compiler.
+    """
     X = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     for rows in (X, X.astype(np.float64)):
-        fixed, found = rows.copy(), []
-        fixed.flags.writeable = False
-        for each in (rows, fixed):
+        fixed, coef, found = rows.copy(), np.ones(50), []
+        fixed.flags.writeable = coef.flags.writeable = False
+        for each, by in ((rows, np.ones(50)), (fixed, coef)):
             f = np.zeros(50)
-            add_kernel_sums(Kernel(name), each, each, np.ones(50), f)
+            add_kernel_sums(Kernel(name), each, each, by, f)
             found.append(f)
+            assert not any("readonly" in str(kinds) for kinds in evaluate_rows.signatures)
         np.testing.assert_array_equal(*found)

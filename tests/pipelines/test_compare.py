@@ -6,7 +6,6 @@ import importlib.util
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.svm import SVC, LinearSVC
 
-from tests.conftest import make_problem
+from tests.conftest import make_problem, run_python
 
 TRAINERS = """
 import numpy as np
@@ -60,20 +59,27 @@ def bench(load: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "odd_trainers.py").write_text(TRAINERS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    problems, runs = load("problems"), load("runs")
+    runs = load("runs")
 
-    def make(memory: int | None = None, limit: int = 60, gamma: float | None = None) -> Any:
-        problem = problems.Problem("a9a", "some rows", 0.5, gamma, memory)
+    def make(memory: int | None = None, limit: int = 60) -> Any:
         folder = tmp_path / f"rows-{memory}"
-        rows = make_problem(1)
-        X, y = rows.X, np.where(rows.dense()[:, 0] > 0.7, 1, -1).astype(np.int8)
-        problems.write_parts(folder, ((X, y), (X[:50], y[:50])))
-        if importlib.util.find_spec("vowpalwabbit") is not None:
-            problems.write_text(folder / "rows.vw", X, y)
-        (folder / "problem.json").write_text(json.dumps(vars(problem)))
+        write_problem(folder, memory=memory)
         return runs.Bench(folder, limit)
 
     return make
+
+
+def write_problem(folder: Path, gamma: float | None = None, memory: int | None = None) -> Any:
+    """Write 300 rows for the trainers; return the problem."""
+    problems = import_module("pipelines.compare.problems")
+    problem = problems.Problem("a9a", "some rows", 0.5, gamma, memory)
+    rows = make_problem(1)
+    X, y = rows.X, np.where(rows.dense()[:, 0] > 0.7, 1, -1).astype(np.int8)
+    problems.write_parts(folder, ((X, y), (X[:50], y[:50])))
+    if importlib.util.find_spec("vowpalwabbit") is not None:
+        problems.write_text(folder / "rows.vw", X, y)
+    (folder / "problem.json").write_text(json.dumps(vars(problem)))
+    return problem
 
 
 def test_objective_of_a_linear_model_is_as_written(load: Callable[[str], Any]) -> None:
@@ -115,6 +121,7 @@ def test_rows_on_the_disk_are_the_same_as_text(load: Callable[[str], Any]) -> No
         np.testing.assert_array_equal(np.array([float(value) for _, value in pairs], np.float32), [*x, 1])
 
 
+@pytest.mark.slow
 def test_how_a_training_ends_is_told(bench: Callable[..., Any], load: Callable[[str], Any]) -> None:
     """Each in a process of its own; the one that takes all memory only where a limit is set."""
     runs = load("runs")
@@ -133,25 +140,53 @@ def test_how_a_training_ends_is_told(bench: Callable[..., Any], load: Callable[[
     assert done.peak_bytes > 10**7
 
 
+# Trains with the last rung of every trainer of one kind, as the children of a comparison do, but in one process.
+TRAIN_WITH_ALL = """
+import sys
+from pathlib import Path
+from pipelines.compare import child
+from pipelines.compare.runs import TRAINERS
+
+folder, kind = sys.argv[1:]
+for place, trainer in enumerate(TRAINERS[kind]):
+    out = Path(folder, str(place))
+    out.mkdir()
+    sys.argv[1:] = [folder, trainer.module, trainer.function, trainer.rungs[-1], "60", str(out)]
+    child.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By kind, a bench in whose folder every trainer has left its model, and the optima of the problem."""
+    found = {}
+    for kind, gamma in (("linear", None), ("kernel", 0.3)):
+        folder = tmp_path_factory.mktemp(kind) / "rows"
+        problem = write_problem(folder, gamma)
+        ran = run_python(TRAIN_WITH_ALL, folder, kind)
+        assert ran.returncode == 0, ran.stderr
+        bench = import_module("pipelines.compare.runs").Bench(folder, 60)
+        found[kind] = bench, find_optima(*bench.rows, problem)
+    return found
+
+
 @pytest.mark.parametrize(("kind", "place"), [("linear", k) for k in range(9)] + [("kernel", k) for k in range(7)])
 def test_every_trainer_solves_the_problem_that_is_measured(
-    kind: str, place: int, bench: Callable[..., Any], load: Callable[[str], Any]
+    kind: str, place: int, trained: dict[str, Any], load: Callable[[str], Any]
 ) -> None:
     """Its last rung is near the optimum, where a model without a bias is not; gradients are rougher."""
-    here = bench(gamma=None if kind == "linear" else 0.3)
+    here, (optimum, without_bias) = trained[kind]
     known = load("runs").TRAINERS[kind]
     assert len(known) == {"linear": 9, "kernel": 7}[kind], "each is tried"
-    trainer = known[place]
-    done = here.run(trainer, trainer.rungs[-1])
-    if done.status == "not installed":
-        pytest.skip(f"{trainer.name}: {done.why}")
+    trainer, out = known[place], here.folder / str(place)
+    result = json.loads((out / "result.json").read_text())
+    if result["status"] == "not installed":
+        pytest.skip(f"{trainer.name}: {result['why']}")
     rough = {"SGD": 0.1, "Incremental": 0.1, "interior": 0.1, "Wabbit": 1, "budgeted": 1}
     most = max([2e-3, *(share for word, share in rough.items() if word in trainer.name)])
-    assert done.status == "done", done.why
-    X, y = here.rows
-    optimum, without_bias = find_optima(X, y, here.problem)
+    assert result["status"] == "done", result["why"]
     assert without_bias > 1.2 * optimum
-    assert (1 - 1e-5) * optimum <= done.objective <= (1 + most) * optimum
+    assert (1 - 1e-5) * optimum <= here.evaluate(out / "model.npz").objective <= (1 + most) * optimum
 
 
 def find_optima(X: Any, y: Any, problem: Any) -> tuple[float, float]:
@@ -216,58 +251,3 @@ def test_a_row_tells_the_first_rung_that_is_near_enough(load: Callable[[str], An
     assert cells == ["x", "1 (2)", "8 (16)", "over 60 s", "9e-4", "5", "1.0 MB", "50.00%"]
     missing = [cell.strip() for cell in tables.write_row(outcome, "y").strip("|").split("|")]
     assert missing == ["y", "not installed", *[""] * 6]
-
-
-@pytest.fixture
-def run(load: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Exit status of compare.py with a few trainers and these arguments."""
-    compare, known = load("__main__"), load("runs").TRAINERS["linear"]
-    few = ("streamsvm", "scikit-learn LinearSVC", "scikit-learn SGDClassifier", "LIBLINEAR")
-    chosen = tuple(trainer for trainer in known if trainer.name in few)
-    monkeypatch.setattr(compare, "TRAINERS", {"linear": chosen})
-
-    def run(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, arguments)])
-        status: int = compare.main()
-        return status
-
-    return run
-
-
-def test_tables_and_pictures_are_kept_and_added_to(
-    run: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, work = tmp_path / "out", tmp_path / "work"
-    assert run("--small", "--only", "text", "--out", out, "--work", work) == 0
-    text = capsys.readouterr().out
-    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| s")}
-    assert "1,500 rows of 47,000 features" in text
-    for name in ("streamsvm", "scikit-learn LinearSVC", "scikit-learn SGDClassifier"):
-        assert rows[name].rstrip("| ").endswith("%"), rows[name]
-    installed = importlib.util.find_spec("liblinear") is not None
-    assert ("| LIBLINEAR | not installed |" in text) != installed
-    assert run("--small", "--only", "disk", "--out", out, "--work", work) == 0
-    assert "memory limit 600.0 MB" in capsys.readouterr().out
-    whole = (out / "compare.md").read_text()
-    assert "### text, generated" in whole
-    assert "### dense rows on the disk" in whole
-    assert {file.name for file in out.iterdir()} == {
-        "text.json", "disk.json", "compare.md", "compare_seconds.png", "compare_cpu_seconds.png", "compare_bytes.png"
-    }  # fmt: skip
-    told = json.loads((out / "disk.json").read_text())
-    best = min(one["objective"] for one in told["runs"] if one["objective"])
-    assert told["lower_bound"] <= best <= (1 + 1e-5) * told["lower_bound"]
-
-
-def test_what_is_missing_is_left_out(
-    run: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--small", "--only", "a9a", "ijcnn1-rbf", "--data", tmp_path) == 0
-    assert capsys.readouterr().out.count("Left out: no") == 2
-
-
-def test_bad_data_is_told(run: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("a9a", "a9a.t"):
-        (tmp_path / name).write_text("1 3:what\n")
-    assert run("--small", "--only", "a9a", "--data", tmp_path) == 2
-    assert capsys.readouterr().err.startswith(f"compare.py: {tmp_path / 'a9a'} cannot be read: ")

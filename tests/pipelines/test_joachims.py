@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +14,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import InputError
-from tests.conftest import ROOT
-from tests.pipelines.test_platt import read_tables
+from tests.pipelines.tables import read_tables
 
 STORY = "pipelines.papers.joachims_2006"
 PICTURES = ("figure_1", "figure_2", "figures_4_to_6", "figure_7", "figure_8", "figure_9")
@@ -76,6 +73,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_table_and_picture_is_there(
     run: Callable[..., int], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,20 +119,6 @@ def test_objectives_that_break_a_theorem_are_told(
     monkeypatch.setattr(pipeline, "PROBLEMS", pipeline.PROBLEMS[1:])
     assert run("--data", data, "--small") == 1
     assert f"| not: {told}" in capsys.readouterr().out
-
-
-def test_without_data_it_says_where_they_are(
-    run: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No folder is named; one without any of the files, for the script by itself."""
-    assert run() == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err[:24]) == ("", "joachims_2006: no data: ")
-    ran = subprocess.run(
-        [sys.executable, "-m", STORY, "--data", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout, ran.stderr[:24]) == (2, "", "joachims_2006: no data: ")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +17,8 @@ from sklearn.svm import SVC as LIBSVM
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.interior_point.constraint_reduction import Reduction
 from streamsvm.methods.interior_point.solver import InteriorPoint
-from tests.conftest import ROOT, make_problem
-from tests.pipelines.test_platt import read_tables
+from tests.conftest import make_problem
+from tests.pipelines.tables import read_tables
 
 STORY = "pipelines.papers.jung_oleary_tits_2008"
 PICTURES = ("figure_5_1", "figures_5_2_to_5_4", "figure_5_5", "figure_5_6", "figure_5_7", "figure_5_8", "figure_5_9")
@@ -72,6 +70,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_table_and_picture_is_there(
     run: Callable[..., int], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,20 +125,6 @@ def test_an_accuracy_that_is_not_libsvms_is_told(
     monkeypatch.setattr(load("adult"), "fit_libsvm", fit)
     assert run("--data", data) == status
     assert f"100.00 (+{points:.2f})" in capsys.readouterr().out
-
-
-def test_without_data_it_says_where_they_are(
-    run: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No folder is named; one without any of the files, for the script by itself."""
-    assert run() == 2
-    told = capsys.readouterr()
-    assert (told.out, told.err[:32]) == ("", "jung_oleary_tits_2008: no data: ")
-    ran = subprocess.run(
-        [sys.executable, "-m", STORY, "--data", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout, ran.stderr[:32]) == (2, "", "jung_oleary_tits_2008: no data: ")
 
 
 @pytest.mark.parametrize(

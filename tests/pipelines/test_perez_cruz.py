@@ -17,6 +17,7 @@ from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, R
 from streamsvm.methods.decomposition.selection import find_conditions
 from streamsvm.numeric.kernels import Kernel
 from tests.conftest import ROOT
+from tests.pipelines.tables import read_tables
 
 STORY = "pipelines.papers.perez_cruz_2000.__main__"
 FILES = ["a1a", "a4a", "a7a", "a9a", "w1a", "w7a", "banana.all.txt", "diabetes", "splice.txt"]
@@ -40,17 +41,6 @@ def run(code: str, *arguments: object, **more: str) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
-def read_tables(text: str) -> list[list[list[str]]]:
-    """Cells of each Markdown table, without its first two rows."""
-    tables: list[list[list[str]]] = [[]]
-    for line in text.splitlines():
-        if line.startswith("|"):
-            tables[-1].append([cell.strip() for cell in line.strip("|").split("|")])
-        elif tables[-1]:
-            tables.append([])
-    return [table[2:] for table in tables if table]
-
-
 def write_text(file: Path, seed: int, n: int = 90) -> None:
     """Rows of four numbers, one of them 0; two classes that overlap."""
     random = np.random.default_rng(seed)
@@ -69,6 +59,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_every_row_of_the_tables_is_there(tmp_path: Path) -> None:
     for seed, name in enumerate(FILES):
         write_text(tmp_path / f"sets{seed % 2}" / name, seed)
@@ -93,14 +84,6 @@ def test_every_row_of_the_tables_is_there(tmp_path: Path) -> None:
     assert "differ by more" not in done.stdout
     assert (tmp_path / "out" / "perez_cruz_2000.md").read_text() == done.stdout
     assert (tmp_path / "out" / "perez_cruz_2000.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("folder", [None, "empty"])
-def test_without_data_it_says_where_they_are(folder: str | None, tmp_path: Path) -> None:
-    done = run("pass", *(["--data", tmp_path] if folder else []))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("perez_cruz_2000: no data: ")
-    assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -155,6 +138,7 @@ def test_selection_never_stands_still(rule: str, script: ModuleType) -> None:
         assert find_conditions(active.y, active.costs, active.alpha, active.f).violation <= tol
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_support_vectors_are_as_many_as_published(data_folder: Path) -> None:
     """Adult1 with C = 1000 and Diabetes: 630 and 409 published, on the very rows."""

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
+from tests.pipelines.tables import read_tables
 
 ADULT = ["AdultLin", "AdultLinD", "AdultGaussK", "AdultGauss", "AdultGaussKD", "AdultGaussD"]
 WEB = [name.replace("Adult", "Web") for name in ADULT]
@@ -24,17 +25,6 @@ def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "pipelines.papers.platt_1998", *map(str, arguments)],
         env={**kept, "PYTHONPATH": str(ROOT), **more}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-
-
-def read_tables(text: str) -> list[list[list[str]]]:
-    """Cells of each Markdown table, without its first two rows."""
-    tables: list[list[list[str]]] = [[]]
-    for line in text.splitlines():
-        if line.startswith("|"):
-            tables[-1].append([cell.strip() for cell in line.strip("|").split("|")])
-        elif tables[-1]:
-            tables.append([])
-    return [table[2:] for table in tables if table]
 
 
 def write_text(file: Path, seed: int, n: int = 240) -> None:
@@ -59,6 +49,7 @@ def write_mnist(folder: Path, n: int = 100) -> None:
     (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, n) + digits.tobytes())
 
 
+@pytest.mark.slow
 def test_every_row_of_the_tables_is_there(tmp_path: Path) -> None:
     write_text(tmp_path / "adult" / "a7a.xz", 0)
     write_text(tmp_path / "w8a", 1)
@@ -93,14 +84,7 @@ def test_experiments_without_data_are_left_out(tmp_path: Path) -> None:
     assert [row[0] for row in read_tables(done.stdout)[0]] == ADULT
 
 
-@pytest.mark.parametrize("folder", [None, "empty"])
-def test_without_adult_it_says_where_it_is(folder: str | None, tmp_path: Path) -> None:
-    done = run(*(["--data", tmp_path] if folder else []))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("platt_1998: no data: ")
-    assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
-
-
+@pytest.mark.slow
 @pytest.mark.data
 def test_support_vectors_are_as_many_as_published(data_folder: Path) -> None:
     """Adult, 11,221 rows out of a7a, linear: 4,158 published; the choice of rows alone is worth one per cent."""

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.pipelines.test_platt import ROOT, read_tables, write_text
+from tests.conftest import ROOT
+from tests.pipelines.tables import read_tables
+from tests.pipelines.test_platt import write_text
 
 MERGES = 4  # M = 2, 3, 5, 10
 SHARES = 6
@@ -32,6 +34,7 @@ def write_colours(file: Path, n: int = 300) -> None:
     file.write_text("r,g,b,skin\n" + "\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_every_table_and_picture_is_there(tmp_path: Path) -> None:
     write_text(tmp_path / "phishing", 0)
     write_text(tmp_path / "adult" / "a9a.xz", 1)
@@ -52,11 +55,3 @@ def test_every_table_and_picture_is_there(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "qaadan_glasmachers_2018.md").read_text() == done.stdout
     for name in ("figure_1", "figures_2_3", "figure_4", "figure_5"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("folder", [None, "empty"])
-def test_without_data_it_says_where_they_are(folder: str | None, tmp_path: Path) -> None:
-    done = run(*(["--data", tmp_path] if folder else []))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("qaadan_glasmachers_2018: no data: ")
-    assert "LIBSVM Data: Classification (Binary Class)" in done.stderr

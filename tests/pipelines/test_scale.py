@@ -114,6 +114,7 @@ def test_the_end_is_where_twice_the_workers_save_little(scale: ModuleType) -> No
     assert found[4] < 0.8 * found[3]
 
 
+@pytest.mark.slow
 def test_the_script_in_small(tmp_path: Path) -> None:
     done = run("scale.py", "--small", "--picture", str(tmp_path / "scale.png"))
     assert done.returncode == 0, done.stderr

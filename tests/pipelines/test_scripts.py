@@ -88,6 +88,7 @@ def test_adult_without_data_says_where_they_are(folder: str | None, tmp_path: Pa
     assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [[], ["--sparse"]], ids=["dense", "sparse"])
 def test_larger_than_memory_prints_what_it_measured(kind: list[str], tmp_path: Path) -> None:
     """On little data, which makes no difference to the code."""

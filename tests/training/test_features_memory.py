@@ -32,6 +32,7 @@ print(budget, made.projected_memory_bytes, peak_bytes(), made.dataset.nbytes)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rank", "density"), [("eigen", 500, 1.0), ("cholesky", 600, 0.3), ("polynomial", 1, 1.0)]
 )

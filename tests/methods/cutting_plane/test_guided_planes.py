@@ -141,6 +141,7 @@ print(budget, result.projected_memory_bytes, peak_bytes(), result.passes, result
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "resident"), [("narrow", "10%"), ("tall", "1%"), ("wide", "100%")])
 def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path: Path) -> None:
     """In a process of its own, a checkpoint a step; the budget is the least there is."""

@@ -240,6 +240,7 @@ print(json.dumps({"peak": peak_bytes(), "budget": budget, **result.as_json()}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "more"),
     [

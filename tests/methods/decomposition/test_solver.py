@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods.decomposition import all_active
 from streamsvm.methods.decomposition import solver as decomposition
 from streamsvm.methods.decomposition.solver import STUCK_STEPS, Decomposition
 from streamsvm.methods.decomposition.state import start_state
-from streamsvm.numeric.kernels import Kernel, type_of
-from streamsvm.numeric.rows import F64
 from streamsvm.requests import MORE_PATIENCE, Step
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, Bracket, bracket_by_libsvm, bracket_by_qp, drive, matrix_of, measure
@@ -300,45 +295,3 @@ def test_a_linear_kernel_sends_one_vector_to_the_pass() -> None:
     assert sent[0] == [(0, 6), (0,), (6,)]
     assert sent[1][0][0] == sent[1][1][0] > 0
     assert sent[1][2] == (0,)
-
-
-def test_active_rows_in_float64_only_where_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If all rows are one working set of pair steps; what is sent to a pass always is."""
-    source: ArrayDataset = PROBLEMS["sparse"].in_memory()
-    held: list[type] = []
-    for module in (decomposition, all_active):
-        improve = module.improve
-        note = partial(lambda improve, active, *more: (held.append(type_of(active.X)), improve(active, *more)), improve)
-        monkeypatch.setattr(module, "improve", note)
-    for working, inner, selection, resident, kind in (
-        (200, "smo", "random", 200, np.float64), (199, "smo", "random", 200, np.float32),
-        (200, "irwls", "random", 200, np.float32), (200, "smo", "platt", 200, np.float32),
-        (200, "smo", "random", 199, np.float32),
-    ):  # fmt: skip
-        plane = Decomposition((1.0, 1.0), KINDS["rbf"], inner, selection, working_rows=working, resident_rows=resident)
-        solver = decomposition.solve(plane, start_state(source.n_rows))
-        request = solver.send(source.take(next(solver).rows))  # type: ignore[union-attr]
-        assert held.pop() == kind
-        assert isinstance(request, Step) or request.shared[1].data.dtype == np.float64  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("inner", ["smo", "irwls"])
-def test_a_certificate_is_true_at_large_costs(inner: str) -> None:
-    """Close rows, C = 1e4: float32 kernel values alone would show a gap a hundred times too small."""
-    X = np.random.default_rng(5).normal(size=(40, 3)).astype(np.float32) * np.float32(0.02) + np.float32(2.0)
-    problem = Problem(X, np.where(np.arange(40) % 2, 1, -1))
-    plane = Decomposition((1e4, 1e4), KINDS["rbf"], inner, tol=1e-4, working_rows=8, resident_rows=20)
-    check_certificate(problem, plane, drive(problem.in_memory(), plane)[-1], None, 1e-9)
-
-
-def exact_sums(kernel: Kernel, problem: Problem, alpha: F64) -> F64:
-    return matrix_of(problem, kernel) @ (alpha * problem.y)
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_sums_stay_true_over_many_passes(kind: str) -> None:
-    """They are never computed anew: what float32 rounds must not add up."""
-    plane = Decomposition((1.0, 1.0), KINDS["rbf"], tol=1e-7, working_rows=10, resident_rows=20)
-    for step in drive(PROBLEMS[kind].in_memory(), plane):
-        truth = exact_sums(KINDS["rbf"], PROBLEMS[kind], step.state.alpha)
-        assert np.abs(step.state.f - truth).max() <= 1e-6 * (1 + step.state.alpha.sum())

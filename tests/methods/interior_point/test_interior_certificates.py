@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from streamsvm import LinearSVC
 from streamsvm.errors import InputError
 from streamsvm.methods.interior_point.constraint_reduction import REDUCTIONS, RULES
-from tests.conftest import F64
+from tests.conftest import F64, choose_examples
 
 Extended = npt.NDArray[np.longdouble]
 KINDS = ("normal", "separable", "duplicates", "constant", "offset", "zeros", "mixed")
@@ -72,7 +72,7 @@ def check(model: LinearSVC, X: Any, y: npt.NDArray[np.int64], costs: F64) -> Non
         assert model.result_.status_reason
 
 
-@settings(max_examples=150)
+@settings(max_examples=choose_examples(60, 1000))
 @given(
     seed=st.integers(0, 10**6), kind=st.sampled_from(KINDS), weights=st.sampled_from(WEIGHTS),
     scale=st.integers(-8, 8), C=st.integers(-8, 8), sparse=st.booleans(), tol=st.sampled_from([1e-3, 1e-6]),
