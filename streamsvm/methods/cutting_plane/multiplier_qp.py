@@ -118,7 +118,7 @@ def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) 
             idle = 0 if gap < PROGRESS * least else idle + 1
             if gap < least:
                 best, least, rise = point.c, gap, float((g + slope) @ (point.c - start)) / 2
-            if gap <= max(wanted, tol * (value + rise)) or idle > PATIENCE:
+            if gap <= max(wanted, tol * (value + rise)) or idle > PATIENCE or not _measure(point) > 0.0:
                 break
             direction = _find_direction(H, slope, point)
             point = _move(point, direction, BOUNDARY * _find_length(point, direction))

@@ -161,7 +161,7 @@ def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
 
 
 def keep_below(parts: list[Part], radius: float) -> list[Part]:
-    """Return the rows of the parts with q_i below a radius, which becomes the parts' radius unless theirs is smaller."""
+    """Return the parts' rows with q_i below a radius, which becomes the radius of each unless its own is smaller."""
     kept = [_choose(part, np.flatnonzero(part.priority < radius)) for part in parts]
     return [replace(part, radius=min(part.radius, radius)) for part in kept]
 

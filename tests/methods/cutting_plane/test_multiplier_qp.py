@@ -73,3 +73,10 @@ def test_products_are_those_of_the_rows(name: str) -> None:
     rows = with_bias(problem, 2.0)
     found = multiply_rows(problem.in_memory().read(0), 2.0)
     np.testing.assert_allclose(found, rows @ rows.T, rtol=1e-12, atol=1e-10)
+
+
+def test_a_start_without_slope_stays() -> None:
+    """Both margins are exactly 1 there, so that nothing is left to be gained."""
+    problem = Problem(np.array([[1.0], [-1.0]], np.float32), np.array([1, -1]))
+    share = np.array([0.25, 0.5])
+    np.testing.assert_array_equal(climb(problem, share, np.array([1.0, 0.0]), 0.0, 1.0, tol=0.0), share)
