@@ -64,8 +64,12 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out, unless they are asked for."""
+    """Leave slow tests out, unless they are asked for. `-m slow` runs the thorough ones, too, which try more then."""
+    for item in items if config.option.markexpr == "slow" else ():
+        if "thorough" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
     if not config.option.slow:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
         items[:] = [item for item in items if not item.get_closest_marker("slow")]

@@ -210,7 +210,7 @@ def add_rows_of(dense: F32, data: F32, indices: I32, indptr: I64, row: I64, buck
 
 def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
     """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. total is (k, at least d) float64."""
-    add_rows_of(*unpack(X), row, bucket, coef, total)
+    add_rows_of(*unpack(X), row, bucket, np.require(coef, requirements="W"), total)
 
 
 @njit(cache=True, nogil=True)
