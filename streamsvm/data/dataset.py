@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -55,18 +55,18 @@ class Dataset:
     """
 
     path: str
-    layout: Layout
-    vectors: dict[str, StoredArray]
+    layout: Layout = field(repr=False)
+    vectors: dict[str, StoredArray] = field(repr=False)
     n_rows: int
-    chunk_starts: I64
+    chunk_starts: I64 = field(repr=False)
     classes: npt.NDArray[Any] | None
-    class_counts: I64 | None
+    class_counts: I64 | None = field(repr=False)
     fingerprint: str
-    scaling: Scaling | None
-    feature_names: tuple[str, ...] | None
-    meta: dict[str, Any]
+    scaling: Scaling | None = field(repr=False)
+    feature_names: tuple[str, ...] | None = field(repr=False)
+    meta: dict[str, Any] = field(repr=False)
     label: str | None = None
-    features: Features | None = None
+    features: Features | None = field(default=None, repr=False)
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -93,6 +93,11 @@ def ingest(
         pieces = open_files(paths, file_format, columns or Columns(label=label, header=header))
         name, expected_bytes = join_names(paths), guess_bytes(paths)
     else:
+        if label is not None or header != "auto" or columns is not None:
+            raise InputError(
+                "label, header and columns are for files: give the labels of rows in memory as y, and leave the column "
+                "of the labels out of a frame, since all its columns are features"
+            )
         pieces = read_arrays(source, y, sample_weight, qid)
         name, expected_bytes = "X", _array_bytes(source)
     with caught():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import format_bytes
 
+VARYING_BYTES = 1 << 20  # the interpreter and the libraries do not take the same memory in every process
 SLACK_BYTES = 48 << 20  # garbage between two collections, stacks of threads, messages in flight
 REMEDY = "use fewer --threads, or ingest with a smaller --chunk-bytes"
 
@@ -55,6 +56,6 @@ def plan_memory(
         listed = ", ".join(f"{name} {format_bytes(value)}" for name, value in parts.items())
         raise MemoryBudgetError(
             f"{format_bytes(needed)} of memory are needed ({listed}) but the budget is {format_bytes(budget_bytes)}: "
-            f"raise --memory to at least {format_bytes(needed, up=True)}, {remedy}"
+            f"raise --memory to at least {format_bytes(needed + VARYING_BYTES, up=True)}, {remedy}"
         )
     return MemoryPlan(budget_bytes, parts, min(budget_bytes - needed, int(data_bytes * 1.05) + (1 << 20)))

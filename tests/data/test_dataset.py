@@ -294,3 +294,12 @@ def test_nbytes_is_what_the_rows_take_in_memory(write: Write, sparse_rows: csr_a
         assert all(n_bytes <= dataset.chunk_bytes(k) for k, n_bytes in enumerate(held))
         longest_bytes = 8 * int(np.diff(sparse_rows.indptr).max())  # a row may end in the next chunk
         assert all(dataset.chunk_bytes(k) <= n_bytes + 2 * longest_bytes for k, n_bytes in enumerate(held[:-1]))
+
+
+def test_it_is_shown_in_one_line(write: Write, sparse_rows: csr_array) -> None:
+    """However many chunks there are: notebooks show it."""
+    dataset = write(sparse_rows, np.arange(60.0), chunk_bytes=64)
+    shown = repr(dataset)
+    assert dataset.path in shown
+    assert "n_rows=60" in shown
+    assert len(shown) < 600 + len(dataset.path)

@@ -269,3 +269,11 @@ def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
             ingest(tmp_path / name, tmp_path / "d.zarr")
         assert "d.zarr" not in str(caught.value)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("option", [{"label": "target"}, {"header": "yes"}])
+def test_options_for_files_are_refused_for_rows_in_memory(option: dict[str, str], tmp_path: Path) -> None:
+    """Otherwise the column of the labels would be a feature, and the model would know the answer."""
+    with pytest.raises(InputError, match="give the labels of rows in memory as y"):
+        ingest(np.ones((3, 2)), tmp_path / "rows", np.array([0, 1, 1]), **option)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

@@ -49,7 +49,7 @@ def test_a_plan_adds_up_or_is_refused(
 
 @given(base=BYTES, threads=st.integers(1, 64), stream=BYTES)
 def test_a_refusal_names_budget_need_and_knobs(base: int, threads: int, stream: int) -> None:
-    """The size it asks for is enough, and not much more than enough."""
+    """The size it asks for is enough, also for a process whose libraries take a little more, but not much more."""
     with pytest.raises(MemoryBudgetError) as refusal:
         plan_memory(1000, base, threads, stream, 0, 0, 0)
     message = str(refusal.value)
@@ -59,7 +59,7 @@ def test_a_refusal_names_budget_need_and_knobs(base: int, threads: int, stream: 
     for knob in ("--memory", "--threads", "--chunk-bytes"):
         assert knob in message
     enough = parse_bytes(re.findall(r"to at least (\S+),", message)[0])
-    assert needed <= enough <= 1.1 * needed + 20_000_000
+    assert needed + 500_000 <= enough <= 1.1 * needed + 20_000_000
     plan_memory(enough, base, threads, stream, 0, 0, 0)
 
 
