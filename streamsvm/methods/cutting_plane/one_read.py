@@ -16,6 +16,7 @@ line to the centre, as in cutting_plane.guided. One master problem holds all the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -40,6 +41,8 @@ from streamsvm.requests import All, Scan, Solver, Step, Take
 
 __all__ = ["solve", "start_state", "warm_state"]
 
+SUMS = 3.0  # a dual point of F is a sum over all rows, less one over the near rows, and one more over these
+
 
 def solve(settings: OneRead, state: State) -> Solver:
     """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
@@ -58,6 +61,8 @@ def solve(settings: OneRead, state: State) -> Solver:
         extra = look_for_rounding(state, points, class_costs, bias)
         found = yield All([cut_at(settings, W), *looks, near, *extra])
         state = take_magnitudes(state, found)
+        if not len(before.magnitudes):
+            state = replace(state, terms=SUMS * state.terms)
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
         state = update_trust(settle(settings, state, W, found[0], segments), before, float(found[0].losses[1]))
         if points is not None:
