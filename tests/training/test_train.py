@@ -231,7 +231,7 @@ def test_a_result_tells_what_the_interface_promises() -> None:
         ({"class_weight": {1: -1.0}}, "class_weight of 1 is -1.0"),
         ({"class_weight": "fair"}, "class_weight 'fair'"),
         ({"options": {"speed": "11"}}, "option 'speed' is unknown"),
-        ({"options": {"acceleration": "much"}}, "acceleration 'much': choose from guided, line-search, none"),
+        ({"options": {"acceleration": "much"}}, "acceleration 'much': choose from guided, one-read, line-search, none"),
         ({"options": {"epsilon": "0"}}, "option epsilon=0: a positive number"),
         ({"options": {"epsilon": "small"}}, "option epsilon=small"),
         ({"options": {"max_cuts": "3"}}, "option max_cuts=3: a whole number of at least 4"),
