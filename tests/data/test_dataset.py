@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from streamsvm.data.dataset import Dataset, split_rows
 from streamsvm.engines.group import run_group
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.requests import Scan
-from tests.data.conftest import Collect, Write
+from tests.data.conftest import Collect, Write, measure_peak
 
 CODECS = ("crc32c", "lz4", "zstd")
 
@@ -257,13 +256,12 @@ def test_streaming_needs_no_more_memory_than_projected(layout: str, codec: str, 
     X = rng.standard_normal((40_000, 20)).astype(np.float32)
     dataset = write(X, X[:, 0].round(), rng.random(40_000), layout=layout, codec=codec, chunk_bytes=2 << 20)
     deque(dataset.tiles(0), maxlen=0)  # whatever is made once only
-    tracemalloc.start()
-    try:
+
+    def stream() -> None:
         for k in chunks(dataset):
             deque(dataset.tiles(k), maxlen=0)
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+
+    peak_bytes = measure_peak(stream)
     # and half a MiB for reading the end of a chunk that is only verified
     assert peak_bytes <= dataset.stream_bytes() + (1 << 19) + 100_000
 
@@ -276,13 +274,8 @@ def test_a_group_lets_go_of_a_chunk_before_it_reads_the_next(layout: str, codec:
     dataset = write(X, X[:, 0].round(), layout=layout, codec=codec, chunk_bytes=1 << 20)
     scan = Scan(start=lambda: [0], add=lambda totals, rows: totals.append(rows.n_rows), combine=add)
     run_group(dataset, range(1), scan, 0)
-    tracemalloc.start()
-    try:
-        totals = run_group(dataset, range(4), scan, 0).totals
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert sum(totals) == dataset.chunk_starts[4]
+    assert sum(run_group(dataset, range(4), scan, 0).totals) == dataset.chunk_starts[4]
+    peak_bytes = measure_peak(lambda: run_group(dataset, range(4), scan, 0))
     assert peak_bytes <= dataset.stream_bytes() + (1 << 19) + 100_000
 
 
