@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,21 +55,21 @@ class WatchedDisk:
     def watch(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
         """Take pictures."""
         calls = {name: getattr(os, name) for name in CALLS}
-        busy = False
+        inside, one_thread = threading.local(), threading.Lock()
 
         def watched(name: str, *given: Any, **named: Any) -> Any:
-            nonlocal busy
-            if busy:
+            if getattr(inside, "busy", False):
                 return calls[name](*given, **named)
-            busy = True
-            try:
-                self._take_picture()
-                done = calls[name](*given, **named)
-                if name == "fsync":
-                    self._note_sync(given[0])
-                return done
-            finally:
-                busy = False
+            with one_thread:  # chunks are written by several threads
+                inside.busy = True
+                try:
+                    self._take_picture()
+                    done = calls[name](*given, **named)
+                    if name == "fsync":
+                        self._note_sync(given[0])
+                    return done
+                finally:
+                    inside.busy = False
 
         for name in CALLS:
             patch.setattr(os, name, lambda *given, _name=name, **named: watched(_name, *given, **named))
