@@ -39,7 +39,7 @@ STATUSES = {
     ),
     "time_limit": Status(3, False, "As many seconds as were allowed have passed."),
     "stalled": Status(3, True, "Further steps no longer change what is proved: rounding is the limit."),
-    "interrupted": Status(1, False, "A signal ended the run; the checkpoint is written."),
+    "interrupted": Status(1, False, "A signal ended the run; the checkpoint of its last finished step is written."),
 }
 FINAL = tuple(name for name, status in STATUSES.items() if status.is_final)
 DONE = tuple(name for name, status in STATUSES.items() if status.exit_code == 0)
