@@ -21,3 +21,12 @@ class MemoryBudgetError(InputError):
 
 class WriteError(InputError, OSError):
     """A file cannot be written, because space or permission is missing. The message names it."""
+
+
+def say_count(n: int, noun: str) -> str:
+    """Return a number and its noun for a message: "1 chunk", "1,200 rows", "2 passes"."""
+    if n == 1:
+        return f"1 {noun}"
+    if noun.endswith("s"):
+        return f"{n:,} {noun}es"
+    return f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"

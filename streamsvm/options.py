@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
@@ -98,7 +98,7 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
     """Return C * class_weight of the two classes, before sample weights; InputError if there are not two classes."""
     costs = options.C * compute_class_factors(source, options)
     if len(costs) != 2:
-        raise InputError(f"{source.name}: {len(costs)} classes; {options.solver} takes two at a time")
+        raise InputError(f"{source.name}: {say_count(len(costs), 'class')}; {options.solver} takes two at a time")
     return float(costs[0]), float(costs[1])
 
 

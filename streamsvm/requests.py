@@ -42,6 +42,9 @@ class Scan:
     scored
         The place in `shared` of weight vectors W, (k, at least d), whose scores X W' `add` needs. Where the passes of
         several solvers are made as one, so is this product, and `rows.scores` holds the part of the solver.
+    held
+        The first rows of the source, which the solver has taken into memory; an engine need not read them again. Only
+        one of several scans that are carried out together needs to have them.
     """
 
     start: Callable[[], Any]
@@ -50,6 +53,7 @@ class Scan:
     shared: tuple[Any, ...] = ()
     by_row: tuple[npt.NDArray[Any], ...] = ()
     scored: int | None = None
+    held: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -112,13 +116,15 @@ class Progress:
 
     lower_bound is None for solvers that prove none. rounding_bound: the most by which rounding can have moved P and D
     together. The part of D is taken off lower_bound already, so that lower_bound holds whatever was rounded; the part
-    of P counts when the gap is compared with a tolerance.
+    of P counts when the gap is compared with a tolerance. tried_bound: the rounding bound that kept the latest D from
+    raising lower_bound, or 0; it takes no part in the proof, but it tells that rounding is the limit.
     """
 
     objective: float
     lower_bound: float | None
     passes: int
     rounding_bound: float = 0.0
+    tried_bound: float = 0.0
 
     @property
     def relative_gap(self) -> float | None:
@@ -133,15 +139,19 @@ class Progress:
             return False
         return self.objective - self.lower_bound + self.rounding_bound <= tol * self.objective
 
-    @property
-    def told_rounding_bound(self) -> float | None:
-        """The rounding bound as it is reported: None if the solver has no lower bound and bounds no rounding of P."""
-        return None if self.lower_bound is None and self.rounding_bound == 0.0 else self.rounding_bound
+    def tell_rounding(self, status: str) -> float | None:
+        """Return the rounding bound as it is reported: None if there is no lower bound, and none of the rounding of P.
+
+        Of a run that has stalled it is that of the latest D, if this is larger.
+        """
+        told = max(self.rounding_bound, self.tried_bound) if status == "stalled" else self.rounding_bound
+        return None if self.lower_bound is None and told == 0.0 else told
 
     @property
     def is_rounded(self) -> bool:
         """Whether the gap may be rounding alone, because it is at most ten times the rounding bound."""
-        return self.lower_bound is not None and self.objective - self.lower_bound <= ROUNDINGS * self.rounding_bound
+        rounding = max(self.rounding_bound, self.tried_bound)
+        return self.lower_bound is not None and self.objective - self.lower_bound <= ROUNDINGS * rounding
 
 
 def find_status(progress: Progress, tol: float, stuck: int, patience: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -11,13 +12,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy.linalg  # noqa: F401  (it brings a BLAS of its own, which `one_blas_thread` shall find)
 from distributed import Client
 from distributed.security import Security
+from distributed.utils import get_mp_context
 from hypothesis import settings
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
@@ -36,15 +41,24 @@ settings.load_profile("streamsvm")
 F64 = npt.NDArray[np.float64]
 ROOT = Path(__file__).parents[1]
 WORKER_BYTES = 2 << 30
+START_METHOD = "distributed.worker.multiprocessing-method"
 COMPILE = """
 from streamsvm.methods.warm_up import compile_all
-compile_all(["cutting-plane", "smo", "platt", "interior-point", "budgeted-sgd"])
+compile_all(["cutting-plane", "one-read", "smo", "platt", "interior-point", "budgeted-sgd"])
 """
 
 
-def choose_examples(few: int, many: int) -> int:
-    """Return few examples for the suite, which draws the same ones each time, and many for those who explore others."""
-    return few if settings.default.derandomize else many
+_RUN = {"slow": False}  # whether slow tests are run
+
+
+def choose_examples(few: int, some: int, many: int) -> int:
+    """Return how many examples a test tries: few in the suite, some with its slow tests, and many to explore others.
+
+    The first two are the same ones each time. A test that calls this has the fixture `thorough`.
+    """
+    if not settings.default.derandomize:
+        return many
+    return some if _RUN["slow"] else few
 
 
 def is_whole_suite(config: pytest.Config) -> bool:
@@ -58,18 +72,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Say what slow means."""
+    """Say what slow means, and keep whether slow tests are run: tests that are imported from now on ask for it."""
+    _RUN["slow"] = bool(config.option.slow)
     config.addinivalue_line(
         "markers", "slow: needs several processes or much data for many seconds; .ci/run runs it with one interpreter"
     )
+    config.addinivalue_line("markers", "thorough: tries some cases of a kind, and more of them with the slow tests")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave slow tests out, unless they are asked for. `-m slow` runs the thorough ones, too, which try more then."""
-    for item in items if config.option.markexpr == "slow" else ():
+    for item in items:
         if "thorough" in getattr(item, "fixturenames", ()):
-            item.add_marker("slow")
+            item.add_marker("thorough")
+            if config.option.markexpr == "slow":
+                item.add_marker("slow")
     if not config.option.slow:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
@@ -167,6 +185,36 @@ def workers_import_tests() -> Iterator[None]:
     """Worker processes take sys.path from this one, and import the functions of tests by name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """Workers of this process are forks of a server, tests/worker_server.py.
+
+    Those of commands start by themselves, as they do for users.
+    """
+    with dask.config.set({START_METHOD: "forkserver"}):
+        get_mp_context()  # its first call asks for modules of its own
+        multiprocessing.set_forkserver_preload(["tests.worker_server"])
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    """BLAS has one thread in this process, as it has within every run.
+
+    Tests call solvers on small arrays. A second thread of BLAS mostly waits there, and keeps a core busy while it does:
+    a test took 252 seconds of the processors with it, and 39 without. Tests of what runs do about BLAS ask for two.
+    """
+    with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def spawned_workers() -> Iterator[None]:
+    """The workers of a module's tests start by themselves, too."""
+    with dask.config.set({START_METHOD: "spawn"}):
         yield
 
 

@@ -17,7 +17,7 @@ from streamsvm.training.train import Result, TrainOptions, train
 from streamsvm.training.verify import Verification, verify
 from tests.conftest import Problem
 
-GUIDED: dict[str, Any] = {}
+GUIDED: dict[str, Any] = {"options": {"acceleration": "guided"}}
 LINE_SEARCH: dict[str, Any] = {"options": {"acceleration": "line-search", "intercept_scaling": "2"}}
 PLAIN: dict[str, Any] = {"options": {"acceleration": "none"}, "tol": 0.02}
 INTERIOR: dict[str, Any] = {"solver": "interior-point"}

@@ -228,7 +228,7 @@ def interrupt_record(step: int, patch: pytest.MonkeyPatch) -> Callable[[Event], 
 def test_wherever_it_comes_nothing_is_lost_or_counted_twice(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: Callable[..., Callable[[Event], None]]
 ) -> None:
-    options = TrainOptions(C=0.01)
+    options = TrainOptions(C=0.01, options={"acceleration": "line-search"})
     straight = train(data, options)
     with monkeypatch.context() as patch:
         stopped = train(data, options, tmp_path / "run", listener=interrupt(3, patch))

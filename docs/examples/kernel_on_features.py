@@ -14,7 +14,7 @@ linear = LinearSVC(C=1.0).fit(X[train], is_eight[train])
 print(f"linear: {linear.score(X[test], is_eight[test]):.1%} right")
 
 exact = SVC(C=10.0, gamma=0.1).fit(X[train], is_eight[train])
-print(f"Gaussian kernel, exact: {exact.score(X[test], is_eight[test]):.1%}, {exact.n_passes_} passes")
+print(f"Gaussian kernel, exact: {exact.score(X[test], is_eight[test]):.1%}, passes: {exact.n_passes_}")
 
 for rank in (20, 100, 300):
     mapped = SVC(C=10.0, gamma=0.1, solver="interior-point", approximation="cholesky", rank=rank)

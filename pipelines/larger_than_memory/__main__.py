@@ -34,7 +34,7 @@ from streamsvm.machine import format_bytes, parse_bytes, peak_bytes
 
 KINDS = {  # By solver, and whether rows are sparse. A cut is a dense vector, so sparse runs keep fewer cuts.
     ("cutting-plane", False): (Truth(n_features=64), "--C 0.001"),
-    ("cutting-plane", True): (Truth(n_features=20_000, row_items=60), "--C 0.03 --option max_cuts=100"),
+    ("cutting-plane", True): (Truth(n_features=20_000, row_items=60), "--C 0.03 --option max_cuts=50"),
     ("interior-point", False): (Truth(n_features=1200), "--solver interior-point --C 0.001 --tol 1e-6"),
 }
 RUNS = {"2 threads": ("--threads 2", 1), "2 workers": ("--workers 2", 3)}  # The options, and how many processes run.

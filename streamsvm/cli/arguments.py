@@ -1,4 +1,4 @@
-"""The arguments of the `streamsvm` command: its parser, and the functions that read single arguments."""
+"""The arguments of the `streamsvm` command: its parser."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 
 import streamsvm
 from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels
-from streamsvm.errors import InputError
+from streamsvm.cli.values import parse_gamma, parse_numbers, read_count
+from streamsvm.data.formats import FORMATS
+from streamsvm.methods.feature_map.options import MAPS
 from streamsvm.methods.registry import name_methods
 from streamsvm.problems.registry import PROBLEMS
 
+SEED = "of the random numbers (default: 0)"
 REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
 
 
@@ -45,10 +48,10 @@ def _add_demo(commands: Any) -> None:
 
 def _add_ingest(commands: Any) -> None:
     ingest = commands.add_parser("ingest", help="files -> a dataset on disk")
-    kinds = "svmlight text, CSV, TSV, Parquet, .npy, .npz; -: standard input"
+    kinds = f"{', '.join(each.help for each in FORMATS.values())}; -: standard input"
     ingest.add_argument("sources", nargs="+", metavar="SOURCE", help=kinds)
     ingest.add_argument("destination", metavar="DEST.zarr", type=Path)
-    ingest.add_argument("--format", choices=("svmlight", "csv", "parquet", "npy"), help="(default: by the ending)")
+    ingest.add_argument("--format", choices=list(FORMATS), help="(default: by the ending)")
     ingest.add_argument("--label", metavar="COLUMN", help="column of a table with the labels (name, or number from 1)")
     ingest.add_argument("--qid", metavar="COLUMN", help="column of a table that holds query ids")
     ingest.add_argument("--sample-weight", metavar="COLUMN", help="column of a table that holds row weights")
@@ -83,13 +86,11 @@ def _add_features(commands: Any) -> None:
     features.add_argument("data", metavar="DATA.zarr")
     features.add_argument("destination", metavar="DEST.zarr", type=Path)
     maps = "polynomial: of second order; the others approximate a kernel (default: cholesky)"
-    features.add_argument(
-        "--map", choices=("cholesky", "eigen", "nystrom", "polynomial"), default="cholesky", help=maps
-    )
-    features.add_argument("--rank", type=_count, help="features, for a kernel (default: 300)")
+    features.add_argument("--map", choices=MAPS, default=MAPS[0], help=maps)
+    features.add_argument("--rank", type=read_count, help="features, for a kernel (default: 300)")
     _add_kernel(features, "(default: rbf)")
     _add_gamma(features)
-    _add_seed(features)
+    features.add_argument("--seed", type=int, help=SEED)
     _add_memory(features)
     _add_engine(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
@@ -105,13 +106,13 @@ def _add_features(commands: Any) -> None:
 
 def _add_kernel(command: argparse.ArgumentParser, default: str) -> None:
     command.add_argument("--kernel", choices=name_kernels(), help=default)
-    command.add_argument("--degree", type=_count, default=3, help="of the kernel poly")
-    command.add_argument("--coef0", type=float, default=0.0, help="of the kernels poly and sigmoid")
+    command.add_argument("--degree", type=read_count, help="of the kernel poly (default: 3)")
+    command.add_argument("--coef0", type=float, help="of the kernels poly and sigmoid (default: 0)")
 
 
 def _add_gamma(command: argparse.ArgumentParser) -> None:
     values = "of the kernels rbf, poly and sigmoid; the linear one has none (default: scale)"
-    command.add_argument("--gamma", metavar="scale|auto|VALUE", type=parse_gamma, default="scale", help=values)
+    command.add_argument("--gamma", metavar="scale|auto|VALUE", type=parse_gamma, help=values)
 
 
 def _add_train(commands: Any) -> None:
@@ -121,7 +122,7 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--out", metavar="RUN", type=Path, help=contents)
     costs = (
         "do not train, but say what it would cost: bytes, seconds and memory of a pass, and how many passes are to be "
-        "expected; reads a few chunks and makes no files, so --out is not needed"
+        "expected; reads a few chunks and makes no files, so --out is not needed (and not read)"
     )
     train.add_argument("--plan", action="store_true", help=costs)
     train.add_argument("--C", type=float, default=1.0, help="cost of a row, as in LIBSVM and scikit-learn (default: 1)")
@@ -148,7 +149,7 @@ def _add_tune(commands: Any) -> None:
     tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs of a row to try")
     gammas = "to try, of the kernels rbf, poly and sigmoid (default: scale)"
     tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
-    tune.add_argument("--folds", type=_count, default=5, help="parts of the rows for cross-validation (default: 5)")
+    tune.add_argument("--folds", type=read_count, default=5, help="parts of the rows for cross-validation (default: 5)")
     _add_settings(tune)
     kept = "go on from the last checkpoint of every fit; they are in RUN/grid, which may be removed once all is done"
     _add_going_on(tune, kept)
@@ -171,14 +172,14 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     _add_kernel(command, f"(default: {describe_default_kernels()})")
     weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
     command.add_argument("--class-weight", metavar="balanced|a=2,b=1", help=weights)
-    command.add_argument("--tol", type=float, default=1e-3, help="relative duality gap to reach (default: 1e-3)")
+    command.add_argument("--tol", type=float, help="relative duality gap to reach (default: 1e-3)")
     _add_memory(command)
     command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
     _add_engine(command)
     command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    _add_seed(command)
+    command.add_argument("--seed", type=int, default=0, help=SEED)
     limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
-    command.add_argument("--max-passes", type=_count, help=limits)
+    command.add_argument("--max-passes", type=read_count, help=limits)
     command.add_argument("--max-seconds", type=float, help="exit status 3 if the training takes longer")
     own = "an option of the solver's own, listed below; may be given several times"
     command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=own)
@@ -191,10 +192,6 @@ def _add_json(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
 
 
-def _add_seed(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--seed", type=int, default=0, help="of the random numbers (default: 0)")
-
-
 def _add_memory(command: argparse.ArgumentParser) -> None:
     most = "all that one process may hold, such as 2GB or 512MiB (default: half of the machine's)"
     command.add_argument("--memory", metavar="SIZE", help=most)
@@ -202,7 +199,7 @@ def _add_memory(command: argparse.ArgumentParser) -> None:
 
 def _add_engine(command: argparse.ArgumentParser) -> None:
     """Add the arguments that say which threads, workers or cluster carry out the passes."""
-    command.add_argument("--threads", type=_count, help="(default: all cores, or 1 in a worker)")
+    command.add_argument("--threads", type=read_count, help="(default: all cores, or 1 in a worker)")
     command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
     command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
 
@@ -238,7 +235,7 @@ def _add_verify(commands: Any) -> None:
     verify.add_argument("--dual", action="store_true", help=bound)
     verify.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     _add_memory(verify)
-    verify.add_argument("--threads", metavar="N", type=_count, help="(default: all cores)")
+    verify.add_argument("--threads", metavar="N", type=read_count, help="(default: all cores)")
     _add_json(verify)
 
 
@@ -249,7 +246,7 @@ def _add_report(commands: Any) -> None:
 
 
 def _add_reading(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--format", choices=("svmlight", "csv", "parquet", "npy"), help="(default: by the ending)")
+    command.add_argument("--format", choices=list(FORMATS), help="(default: by the ending)")
     command.add_argument("--label", metavar="COLUMN", help="column of the labels")
     _add_header(command)
 
@@ -262,39 +259,3 @@ def _add_header(command: argparse.ArgumentParser) -> None:
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `_add_reading`, which say how a file is read, under the names that the readers take."""
     return {"file_format": options.format, "label": options.label, "header": options.header}
-
-
-def _count(text: str) -> int:
-    try:
-        return parse_count("the argument", text)
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def parse_count(name: str, text: str | int) -> int:
-    """Return the whole number of at least 1 that a text holds. Raises InputError, with this name, for other texts."""
-    if not str(text).isdecimal() or int(text) < 1:
-        raise InputError(f"{name} is {text!r}; a whole number of at least 1 is expected")
-    return int(text)
-
-
-def parse_numbers(text: str) -> tuple[float, ...]:
-    """Return the numbers of a text like "0.1,1,10"."""
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: write numbers, with commas between them") from None
-
-
-def parse_gamma(text: str) -> float | str:
-    """Return the value of --gamma: a number, "scale" or "auto"."""
-    return text if text in ("scale", "auto") else float(text)
-
-
-def parse_shuffle(text: str) -> int | None:
-    """Return the seed that --shuffle gives, or None for "no"."""
-    if text == "no":
-        return None
-    if not text.isdecimal():
-        raise InputError(f"--shuffle {text!r}: give a seed (a whole number) or no")
-    return int(text)

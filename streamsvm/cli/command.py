@@ -8,6 +8,7 @@ Ctrl-C ended the process at once, and 1 for anything else.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import signal
@@ -17,22 +18,16 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from streamsvm.cli.arguments import (
-    how_to_read,
-    make_parser,
-    parse_shuffle,
-)
+from streamsvm.cli.arguments import how_to_read, make_parser
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.cli.progress import log_to_stderr
-from streamsvm.cli.settings import count_workers, read_settings
-from streamsvm.errors import CertificateError, InputError
+from streamsvm.cli.resuming import tell_if_nothing_is_kept
+from streamsvm.cli.settings import count_workers, list_given, read_settings
+from streamsvm.cli.values import parse_shuffle
+from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
 from streamsvm.training.statuses import STATUSES
-
-if TYPE_CHECKING:
-    pass
 
 
 def _silence() -> None:
@@ -48,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = _run(make_parser().parse_args(arguments))
     if arguments is None:  # the process ends now, and a signal may end it without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        gc.freeze()  # looking for garbage among all objects of the compiler would take half a second
     return status
 
 
@@ -109,8 +105,9 @@ def _ingest(options: argparse.Namespace) -> int:
         line.close()
     kind = "sparse" if dataset.is_sparse else "dense"
     print(
-        f"{options.destination}: {dataset.n_rows:,} rows of {dataset.n_features:,} features, {kind}, "
-        f"{format_bytes(dataset.nbytes)} in {dataset.n_chunks} chunks, {time.monotonic() - began:.1f} s"
+        f"{options.destination}: {say_count(dataset.n_rows, 'row')} of {say_count(dataset.n_features, 'feature')}, "
+        f"{kind}, {format_bytes(dataset.nbytes)} in {say_count(dataset.n_chunks, 'chunk')}, "
+        f"{time.monotonic() - began:.1f} s"
     )
     return 0
 
@@ -128,6 +125,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _features(options: argparse.Namespace) -> int:
+    from streamsvm.cli.effects import refuse_for_features
     from streamsvm.cli.info import describe_features, format_features
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.data.dataset import open_dataset
@@ -136,21 +134,20 @@ def _features(options: argparse.Namespace) -> int:
     from streamsvm.training.features import FeatureOptions, make_features
 
     began, line = time.monotonic(), Line()
-    if options.map == "polynomial" and (options.kernel or options.rank):
-        raise InputError("--map polynomial has no kernel and no rank: leave --kernel and --rank out")
+    kernel = options.kernel or "rbf"
+    refuse_for_features(options, kernel)
     memory, chunk = (None if size is None else parse_bytes(size) for size in (options.memory, options.chunk_bytes))
-    map_options = FeatureOptions(options.map, options.rank or 300, options.seed, chunk, options.overwrite)
+    map_options = FeatureOptions(options.map, options.rank or 300, options.seed or 0, chunk, options.overwrite)
     settings = TrainOptions(
-        kernel=options.kernel or "rbf",
-        gamma=options.gamma,
-        degree=options.degree,
-        coef0=options.coef0,
+        kernel=kernel,
         memory_bytes=memory,
         threads=options.threads,
         workers=count_workers(options),
         scheduler=options.scheduler,
+        **list_given(options, "gamma", "degree", "coef0"),
     )
     source, counter = open_dataset(options.data, options.label), RowCounter(line)
+    tell_if_nothing_is_kept(options)
     try:
         made = make_features(source, options.destination, map_options, settings, counter.add, resume=options.resume)
     finally:
@@ -167,7 +164,7 @@ def _train(options: argparse.Namespace) -> int:
 
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
-    train_options = replace(read_settings(options), C=options.C, gamma=options.gamma)
+    train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
     dataset = open_dataset(options.data, options.label)
     if options.plan:
         from streamsvm.training.estimate import plan_training
@@ -175,8 +172,9 @@ def _train(options: argparse.Namespace) -> int:
         plan = plan_training(dataset, train_options, keep_dual=options.keep_dual)
         print(json.dumps(plan.as_json()) if options.json else plan)
         return 0
+    tell_if_nothing_is_kept(options)
     line = Line()
-    display = Display(dataset.n_rows, dataset.nbytes, options.tol, line)
+    display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)
     try:
         result = train(
             dataset,
@@ -203,9 +201,11 @@ def _tune(options: argparse.Namespace) -> int:
     from streamsvm.training.grid import tune
 
     settings, line = read_settings(options), Line()
+    dataset = open_dataset(options.data, options.label)
+    tell_if_nothing_is_kept(options)
     try:
         tuning = tune(
-            open_dataset(options.data, options.label),
+            dataset,
             settings,
             options.C,
             options.gamma,
@@ -234,7 +234,7 @@ def _predict(options: argparse.Namespace) -> int:
     model, model_file = load(options.model), Path(options.model)
     refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     n_rows = predict(model, options.data, options.out, overwrite=options.overwrite, **how_to_read(options))
-    print(f"{options.out}: {n_rows:,} predictions")
+    print(f"{options.out}: {say_count(n_rows, 'prediction')}")
     return 0
 
 

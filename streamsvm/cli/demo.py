@@ -20,7 +20,7 @@ import numpy as np
 
 import streamsvm
 from streamsvm.data.generated import Truth, write_generated
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
 from streamsvm.machine import format_bytes
 
@@ -59,7 +59,7 @@ def show_real_data(folder: Path) -> bool:
     _run(folder, "report cancer-run")
     print(
         f"  {result['status']}: objective {result['objective']:.4f}, proved within {result['relative_gap']:.1e} of the "
-        f"optimum, {result['passes']} passes\n  accuracy {scores['accuracy']:.1%} on the rows held out\n"
+        f"optimum, {say_count(result['passes'], 'pass')}\n  accuracy {scores['accuracy']:.1%} on the rows held out\n"
     )
     return bool(result["status"] == "converged")
 
@@ -92,8 +92,9 @@ def show_larger_than_memory(folder: Path) -> bool:
     budget_kept = bool(peak <= projected <= BUDGET_BYTES)
     speed = result["read_bytes"] / 1e6 / max(result["seconds"], 1e-9)
     print(
-        f"  {result['status']}: proved within {result['relative_gap']:.1e} of the optimum, {result['passes']} "
-        f"passes in {result['seconds']:.0f} s, {speed:,.0f} MB/s read (disk, or the system's file cache)\n"
+        f"  {result['status']}: proved within {result['relative_gap']:.1e} of the optimum, "
+        f"{say_count(result['passes'], 'pass')} in {result['seconds']:.0f} s, {speed:,.0f} MB/s read (disk, or the "
+        "system's file cache)\n"
         f"  memory of the whole process: peak {format_bytes(peak)}, projected {format_bytes(projected)}, budget "
         f"{format_bytes(BUDGET_BYTES)}: {'kept' if budget_kept else 'NOT KEPT'}\n"
     )

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 
 if TYPE_CHECKING:
     from streamsvm.training.loop import Result
@@ -88,7 +88,7 @@ def sum_up(result: Result, out: Path) -> str:
     proved = "nothing proved" if gap is None else f"proved within {gap:.2e} of the optimum"
     return (
         f"{result.status}: objective {result.objective:.6g}, {proved}, "
-        f"{result.passes} passes over {result.n_rows:,} rows, {result.seconds:.1f} s\n"
+        f"{say_count(result.passes, 'pass')} over {say_count(result.n_rows, 'row')}, {result.seconds:.1f} s\n"
         f"{result.status_reason + chr(10) if result.status_reason else ''}"
         f"memory: peak {peak}, projected {projected}\n"
         f"model: {out / 'model.npz'}"

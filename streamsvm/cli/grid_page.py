@@ -9,6 +9,7 @@ from html import escape
 from streamsvm import __version__
 from streamsvm.cli.chart import Series, draw_chart
 from streamsvm.cli.report import STYLE
+from streamsvm.errors import say_count
 from streamsvm.training.trials import Trial, Tuning
 
 
@@ -21,8 +22,8 @@ def format_tuning(tuning: Tuning) -> str:
         note = ("  <- best" if trial is tuning.best else "") + ("" if trial.converged else "  (not converged)")
         lines.append(f"{trial.C:>9.4g} {gamma:>9}   {trial.mean:.4f} +- {spread:.4f}        {trial.passes:>6}{note}")
     folds = len(tuning.best.scores)
-    n_fits = f"{len(tuning.trials) * folds} fits ({folds} folds)"
-    lines.append(f"{n_fits} in {tuning.passes} reads of the data, {tuning.seconds:.1f} s")
+    n_fits = f"{say_count(len(tuning.trials) * folds, 'fit')} ({say_count(folds, 'fold')})"
+    lines.append(f"{n_fits} in {say_count(tuning.passes, 'read')} of the data, {tuning.seconds:.1f} s")
     return "\n".join(lines)
 
 

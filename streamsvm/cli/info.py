@@ -9,7 +9,7 @@ import numpy as np
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
-from streamsvm.errors import IntegrityError
+from streamsvm.errors import IntegrityError, say_count
 from streamsvm.machine import format_bytes
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def format_description(about: dict[str, Any]) -> str:
     layout = "sparse" if about["sparse"] else "dense"
     density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
     codec = f", codec {about['codec']}" if about["codec"] else ""
-    size = f"{about['largest_chunk_rows']:,} rows each, {format_bytes(about['bytes'])} in all"
+    size = f"{say_count(about['largest_chunk_rows'], 'row')} each, {format_bytes(about['bytes'])} in all"
     lines = [
         show_text(about["path"]),
         f"  rows      {about['n_rows']:,}",
@@ -95,7 +95,7 @@ def format_description(about: dict[str, Any]) -> str:
         lines.append("  there is no manifest: a damaged chunk may go unnoticed")
     if "verified_rows" in about:
         what = "verified" if about["verified"] else "read (there is nothing to verify them by)"
-        lines.append(f"  all {about['verified_rows']:,} rows {what}")
+        lines.append(f"  all {say_count(about['verified_rows'], 'row')} {what}")
     return "\n".join(lines)
 
 
@@ -125,9 +125,10 @@ def format_features(about: dict[str, Any]) -> str:
     error = about["trace_error"]
     shown = "" if error is None else f"; trace error of the kernel {error:.2e}, summed while they were written"
     return (
-        f"{about['path']}: {about['n_rows']:,} rows of {about['n_features']:,} features, "
-        f"{format_bytes(about['bytes'])} in {about['n_chunks']} chunks{shown}\n"
-        f"{about['passes']} passes, {about['seconds']:.1f} s, memory: peak {format_bytes(about['peak_memory_bytes'])}, "
+        f"{about['path']}: {say_count(about['n_rows'], 'row')} of {say_count(about['n_features'], 'feature')}, "
+        f"{format_bytes(about['bytes'])} in {say_count(about['n_chunks'], 'chunk')}{shown}\n"
+        f"{say_count(about['passes'], 'pass')}, {about['seconds']:.1f} s, "
+        f"memory: peak {format_bytes(about['peak_memory_bytes'])}, "
         f"projected {format_bytes(about['projected_memory_bytes'])}"
     )
 
@@ -139,7 +140,7 @@ def format_verification(found: dict[str, Any]) -> str:
     if found["told_is_estimate"]:
         verdict = f"the {told} is an estimate from a sample of the rows, so there is no number to compare with"
     rounding = f"rounding at most {found['rounding_bound']:.1e}"
-    lines = [f"objective {found['objective']:.12g} on {found['n_rows']:,} rows ({rounding}): {verdict}"]
+    lines = [f"objective {found['objective']:.12g} on {say_count(found['n_rows'], 'row')} ({rounding}): {verdict}"]
     if found["lower_bound"] is not None:
         lines.append(f"lower bound {found['lower_bound']:.12g}, relative gap {found['relative_gap']:.2e}")
     if found["lower_bound_agrees"] is not None:
@@ -154,15 +155,16 @@ def format_evaluation(scores: dict[str, Any]) -> str:
         return _format_ranking(scores)
     area = scores["roc_area"]
     shown = "" if area is None else f", ROC area {area:.4f}"
-    lines = [f"accuracy {scores['accuracy']:.4f} on {scores['n_rows']:,} rows{shown}"]
+    lines = [f"accuracy {scores['accuracy']:.4f} on {say_count(scores['n_rows'], 'row')}{shown}"]
     for name, part in scores["classes"].items():
         label = show_text(name)
         recall, precision = ("-" if part[name] is None else f"{part[name]:.4f}" for name in ("recall", "precision"))
-        lines.append(f"  class {label}: {part['rows']:,} rows, recall {recall}, precision {precision}")
+        lines.append(f"  class {label}: {say_count(part['rows'], 'row')}, recall {recall}, precision {precision}")
     if 2 < len(scores["classes"]) <= MOST_CONFUSION_CLASSES:
         lines += _format_confusion(list(map(show_text, scores["classes"])), scores["confusion"])
     if scores["unknown_labels"]:
-        lines.append(f"  {scores['unknown_labels']:,} rows have a label that the model does not know")
+        have = "has" if scores["unknown_labels"] == 1 else "have"
+        lines.append(f"  {say_count(scores['unknown_labels'], 'row')} {have} a label that the model does not know")
     return "\n".join(lines)
 
 
@@ -180,5 +182,5 @@ def _format_ranking(scores: dict[str, Any]) -> str:
     named = {"swapped pairs": "swapped_pairs", "Kendall's tau": "kendall_tau", "ROC area": "roc_area"}
     shown = [f"{name} {scores[key]:.4f}" for name, key in named.items() if scores[key] is not None]
     shown += [f"NDCG@{k} {value:.4f}" for k, value in scores["ndcg"].items() if value is not None]
-    queries = "" if scores["n_queries"] is None else f" in {scores['n_queries']:,} queries"
-    return f"{', '.join(shown) or 'no two ranks to compare'} on {scores['n_rows']:,} rows{queries}"
+    queries = "" if scores["n_queries"] is None else f" in {say_count(scores['n_queries'], 'query')}"
+    return f"{', '.join(shown) or 'no two ranks to compare'} on {say_count(scores['n_rows'], 'row')}{queries}"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from streamsvm.errors import say_count
 from streamsvm.machine import format_bytes
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class RowCounter:
     def show(self, n_rows: int) -> None:
         """Show the number of rows so far."""
         seconds = max(time.monotonic() - self.began, 1e-9)
-        self.line.show(f"{n_rows:,} rows read, {n_rows / seconds:,.0f} rows/s")
+        self.line.show(f"{say_count(n_rows, 'row')} read, {n_rows / seconds:,.0f} rows/s")
 
 
 class Display:
@@ -107,7 +108,7 @@ class Display:
         if gap is not None:
             shown = f"gap {gap:.2e} (to {self.tol:g})  {self._estimate_time_left(gap, seconds)}"
         if "rows" in step:  # a solver that learns a stream of rows proves nothing
-            shown = f"objective about {step['objective']:.4g}  {step['n_support_vectors']:,} support vectors"
+            shown = f"objective about {step['objective']:.4g}  {say_count(step['n_support_vectors'], 'support vector')}"
         rows = step.get("rows", self.n_rows * step["passes"])
         rows_s, mb_s = rows / seconds, rows * self.data_bytes / self.n_rows / seconds / 1e6
         self.line.show(
@@ -138,6 +139,6 @@ class GridDisplay:
         n_done, n_fits, event = done
         step = event.line
         self.line.show(
-            f"{n_done} of {n_fits} fits done, pass {step['passes']}, {step['seconds']:.0f} s, "
+            f"{n_done} of {say_count(n_fits, 'fit')} done, pass {step['passes']}, {step['seconds']:.0f} s, "
             f"memory {format_bytes(step['memory_bytes'])} of {format_bytes(event.plan.budget_bytes)}"
         )

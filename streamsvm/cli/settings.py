@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from streamsvm.cli.arguments import parse_count
+from streamsvm.cli.values import parse_count
 from streamsvm.errors import InputError
 from streamsvm.methods.registry import find_method
 from streamsvm.problems.registry import find_entry
@@ -26,13 +26,16 @@ def count_workers(options: argparse.Namespace) -> int | None:
 
 def read_settings(options: argparse.Namespace) -> TrainOptions:
     """Return the settings of `train` and `tune`, except C and gamma, which keep their defaults."""
+    from streamsvm.cli.effects import refuse_for_training
     from streamsvm.machine import parse_bytes
     from streamsvm.options import TrainOptions
 
+    method = find_method(options.solver, find_entry(options.task).losses)
+    kernel, own = options.kernel or method.kernels[0], parse_options(options.option)
+    refuse_for_training(options, method, kernel, own)
     return TrainOptions(
         solver=options.solver,
         class_weight=parse_class_weight(options.class_weight),
-        tol=options.tol,
         memory_bytes=None if options.memory is None else parse_bytes(options.memory),
         threads=options.threads,
         workers=count_workers(options),
@@ -40,13 +43,17 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
         max_passes=options.max_passes,
         max_seconds=options.max_seconds,
         seed=options.seed,
-        kernel=options.kernel or find_method(options.solver, find_entry(options.task).losses).kernels[0],
-        degree=options.degree,
-        coef0=options.coef0,
+        kernel=kernel,
         resident_rows=options.resident_rows,
         task=options.task,
-        options=parse_options(options.option),
+        options=own,
+        **list_given(options, "tol", "degree", "coef0"),
     )
+
+
+def list_given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the options of these names that were given. The others keep the defaults of TrainOptions."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
 def parse_class_weight(text: str | None) -> dict[str, float] | str | None:

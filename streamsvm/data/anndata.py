@@ -16,7 +16,7 @@ from streamsvm.data.codecs import exists, is_name, list_names, open_array, open_
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout
 from streamsvm.data.store import StoredArray
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.rows import I64
 
 CHUNK_BYTES = 64 << 20
@@ -30,7 +30,7 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
     layout: Layout
     if isinstance(X, zarr.Array):
         if X.ndim != 2:
-            raise InputError(f"{path}/X: {X.ndim} dimensions, rows and features are needed")
+            raise InputError(f"{path}/X: {say_count(X.ndim, 'dimension')}, rows and features are needed")
         _check_kind(X, f"{path}/X", "biuf")
         layout = DenseLayout(StoredArray(X, "X", None))
         n_rows, starts = int(X.shape[0]), _dense_starts(X)
@@ -66,7 +66,7 @@ def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:
     arrays = [open_array(X, name, f"{path}/X") for name in ("data", "indices", "indptr")]
     for array, kinds in zip(arrays, ("biuf", "iu", "iu"), strict=True):
         if array.ndim != 1:
-            raise InputError(f"{path}/{array.path}: {array.ndim} dimensions, one is expected")
+            raise InputError(f"{path}/{array.path}: {say_count(array.ndim, 'dimension')}, one is expected")
         _check_kind(array, f"{path}/{array.path}", kinds)
     n_rows, n_features = _read_shape(path, X)
     indptr = _read_indptr(path, arrays[2], n_rows, arrays[0].shape[0], arrays[1].shape[0])
@@ -89,7 +89,7 @@ def _read_shape(path: str, X: zarr.Group) -> tuple[int, int]:
 def _read_indptr(path: str, array: zarr.Array[Any], n_rows: int, n_data: int, n_indices: int) -> I64:
     """Return the limits of the rows. Raises InputError unless they ascend from 0 to the number of items."""
     if array.shape != (n_rows + 1,):
-        raise InputError(f"{path}/X: indptr is for {array.shape[0] - 1} rows, the shape says {n_rows}")
+        raise InputError(f"{path}/X: indptr is for {say_count(array.shape[0] - 1, 'row')}, the shape says {n_rows:,}")
     indptr = _read_whole(array, f"{path}/X/indptr").astype(np.int64)
     if n_data != n_indices or indptr[0] != 0 or indptr[-1] != n_data or indptr.min() < 0 or np.any(np.diff(indptr) < 0):
         raise InputError(
@@ -130,7 +130,7 @@ def _read_labels(path: str, group: zarr.Group, label: str, n_rows: int) -> tuple
         raise InputError(f"{path}: no column {label!r} in obs; there are {there}")
     values, codes = _decode(open_node(columns, label, f"{path}/obs"), name)
     if codes.shape != (n_rows,):
-        raise InputError(f"{name}: {len(codes)} rows, but X has {n_rows}")
+        raise InputError(f"{name}: {say_count(len(codes), 'row')}, but X has {n_rows:,}")
     if codes.min() < 0:
         raise InputError(f"{name}: row {int(codes.argmin()) + 1} (counted from 1) has no label")
     if codes.max() >= len(values):
@@ -163,7 +163,7 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
             _read_values(open_array(column, "values", name), f"{name}/values"), return_inverse=True
         )
         if mask.shape != codes.shape:
-            raise InputError(f"{name}: {len(mask)} rows of the mask, but {len(codes)} values")
+            raise InputError(f"{name}: {say_count(len(mask), 'row')} of the mask, but {say_count(len(codes), 'value')}")
         return values, np.where(mask.astype(bool), -1, codes)
     raise InputError(f"{name}: encoding {column.attrs.get('encoding-type')!r} cannot be read as labels")
 
@@ -171,7 +171,7 @@ def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray
 def _read_values(array: zarr.Array[Any], name: str) -> np.ndarray:
     """Return numbers or texts (as NumPy's own), (n,), however Zarr decodes them. Raises InputError for other values."""
     if array.ndim != 1:
-        raise InputError(f"{name}: {array.ndim} dimensions, one is expected")
+        raise InputError(f"{name}: {say_count(array.ndim, 'dimension')}, one is expected")
     values = _read_whole(array, name)
     if values.dtype.kind in "OTSU":
         return np.array(values.tolist(), str)

@@ -26,7 +26,7 @@ from streamsvm.data.values import (
     round_to_float32,
     to_source_rows,
 )
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 
 MOST_COLUMNS = 2**31 - 1  # the most that indices of 32 bits can name
 ITEM_BYTES = 8  # of a value while it is converted: a float64, or a float32 and its int32 index
@@ -112,11 +112,11 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
     """Raise InputError unless an array has `n_dimensions`, and from 1 to MOST_COLUMNS columns if it has two."""
     if len(shape) != n_dimensions:
         expected = "rows and columns" if n_dimensions == 2 else "one value for every row"
-        raise InputError(f"{where}: expected {expected}, found {len(shape)} dimensions")
+        raise InputError(f"{where}: expected {expected}, found {say_count(len(shape), 'dimension')}")
     if n_dimensions == 2 and shape[1] == 0:
         raise InputError(f"{where}: no columns")
     if n_dimensions == 2 and shape[1] > MOST_COLUMNS:
-        raise InputError(f"{where}: {shape[1]} columns; at most {MOST_COLUMNS} are possible")
+        raise InputError(f"{where}: {say_count(shape[1], 'column')}; at most {MOST_COLUMNS:,} are possible")
 
 
 def _pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
@@ -159,12 +159,14 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
     """Yield the rows of X with their values of the vectors, whose keys are those that `to_source_rows` takes."""
     for stream in vectors.values():
         if X.n_rows is not None and stream.n_rows not in (None, X.n_rows):
-            raise InputError(f"{stream.where}: {stream.n_rows} rows, but {X.where} has {X.n_rows}")
+            raise InputError(f"{stream.where}: {say_count(stream.n_rows, 'row')}, but {X.where} has {X.n_rows:,}")
     n_read, n_columns, numbers = 0, None, None
     for piece in X.pieces:
         n_rows = piece.shape[0]
         if n_columns not in (None, piece.shape[1]):
-            raise InputError(f"{X.where}: {piece.shape[1]} columns from row {n_read + 1} on, not {n_columns}")
+            raise InputError(
+                f"{X.where}: {say_count(piece.shape[1], 'column')} from row {n_read + 1} on, not {n_columns:,}"
+            )
         n_columns = piece.shape[1]
         features = _to_features(piece, X.where, n_read, names)
         del piece  # a view that would keep its Dask chunk alive while the next one is computed
@@ -220,11 +222,11 @@ def make_canonical(X: Any, where: str) -> csr_array:
     """
     rows = csr_array(X)
     if rows.indices.size and (rows.indices.min() < 0 or rows.indices.max() >= rows.shape[1]):
-        raise InputError(f"{where}: a column index is outside of its {rows.shape[1]} columns")
+        raise InputError(f"{where}: a column index is outside of its {say_count(rows.shape[1], 'column')}")
     try:
         rows.check_format(full_check=True)
     except ValueError as error:
-        raise InputError(f"{where}: is no CSR matrix of {rows.shape[0]} rows: {error}") from None
+        raise InputError(f"{where}: is no CSR matrix of {say_count(rows.shape[0], 'row')}: {error}") from None
     if not rows.has_canonical_format:
         rows = rows.astype(np.float64, copy=True)
         rows.sum_duplicates()

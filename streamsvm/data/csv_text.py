@@ -32,7 +32,7 @@ from streamsvm.data.values import (
     round_to_float32,
     to_source_rows,
 )
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
 
 MAX_LINE_BYTES = 1 << 28
@@ -223,7 +223,7 @@ def _read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[in
             if len(row) > 1 or (row and row[0].strip()):
                 if len(row) != n_columns:
                     column = min(len(row), n_columns) + 1
-                    fault = f"{len(row)} columns, the first line has {n_columns}"
+                    fault = f"{say_count(len(row), 'column')}, the first line has {n_columns:,}"
                     raise InputError(f"{layout.where}:{at}:{column}: {fault}")
                 yield at, row
             at = line + reader.line_num

@@ -17,7 +17,7 @@ from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
 from streamsvm.data.manifest import ATTRIBUTE, check_manifest, open_stored
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
-from streamsvm.errors import InputError, IntegrityError
+from streamsvm.errors import InputError, IntegrityError, say_count
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
@@ -93,6 +93,11 @@ class Dataset:
         return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.vectors.values())
 
     @property
+    def is_shuffled(self) -> bool:
+        """Whether ingest has shuffled the rows. It does not shuffle rows that belong to queries."""
+        return self.meta.get("shuffle") is not None and "qid" not in self.vectors
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the rows are stored as sparse rows."""
         return isinstance(self.layout, CsrLayout)
@@ -138,12 +143,18 @@ class Dataset:
         wanted = np.asarray(rows, np.int64)
         outside = wanted[(wanted < 0) | (wanted >= self.n_rows)]
         if outside.size:
-            raise InputError(f"{self.path}: row {outside[0]} of {self.n_rows} rows")
+            raise InputError(f"{self.path}: row {outside[0]} of {say_count(self.n_rows, 'row')}")
         ordered, back = np.unique(wanted, return_inverse=True)
         if not ordered.size:
             ordered = np.zeros(1, np.int64)  # one row is read to learn the types, and none is returned
         columns = {name: self._take_vector(name, ordered)[back] for name in self.vectors}
         return Rows(-1, take_rows(self.layout.take(ordered), back), **columns)
+
+    def take_bytes(self, rows: I64) -> int:
+        """Return the bytes of the parts in which these rows lie, as if all sparse rows were equally long."""
+        ordered, arrays = np.unique(rows), (*self.layout.arrays, *self.vectors.values())
+        limits = [[at * array.length // self.n_rows for at in (ordered, ordered + 1)] for array in arrays]
+        return sum(array.take_bytes(*ends) for array, ends in zip(arrays, limits, strict=True))
 
     def check_parts(self) -> None:
         """Compare every part of every chunk with its checksum. Raises IntegrityError for the first that differs."""
@@ -229,7 +240,8 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
     Raises
     ------
     InputError
-        If there is no dataset at `path`, or none that this version can read.
+        If there is no dataset at `path`, or none that this version can read, or if a `label` is given for a dataset
+        that stores its labels.
     IntegrityError
         If its metadata are damaged.
     """
@@ -239,6 +251,11 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
     group, meta = _open_group(text)
     if not meta:
         return open_anndata(text, group, label)
+    if label is not None:
+        raise InputError(
+            f"{path}: --label has no effect on a dataset that ingest wrote, which stores its labels: leave it out; it "
+            "is for AnnData files"
+        )
     fingerprint = check_manifest(text, meta)
     stored = partial(open_stored, text, group, meta["arrays"])
     classes = meta["classes"]

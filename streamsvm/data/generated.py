@@ -103,6 +103,6 @@ def write_generated(destination: str | Path, n_rows: int, truth: Truth) -> Datas
             assert rows.y is not None
             counts += np.bincount(rows.y, minlength=2)
             writer.append(rows)
-        about = {"classes": [-1, 1], "class_counts": counts.tolist(), "feature_names": None, "shuffle": None}
+        about = {"classes": [-1, 1], "class_counts": counts.tolist(), "feature_names": None, "shuffle": 0}
         writer.finish({**about, "source": f"generated from seed {truth.seed}"}, None)
     return open_dataset(destination)

@@ -28,6 +28,7 @@ class ArrayDataset:
     """
 
     on_disk = False
+    is_shuffled = False
     streams = True  # there is nothing to read ahead
     scaling: Scaling | None = None
     features: Features | None = None
@@ -92,6 +93,10 @@ class ArrayDataset:
         y = None if self.y is None else self.y[wanted]
         qid = None if self.qid is None else self.qid[wanted]
         return Rows(-1, X, y, None if self.sample_weight is None else self.sample_weight[wanted], qid)
+
+    def take_bytes(self, rows: I64) -> int:  # noqa: ARG002
+        """Return 0, since the rows are in memory already."""
+        return 0
 
     def advise(self, index: int) -> None:
         """Do nothing, since the rows are in memory."""

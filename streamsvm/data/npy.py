@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from streamsvm.data.arrays import ITEM_BYTES, Stream, cut_rows, join_streams, open_stream, require_shape
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.npy_header import ZIP_ERRORS, NpyHeader, read_npy_header
 
 MOST_ROW_BYTES = 1 << 28  # a bound, since a row of zeros that is compressed may be a thousandth of its size
@@ -167,7 +167,7 @@ def _open_csr(archive: zipfile.ZipFile, piece_bytes: int) -> Stream:
         if stream.rest is None or stream.rest.dtype.kind not in "iu":
             raise InputError(f"X: {stream.where} are not whole numbers")
     if indptr.n_rows != n_rows + 1 or indices.n_rows != data.n_rows or n_columns < 1:
-        raise InputError(f"X: no CSR matrix of {n_rows} rows, {n_columns} columns")
+        raise InputError(f"X: no CSR matrix of {say_count(n_rows, 'row')}, {say_count(n_columns, 'column')}")
     require_shape("X", (n_rows, n_columns), 2)
     return Stream("X", n_rows, _csr_pieces(data, indices, indptr, (n_rows, n_columns), piece_bytes))
 

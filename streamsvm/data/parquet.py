@@ -12,7 +12,7 @@ from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import Place, Vector, find_feature_fault, has_number_labels, to_source_rows
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 
 _PIECE_BYTES = 64 << 20  # of a piece as float64, however many columns it has
 # By default pyarrow holds a whole row group in memory, which may be a whole file.
@@ -47,7 +47,9 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
                     n_rows += rows.n_rows
                     yield rows
                 if n_rows != file.metadata.num_rows:
-                    raise InputError(f"{path}: it holds {n_rows} rows, but its footer says {file.metadata.num_rows}")
+                    raise InputError(
+                        f"{path}: it holds {say_count(n_rows, 'row')}, but its footer says {file.metadata.num_rows:,}"
+                    )
         except InputError:
             raise
         except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError, pyarrow.ArrowException) as error:

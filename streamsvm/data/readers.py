@@ -1,31 +1,26 @@
-"""The readers of all kinds of input, and `ingest`, which chooses one and writes its rows as a dataset."""
+"""`ingest`, which chooses the reader for files or arrays and writes their rows as a dataset."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamsvm.data.arrays import comes_from, read_arrays
-from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
-from streamsvm.data.npy import read_npy
-from streamsvm.data.parquet import read_parquet
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns
-from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
-from streamsvm.machine import default_threads
 
-COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of how many times larger the text is
-SUFFIXES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet", ".npy": "npy", ".npz": "npy"}
-FORMATS = ("svmlight", "csv", "parquet", "npy")
+ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # one of these is in every folder of Zarr
 
 
 def ingest(
@@ -106,28 +101,37 @@ def ingest(
 
 def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Columns) -> Iterator[SourceRows]:
     """Return the rows of files of one format. Raises InputError for unknown or different formats."""
+    _refuse_folders(paths)
     kinds = {file_format or guess_format(path) for path in paths}
     if len(kinds) > 1:
         raise InputError(
             f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); choose one by --format"
         )
-    match kinds.pop():
-        case "svmlight":
-            return read_svmlight(paths, default_threads())
-        case "csv":
-            return read_csv(paths, columns)
-        case "parquet":
-            return read_parquet(paths, columns)
-        case "npy":
-            return read_npy(paths)
-        case other:
-            raise InputError(f"format {other!r}: choose from {', '.join(FORMATS)}")
+    kind = kinds.pop()
+    _refuse_unread(join_names(paths), kind, columns)
+    return find_format(kind).read(paths, columns)
 
 
-def guess_format(path: str | Path) -> str:
-    """Return the format that the ending of a file's name tells; svmlight if it tells none."""
-    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED]
-    return SUFFIXES.get(suffixes[-1].lower(), "svmlight") if suffixes else "svmlight"
+def _refuse_folders(paths: Sequence[str | Path]) -> None:
+    """Raise InputError for a folder, which holds no rows of text or of a table; it may be a dataset already."""
+    for folder in (Path(path) for path in paths if Path(path).is_dir()):
+        if any((folder / name).exists() for name in ZARR_FILES):
+            raise InputError(
+                f"{folder}: is a dataset already; use it as it is (for instance by `streamsvm train`), or ingest the "
+                "files that it was made of"
+            )
+        raise InputError(f"{folder}: is a folder; name the files in it")
+
+
+def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
+    """Raise InputError for a column, or a kind of header, that was named although files of this kind have none."""
+    for field in fields(Columns):
+        readers = [other for other, each in FORMATS.items() if field.name in each.reads]
+        if readers and kind not in readers and getattr(columns, field.name) != field.default:
+            raise InputError(
+                f"{name}: --{field.name.replace('_', '-')} has no effect on {kind} files: leave it out; it is for "
+                f"{' and '.join(readers)}"
+            )
 
 
 def guess_bytes(paths: Sequence[str | Path]) -> int:

@@ -66,6 +66,10 @@ class RowSource(Protocol):
         """Whether the rows are read from storage."""
 
     @property
+    def is_shuffled(self) -> bool:
+        """Whether the rows are known to be in random order, so that the first ones are a random sample."""
+
+    @property
     def name(self) -> str:
         """The name of the source in messages."""
 
@@ -89,6 +93,9 @@ class RowSource(Protocol):
 
     def take(self, rows: I64) -> Rows:
         """Return the rows with the given numbers, in that order."""
+
+    def take_bytes(self, rows: I64) -> int:
+        """Return the bytes that `take` reads from storage for these rows: the parts of chunks in which they lie."""
 
     def advise(self, index: int) -> None:
         """Announce that chunk `index` is needed soon."""

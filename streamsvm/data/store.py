@@ -107,6 +107,17 @@ class StoredArray:
             )
             begin = end
 
+    def take_bytes(self, starts: I64, stops: I64) -> int:
+        """Return the bytes of the parts, or of the whole chunks, that `take` reads for these ranges."""
+        size = self.chunk_rows if self.parts is None else self.part_rows
+        chunk_parts = -(-self.chunk_rows // size)
+        first, last = (
+            at // self.chunk_rows * chunk_parts + at % self.chunk_rows // size
+            for at in (starts, np.maximum(starts, stops - 1))
+        )
+        first[1:] = np.maximum(first[1:], last[:-1] + 1)  # two ranges may share a part
+        return min(int(np.sum(np.maximum(last - first + 1, 0))) * size, self.length) * self.row_bytes
+
     def check_parts(self) -> None:
         """Compare every part of every chunk with its checksum. Raises IntegrityError for the first that differs."""
         for index in range(self.n_chunks if self.parts is not None else 0):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.numeric.feature_maps import Features
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.numeric.scaling import Scaling
 
 Flags = npt.NDArray[np.bool_]
@@ -85,6 +85,11 @@ class View:
         return self.source.on_disk
 
     @property
+    def is_shuffled(self) -> bool:
+        """See RowSource."""
+        return self.source.is_shuffled
+
+    @property
     def is_sparse(self) -> bool:
         """See RowSource."""
         return self.source.is_sparse
@@ -141,6 +146,10 @@ class View:
         """See RowSource."""
         return self.alteration.apply(self.source.take(rows), rows)
 
+    def take_bytes(self, rows: I64) -> int:
+        """See RowSource."""
+        return self.source.take_bytes(rows)
+
     def advise(self, index: int) -> None:
         """See RowSource."""
         self.source.advise(index)
@@ -168,6 +177,13 @@ def weigh(rows: Rows, kept: Flags) -> Rows:
 def leave(rows: Rows) -> Rows:
     """Return the rows as they are."""
     return rows
+
+
+def sum_by_class(y: I32 | None, weight: F64 | None, classes: npt.NDArray[Any] | None) -> F64 | None:
+    """Return the sum of the weights (None: the number) of the rows of each class, or None for rows without labels."""
+    if y is None or classes is None:
+        return None
+    return np.bincount(y, weight, len(classes)).astype(np.float64)
 
 
 class OneClass(View):
@@ -223,11 +239,7 @@ class Kept(View):
         return self._weight if name == "sample_weight" else self.source.column(name)
 
     def _sum(self, weight: F64) -> F64 | None:
-        y, classes = self.source.column("y"), self.source.classes
-        if y is None or classes is None:
-            return None
-        sums: F64 = np.bincount(y, weight, len(classes)).astype(np.float64)
-        return sums
+        return sum_by_class(self.source.column("y"), weight, self.source.classes)
 
 
 class FirstChunks(View):
@@ -264,3 +276,21 @@ class FirstChunks(View):
     def nbytes(self) -> int:
         """See RowSource."""
         return self.source.nbytes * self.n_rows // self.source.n_rows
+
+    @property
+    def class_counts(self) -> I64 | None:
+        """Number of rows of each class in these chunks."""
+        sums = self._sum(None)
+        return None if sums is None else sums.astype(np.int64)
+
+    def sum_weights(self) -> F64 | None:
+        """Return the sum of the sample weights of each class in these chunks."""
+        return self._sum(self.column("sample_weight"))
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """Return the labels, weights or query ids of the rows of these chunks, (n_rows,), or None."""
+        values = self.source.column(name)
+        return None if values is None else values[: self.n_rows]
+
+    def _sum(self, weight: F64 | None) -> F64 | None:
+        return sum_by_class(self.column("y"), weight, self.source.classes)

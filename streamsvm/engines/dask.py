@@ -81,7 +81,7 @@ class ThreadedEngine:
     def take(self, take: Take) -> Rows:
         """See Engine."""
         rows = self.source.take(take.rows)
-        self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
+        self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
 
     def walk(self, walk: Walk) -> list[Any]:
@@ -112,23 +112,25 @@ class DistributedEngine:
 
     def __init__(self, source: RowSource, client: Client, pin_bytes: int = 0) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
-        self._passes = 0
+        self._passes, self._workers = 0, set[str]()
+        self._answered: Patience | None = None  # what waited for the last pass, if it was completed
 
     def _begin_pass(self) -> Patience:
-        self._passes += 1
-        return Patience(self.client, f"read {self._passes} of the data")
+        self._passes, self._answered = self._passes + 1, None
+        return Patience(self.client, f"read {self._passes} of the data", self._workers)
 
     def scan(self, scan: Scan) -> Any:
         """See Engine. Raises ConnectionError if the scheduler is lost."""
         patience = self._begin_pass()
         with dask.config.set(MODELS_MAY_TRAVEL):
             total: Partial = patience.result(self._submit(scan, patience.list_workers()))
+        self._answered = patience
         return self.costs.count(total)
 
     def _submit(self, scan: Scan, workers: list[str]) -> Future:
         groups = plan_groups(self.source)
         shared = self.client.submit(_hold, scan.shared, pure=False)
-        bare = replace(scan, shared=(), by_row=())
+        bare = replace(scan, shared=(), by_row=(), held=None)
         futures = []
         for k, group in enumerate(groups):
             by_row = slice_by_row(self.source, group, scan)
@@ -146,7 +148,7 @@ class DistributedEngine:
         """See Engine."""
         patience = Patience(self.client, "reading single rows")
         rows: Rows = patience.result(self.client.submit(_take, self.source, take.rows, pure=False))
-        self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
+        self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
 
     def walk(self, walk: Walk) -> list[Any]:
@@ -158,10 +160,15 @@ class DistributedEngine:
                 task = (_run_walk, self.source, walk.step, carry, order, self.pin_bytes)
                 preferred = _prefer_worker(workers, k, len(walk.carries))
                 futures.append(self.client.submit(*task, pure=False, **preferred))
-            return [self.costs.count(patience.result(future)) for future in futures]
+            parts = [patience.result(future) for future in futures]
+        self._answered = patience
+        return [self.costs.count(part) for part in parts]
 
     def close(self) -> None:
-        """See Engine. Workers that do not answer keep their chunks."""
+        """See Engine. Workers that were lost in the last pass are named. Those that do not answer keep their chunks."""
+        if self._answered is not None:
+            with suppress(ConnectionError):
+                self._answered.look()
         release = partial(self.client._run, release_pins, self.source.fingerprint, on_error="ignore")
         with suppress(TimeoutError, OSError):
             self.client.sync(release, callback_timeout=RELEASE_SECONDS)

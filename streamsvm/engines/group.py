@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -57,9 +57,9 @@ def run_group(
     shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
-    pins = find_pins(source, pin_bytes)
-    partial.read_bytes = bytes_to_read(source, chunks, pins)
-    for rows in _read_tiles(source, chunks, pins):
+    pins, held = find_pins(source, pin_bytes), _find_held(source, chunks, scan.held)
+    partial.read_bytes = bytes_to_read(source, [index for index in chunks if index not in held], pins)
+    for rows in _read_tiles(source, chunks, pins, held):
         if is_stopped():
             break
         at = rows.start - first
@@ -105,26 +105,38 @@ def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
         gap *= 2
 
 
-def _read_tiles(source: RowSource, chunks: range, pins: Pins) -> Iterator[Rows]:
+def _find_held(source: RowSource, chunks: range, held: Rows | None) -> dict[int, Rows]:
+    """Return the rows of the chunks that lie within the first rows of the source, which are held in memory."""
+    if held is None:
+        return {}
+    first, limits = replace(held, start=0), [(k, *source.chunk_starts[k : k + 2].tolist()) for k in chunks]
+    return {k: first.slice(slice(start, stop)) for k, start, stop in limits if stop <= held.n_rows}
+
+
+def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Rows]) -> Iterator[Rows]:
     """Yield the rows of a group in tiles. The next chunk is read while the caller computes on this one.
 
     The operating system reads ahead for chunks that are streamed; a thread does for chunks that are decoded whole.
     """
     if source.streams:
         for index in chunks:
-            if index + 1 in chunks and index + 1 not in pins.chunks:
+            if index + 1 in chunks and index + 1 not in pins.chunks and index + 1 not in held:
                 source.advise(index + 1)
-            loaded = load_or_pin(source, index, pins)
+            loaded = _load(source, index, pins, held)
             yield from source.tiles(index) if loaded is None else split_rows(loaded)
         return
     with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(load_or_pin, source, chunks[0], pins)
+        following = reader.submit(_load, source, chunks[0], pins, held)
         for index in chunks:
             rows = following.result()
             assert rows is not None
             if index + 1 in chunks:
-                following = reader.submit(load_or_pin, source, index + 1, pins)
+                following = reader.submit(_load, source, index + 1, pins, held)
             yield from split_rows(rows)
+
+
+def _load(source: RowSource, index: int, pins: Pins, held: dict[int, Rows]) -> Rows | None:
+    return held[index] if index in held else load_or_pin(source, index, pins)
 
 
 def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:

@@ -106,9 +106,10 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
     for scan, place in zip(scans, places, strict=True):
         own_shared = slice(next_shared, next_shared + len(scan.shared))
         own_by_row = slice(next_by_row, next_by_row + len(scan.by_row))
-        parts.append(MergedScan(replace(scan, shared=(), by_row=()), own_shared, own_by_row, place))
+        parts.append(MergedScan(replace(scan, shared=(), by_row=(), held=None), own_shared, own_by_row, place))
         next_shared, next_by_row = own_shared.stop, own_by_row.stop
-    merged = Scan(partial(_start, parts), partial(_add, parts), partial(_combine, parts), shared, by_row)
+    held = max((scan.held for scan in scans if scan.held is not None), key=lambda rows: rows.n_rows, default=None)
+    merged = Scan(partial(_start, parts), partial(_add, parts), partial(_combine, parts), shared, by_row, held=held)
     return list(engine.scan(merged))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from streamsvm.data.groups import plan_groups
@@ -12,6 +12,7 @@ from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
 from streamsvm.engines.memory import REMEDY, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.workers import Load, connect, prepare_workers, start_workers
+from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
 from streamsvm.requests import MemoryNeed
 
@@ -45,7 +46,7 @@ def open_engine(
     budget = default_budget_bytes() if budget_bytes is None else budget_bytes
     opened: AbstractContextManager[Opened]
     if client is None and workers is None and scheduler is None:
-        n_threads = threads or default_threads()
+        n_threads = threads or _fit_threads(source, budget, memory)
         opened = _open_threads(source, n_threads, budget, memory(n_threads), remedy)
     else:
         need = memory(threads or 1)
@@ -61,14 +62,27 @@ def open_engine(
         yield engine_and_plan
 
 
+def _fit_threads(source: RowSource, budget_bytes: int, memory: Callable[[int], MemoryNeed]) -> int:
+    """Return how many threads to run if nobody has said it: as many as there are cores, or fewer if memory is short."""
+    for n_threads in range(default_threads(), 1, -1):
+        with suppress(MemoryBudgetError):
+            _plan_threads(source, n_threads, budget_bytes, memory(n_threads), "")
+            return n_threads
+    return 1
+
+
+def _plan_threads(source: RowSource, threads: int, budget_bytes: int, need: MemoryNeed, remedy: str) -> MemoryPlan:
+    held = need.driver_bytes + need.walk_bytes + _waiting_bytes(source, need.totals_bytes)
+    data_bytes = source.nbytes if source.on_disk else 0
+    chunks = source.stream_bytes()
+    return plan_memory(budget_bytes, resident_bytes(), threads, chunks, need.totals_bytes, held, data_bytes, remedy)
+
+
 @contextmanager
 def _open_threads(
     source: RowSource, threads: int, budget_bytes: int, need: MemoryNeed, remedy: str
 ) -> Iterator[Opened]:
-    held = need.driver_bytes + need.walk_bytes + _waiting_bytes(source, need.totals_bytes)
-    data_bytes = source.nbytes if source.on_disk else 0
-    chunks = source.stream_bytes()
-    plan = plan_memory(budget_bytes, resident_bytes(), threads, chunks, need.totals_bytes, held, data_bytes, remedy)
+    plan = _plan_threads(source, threads, budget_bytes, need, remedy)
     engine = ThreadedEngine(source, threads, plan.pin_bytes)
     try:
         yield engine, plan

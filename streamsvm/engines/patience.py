@@ -1,4 +1,4 @@
-"""Waiting for a cluster: a silent process is named after a while, and a scheduler that stays silent is given up.
+"""Waiting for a cluster: silent and lost workers are named, and a scheduler that stays silent is given up.
 
 A process that is stopped, swaps, or sits behind a cut connection keeps its sockets: nothing fails, and nothing comes.
 Workers send a heartbeat every half second (every few seconds in large clusters), so the scheduler knows which of them
@@ -29,10 +29,14 @@ ENDING = "the last complete step is kept, and a run in a folder goes on with --r
 
 
 class Patience:
-    """Keeps the time of each worker's last heartbeat. `what` names the waiting work, such as "read 3 of the data"."""
+    """Keeps the time of each worker's last heartbeat.
 
-    def __init__(self, client: Client, what: str) -> None:
-        self.client, self.what = client, what
+    what: the waiting work, such as "read 3 of the data". known: the addresses of the workers that were seen last, which
+    the caller keeps from one work to the next; a worker that is no longer there is named.
+    """
+
+    def __init__(self, client: Client, what: str, known: set[str] | None = None) -> None:
+        self.client, self.what, self.known = client, what, set() if known is None else known
         self._answered = time.monotonic()
         self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when we saw it
         self._named: set[str] = set()
@@ -58,7 +62,7 @@ class Patience:
         return found[0]
 
     def look(self) -> dict[str, Any] | None:
-        """Ask the scheduler for its workers and name those that are silent; None if it does not answer."""
+        """Ask the scheduler for its workers, and name those that are silent or lost; None if it does not answer."""
 
         def ask() -> Any:
             return self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=LOOK_SECONDS)
@@ -70,6 +74,10 @@ class Patience:
             return None
         self._answered = now
         workers: dict[str, Any] = found[0]["workers"]
+        for address in sorted(self.known - workers.keys()):
+            LOGGER.warning("worker %s is lost; its groups of chunks move to other workers", address)
+        self.known.clear()
+        self.known.update(workers)
         for address, about in workers.items():
             beat, since = self._heard.get(address, (None, now))
             if beat != about["last_seen"]:

@@ -35,7 +35,7 @@ class SerialEngine:
     def take(self, take: Take) -> Rows:
         """See Engine."""
         rows = self.source.take(take.rows)
-        self.costs.read_bytes += rows.nbytes if self.source.on_disk else 0
+        self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
 
     def walk(self, walk: Walk) -> list[Any]:

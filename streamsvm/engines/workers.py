@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.engines import no_pages
+from streamsvm.engines import worker_start
 from streamsvm.engines.patience import GIVEN_UP_SECONDS
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
 
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 Load = Callable[[], object]  # a function, importable by name, that loads the kernels of the tasks to come
+
+# Dask measures for its web pages, which we do not have, what the threads of workers are doing, whether event loops are
+# late, and how busy each process is. With two workers at rest this takes a fifteenth of a core.
+NOTHING_MEASURED = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1 s",
+    "distributed.admin.system-monitor.interval": "10 s",
+}
 
 # The driver holds 33 open files with one worker, 44 with two and 67 with four.
 BASE_DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
@@ -101,11 +109,11 @@ def start_workers(
     _check_descriptors(n_workers)
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
     no_routes: dict[str, list[str]] = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
-    no_routes["distributed.worker.preload"] = [no_pages.__name__]
+    no_routes["distributed.worker.preload"] = [worker_start.__name__]
     with ExitStack() as stack:
         replaced = {"distributed.scheduler.worker-ttl": f"{GIVEN_UP_SECONDS} s"}
         settings = {**no_spilling, **no_routes, **replaced, "distributed.worker.memory.terminate": 0.99}
-        stack.enter_context(dask.config.set(settings))
+        stack.enter_context(dask.config.set(settings | NOTHING_MEASURED))
         with _interrupts_blocked():
             cluster = LocalCluster(
                 n_workers=n_workers,
@@ -131,8 +139,8 @@ def _check_descriptors(n_workers: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise InputError(
-            f"{n_workers} workers: {needed} open files are needed and the limit is {limit}; raise it (ulimit -n "
-            f"{needed}), or use fewer workers, or threads"
+            f"{say_count(n_workers, 'worker')}: {needed} open files are needed and the limit is {limit}; raise it "
+            f"(ulimit -n {needed}), or use fewer workers, or threads"
         )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,6 +31,8 @@ from streamsvm.estimators.inputs import (
 )
 from streamsvm.interrupts import caught
 from streamsvm.machine import parse_bytes
+from streamsvm.methods.option_fields import name_options
+from streamsvm.methods.registry import METHODS
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import Model
 from streamsvm.models.predict import score_chunks
@@ -35,7 +40,8 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.problems.classification import choose
 from streamsvm.requests import Progress
-from streamsvm.training.train import train
+from streamsvm.training.statuses import STATUSES
+from streamsvm.training.train import Result, train
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -54,6 +60,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     client: Client | None
     checkpoint: str | Path | None
     max_passes: int | None
+    max_seconds: float | None
     random_state: int | None
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
@@ -66,7 +73,13 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         self._take_model(result.model, getattr(y, "dtype", None))
         self.result_, self.history_ = result, result.history
         self.n_iter_, self.n_passes_ = result.steps, result.passes
+        self._warn_of_limit(result)
         return self
+
+    def _warn_of_limit(self, result: Result) -> None:
+        """Give scikit-learn's ConvergenceWarning if a limit of passes or seconds has ended the training."""
+        if not (result.finished or STATUSES[result.status].is_final):
+            warnings.warn(f"{type(self).__name__}: {result.status_reason}", ConvergenceWarning, stacklevel=3)
 
     def decision_function(self, X: Any) -> Any:
         """Return f(x) of each row; for two classes f(x) > 0 predicts classes_[1].
@@ -115,6 +128,16 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         """Return those fields of TrainOptions that not all estimators share."""
         raise NotImplementedError
 
+    def _list_own_options(self) -> dict[str, str]:
+        """Return the parameters that are options of single methods, as texts, which the methods read and check.
+
+        Only values other than the defaults are passed on, since a method refuses an option that it does not have.
+        """
+        own = {name for method in METHODS for name in name_options(method.options)}
+        defaults = {name: each.default for name, each in signature(type(self)).parameters.items() if name in own}
+        given = {name: getattr(self, name) for name in defaults}
+        return {name: str(value) for name, value in given.items() if value != defaults[name]}
+
     def _options(self) -> TrainOptions:
         """Return the parameters as TrainOptions; InputError for an unsuitable one."""
         if not (self.n_jobs in (None, -1) or self.n_jobs > 0):
@@ -127,6 +150,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             memory_bytes=None if self.memory is None else parse_bytes(self.memory),
             threads=None if self.n_jobs in (None, -1) else self.n_jobs,
             max_passes=self.max_passes,
+            max_seconds=self.max_seconds,
             seed=int(self.random_state or 0),
             resident_rows=self.resident_rows,
             **self._name_options(),

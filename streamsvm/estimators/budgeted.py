@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
 from streamsvm.data.in_memory import ArrayDataset
@@ -20,6 +19,7 @@ from streamsvm.interrupts import caught
 from streamsvm.methods.budgeted_sgd.setup import Stream, make_stream
 from streamsvm.methods.budgeted_sgd.solver import State
 from streamsvm.methods.one_against_rest import join_models, share_options, view_classes
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import ClassWeight
 from streamsvm.problems.classification import CLASSIFY
 from streamsvm.training.statistics import settle_gamma
@@ -65,7 +65,7 @@ class BudgetedSVC(KernelSVC):
     expected_rows : int or None, default=None
         For partial_fit only: n of lambda = 1 / (n C). The rate of learning falls over n rows and then begins anew. None
         is the rows of the first call.
-    class_weight, memory, n_jobs, client, checkpoint, max_passes, random_state : as in LinearSVC
+    class_weight, memory, n_jobs, client, checkpoint, max_passes, max_seconds, random_state : as in LinearSVC
 
     Attributes
     ----------
@@ -114,6 +114,7 @@ class BudgetedSVC(KernelSVC):
         client: Client | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
+        max_seconds: float | None = None,
         random_state: int | None = 0,
     ) -> None:
         self.C = C
@@ -135,6 +136,7 @@ class BudgetedSVC(KernelSVC):
         self.client = client
         self.checkpoint = checkpoint
         self.max_passes = max_passes
+        self.max_seconds = max_seconds
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -171,7 +173,7 @@ class BudgetedSVC(KernelSVC):
         known = classes if first and classes is not None else self.classes_
         chunk = check_chunk(self, X, y, known, sample_weight, reset=first)
         stream = self._start_stream(chunk) if first else self._stream
-        with caught(), threadpool_limits(1):
+        with caught(), one_blas_thread():
             parts = zip(stream, self._view_problems(chunk), strict=True)
             self._stream = [(problem, problem.learn_chunk(view, state)) for (problem, state), view in parts]
         models = [problem.fit.make_model(state, chunk.take) for problem, state in self._stream]
@@ -199,6 +201,5 @@ class BudgetedSVC(KernelSVC):
         return [chunk] if CLASSIFY.count_problems(chunk) == 1 else view_classes(chunk)
 
     def _name_options(self) -> dict[str, Any]:
-        names = ("budget", "merge", "maintenance", "epochs", "pack", "replicas")
-        given = {name: str(getattr(self, name)) for name in names}
-        return {**self._name_kernel(), "options": {**given, "bias": "free" if self.fit_intercept else "none"}}
+        bias = {"bias": "free" if self.fit_intercept else "none"}
+        return {**self._name_kernel(), "options": {**self._list_own_options(), **bias}}

@@ -89,9 +89,9 @@ class SVC(KernelSVC):
     solver="interior-point" solves the linear problem of features that approximate the kernel (Jung, O'Leary & Tits
     2008, section 4). The features take 4 * rank bytes a row, in a temporary dataset or in `checkpoint`, where they stay
     for a fit that resumes. n_passes_ and read_bytes count the passes that made the features (cholesky 11, eigen 12,
-    nystrom 1); history_ and max_passes do not. The gap is that of the approximate problem. The model is a sum of
-    kernels of `rank` rows (four times as many for "eigen"), which need not be support vectors. Features are float32, so
-    that gaps below 1e-6 mean little.
+    nystrom 1); history_, max_passes and max_seconds do not. The gap is that of the approximate problem. The model is a
+    sum of kernels of `rank` rows (four times as many for "eigen"), which need not be support vectors. Features are
+    float32, so that gaps below 1e-6 mean little.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class SVC(KernelSVC):
     resident_rows : int, str or None, default=None
         The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 or if they are
         long, and else a fifth of them, as far as the memory allows.
-    n_jobs, client, checkpoint, max_passes, random_state : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state : as in LinearSVC
     approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
         For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
     rank : int, default=300
@@ -173,6 +173,7 @@ class SVC(KernelSVC):
         client: Client | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
+        max_seconds: float | None = None,
         random_state: int | None = 0,
         approximation: str = "cholesky",
         rank: int = 300,
@@ -194,6 +195,7 @@ class SVC(KernelSVC):
         self.client = client
         self.checkpoint = checkpoint
         self.max_passes = max_passes
+        self.max_seconds = max_seconds
         self.random_state = random_state
         self.approximation = approximation
         self.rank = rank
@@ -225,6 +227,7 @@ class SVC(KernelSVC):
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
         )
         self.history_, self.n_iter_, self.n_passes_ = result.history, result.steps, self.result_.passes
+        self._warn_of_limit(result)
         return self
 
     @contextmanager
@@ -258,6 +261,4 @@ class SVC(KernelSVC):
         return made.dataset, made.projected_memory_bytes, made.read_bytes
 
     def _name_options(self) -> dict[str, Any]:
-        options = {"selection": self.selection, "inner": self.inner, "working_rows": self.working_rows}
-        given = {name: str(value) for name, value in options.items() if value is not None}
-        return {**self._name_kernel(), "options": given}
+        return {**self._name_kernel(), "options": self._list_own_options()}

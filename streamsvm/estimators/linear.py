@@ -15,18 +15,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-# The options of single solvers, with their defaults. Only other values are passed on, since a solver refuses an option
-# that it does not have.
-SOLVER_OPTIONS = {
-    "acceleration": "guided",
-    "intercept_scaling": 1.0,
-    "epsilon": None,
-    "reduction": "adaptive-balanced",
-    "rule": "omega",
-    "most_rows": None,
-}
-
-
 class LinearSVC(BaseSVC):
     """Linear support-vector classifier with a certificate, on data of any size.
 
@@ -65,14 +53,18 @@ class LinearSVC(BaseSVC):
     checkpoint : path or None, default=None
         The folder of the run. Training goes on from the checkpoint there, which Ctrl-C leaves.
     max_passes : int or None, default=None
-        The most reads of all rows, after which the status is "pass_limit".
-    acceleration : {"guided", "one-read", "line-search", "none"}, default="guided"
-        How cutting planes are chosen: guided by the rows in memory, by exact solution for the rows near the margin
-        (fewest reads of the data, for fewer than 2,000 features), by a line search, or by Algorithm 1 of Joachims
-        (2006) as published. "guided" becomes line search if fewer than 1,000 rows fit into the memory.
+        The most reads of all rows, after which the status is "pass_limit" and a ConvergenceWarning is given.
+    max_seconds : float or None, default=None
+        The most seconds of training, after which the status is "time_limit" and a ConvergenceWarning is given. The step
+        that has begun is finished, and the model is the best one so far.
+    acceleration : {"auto", "one-read", "guided", "line-search", "none"}, default="auto"
+        How cutting planes are chosen: by the exact solution for the rows near the margin (fewest reads of the data, for
+        up to 400 features), guided by rows in memory, by a line search, or by Algorithm 1 of Joachims (2006) as
+        published. "auto" is the first of these that suits the number of features and the memory. The log
+        ("streamsvm", level INFO) tells where more memory would save reads.
     epsilon : float or None, default=None
         The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. With it,
-        line search is used in place of "guided".
+        "auto" is line search.
     random_state : int or None, default=0
         The seed of the random numbers.
     reduction : {"adaptive-balanced", "adaptive", "fixed", "none"}, default="adaptive-balanced"
@@ -135,7 +127,8 @@ class LinearSVC(BaseSVC):
         client: Client | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
-        acceleration: str = "guided",
+        max_seconds: float | None = None,
+        acceleration: str = "auto",
         epsilon: float | None = None,
         random_state: int | None = 0,
         reduction: str = "adaptive-balanced",
@@ -153,6 +146,7 @@ class LinearSVC(BaseSVC):
         self.client = client
         self.checkpoint = checkpoint
         self.max_passes = max_passes
+        self.max_seconds = max_seconds
         self.acceleration = acceleration
         self.epsilon = epsilon
         self.random_state = random_state
@@ -161,8 +155,7 @@ class LinearSVC(BaseSVC):
         self.most_rows = most_rows
 
     def _name_options(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in SOLVER_OPTIONS}
-        return {"options": {name: str(value) for name, value in given.items() if value != SOLVER_OPTIONS[name]}}
+        return {"options": self._list_own_options()}
 
     def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

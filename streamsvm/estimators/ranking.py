@@ -37,7 +37,7 @@ class RankSVM(BaseSVM):
         The cost of a row.
     task : {"rank", "roc-area"}, default="rank"
         "roc-area" is for two classes, which may be texts, without queries.
-    tol, memory, n_jobs, client, checkpoint, max_passes, epsilon, random_state : as in LinearSVC
+    tol, memory, n_jobs, client, checkpoint, max_passes, max_seconds, epsilon, random_state : as in LinearSVC
     acceleration : {"line-search", "none"}, default="line-search"
         How cutting planes are chosen: by a line search, or by Algorithm 2 of Joachims (2006) as published.
 
@@ -77,6 +77,7 @@ class RankSVM(BaseSVM):
         client: Client | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
+        max_seconds: float | None = None,
         acceleration: str = "line-search",
         epsilon: float | None = None,
         random_state: int | None = 0,
@@ -89,6 +90,7 @@ class RankSVM(BaseSVM):
         self.client = client
         self.checkpoint = checkpoint
         self.max_passes = max_passes
+        self.max_seconds = max_seconds
         self.acceleration = acceleration
         self.epsilon = epsilon
         self.random_state = random_state
@@ -138,9 +140,7 @@ class RankSVM(BaseSVM):
         return 1.0 if swapped is None else 1.0 - float(swapped)
 
     def _name_options(self) -> dict[str, Any]:
-        options = {} if self.acceleration == "line-search" else {"acceleration": str(self.acceleration)}
-        options |= {} if self.epsilon is None else {"epsilon": str(self.epsilon)}
-        return {"task": self.task, "options": options}
+        return {"task": self.task, "options": self._list_own_options()}
 
     def _take_model(self, model: RankModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

@@ -17,26 +17,29 @@ def alter_rows(solver: Solver, alteration: Alteration) -> Solver:
     An alteration with arrays by row cannot be used with solvers that ask for walks, because the rows of a walk come
     without their numbers.
     """
-    request = next(solver)
+    request, taken = next(solver), None
     while True:
         if isinstance(request, Step):
             yield request
             request = solver.send(None)
         else:
-            found = yield _alter_question(request, alteration)
+            found = yield _alter_question(request, alteration, taken)
+            taken = found if isinstance(request, Take) else None
             request = solver.send(_alter_answer(request, alteration, found))
 
 
-def _alter_question(request: Question, alteration: Alteration) -> Question:
+def _alter_question(request: Question, alteration: Alteration, taken: Rows | None) -> Question:
+    """Return the question as it is put to the engine. taken: the rows that a pass holds, as the engine gave them."""
     match request:
         case Scan():
             add = AlteredAdd(request.add, alteration.alter, len(request.shared), len(alteration.by_row))
-            return replace(request, add=add, by_row=(*alteration.by_row, *request.by_row))
+            held = None if request.held is None else taken
+            return replace(request, add=add, by_row=(*alteration.by_row, *request.by_row), held=held)
         case Walk():
             assert not alteration.by_row
             return replace(request, step=AlteredStep(request.step, alteration.alter))
         case All():
-            return All([_alter_question(one, alteration) for one in request.requests])
+            return All([_alter_question(one, alteration, taken) for one in request.requests])
     return request
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from streamsvm.models.model import Model
@@ -62,9 +63,14 @@ class Fit:
         The groups of compiled functions that the fit needs (methods.warm_up).
     dual
         How its dual point is kept for those who ask for it; None if it has none.
+    model_bytes
+        An upper limit of the bytes of its model, which is all that stays of a fit that has ended; None if there is no
+        better limit than the memory of the driver.
     warm_start
         Returns a state to start from, given the last state of the same problem with costs that were smaller by a
         factor, and this factor. None stands for methods that gain nothing by it and start anew.
+    note
+        What users are told of the fit before it runs, in whole sentences, if there is something to tell.
     """
 
     method: str
@@ -77,6 +83,8 @@ class Fit:
     compiled: tuple[str, ...]
     dual: DualWatch | None = None
     warm_start: Callable[[Any, float], Any] | None = None
+    note: str = ""
+    model_bytes: int | None = None
 
     def start_after(self, before: Any, factor: float) -> Any:
         """Return a state to start from, given the last one with costs that were `factor` times smaller."""
@@ -112,4 +120,29 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
         totals_bytes=sum(need.totals_bytes for need in needs),
         shared_bytes=sum(need.shared_bytes for need in needs),
         walk_bytes=sum(need.walk_bytes for need in needs),
+    )
+
+
+def need_in_turn(fits: Sequence[Fit], threads: int) -> MemoryNeed:
+    """Return the memory of fits that follow one another: each starts from the state of the one before.
+
+    One of them makes requests at a time, so the memory of totals and walks is that of the largest. If the sizes of the
+    models are known, the driver holds the states of two fits, and the models of all; tasks are sent what one fit shares
+    with them, or all models in the end, when they are compared. Otherwise every fit counts as long as the last.
+    """
+    needs = [fit.memory(threads) for fit in fits]
+    states = [need.driver_bytes - need.turn_bytes for need in needs]
+    shared = [need.shared_bytes for need in needs]
+    models = [fit.model_bytes for fit in fits if fit.model_bytes is not None]
+    held, sent = sum(states), sum(shared)
+    if len(models) == len(fits) > 1:
+        held = min(held, max(map(sum, pairwise(states))) + sum(models))
+        sent = max(*shared, sum(models))
+    turn = max(need.turn_bytes for need in needs)
+    return MemoryNeed(
+        driver_bytes=held + turn,
+        turn_bytes=turn,
+        totals_bytes=max(need.totals_bytes for need in needs),
+        shared_bytes=sent,
+        walk_bytes=max(need.walk_bytes for need in needs),
     )

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamsvm.methods.option_fields import ALWAYS, Words
+
 if TYPE_CHECKING:
     from streamsvm.data.source import RowSource
     from streamsvm.methods.fit import Fit
@@ -39,8 +41,9 @@ class Method:
     process_bytes
         Memory that it leaves for what any process needs, when it chooses how many rows to hold: the problems of many
         classes leave it once.
-    holds_rows
-        Whether it reads `--resident-rows`.
+    reads
+        Which of the settings `tol` and `resident_rows` it reads, each with the values of its own options with which it
+        does (none: always). The command line refuses what is not read.
     takes_numbered_rows
         Whether the rows of its passes come with their numbers, so that some of them can be held out.
     passes
@@ -48,6 +51,8 @@ class Method:
         have `epochs` and `replicas`), or not at all, unless its settings say that all rows are resident.
     side_by_side
         Defaults of its own options where several fits share one read of the data.
+    with_dual
+        Defaults of its own options where the dual point is kept.
     """
 
     name: str
@@ -56,10 +61,11 @@ class Method:
     module: str
     kernels: tuple[str, ...] = ("linear",)
     process_bytes: int = 0
-    holds_rows: bool = False
+    reads: Mapping[str, Words] = field(default_factory=lambda: {"tol": ALWAYS})
     takes_numbered_rows: bool = True
     passes: Literal["sampled", "epochs", "unknown"] = "sampled"
     side_by_side: Mapping[str, str] = field(default_factory=dict)
+    with_dual: Mapping[str, str] = field(default_factory=dict)
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:
         """Return the method, ready for the rows of a source; InputError if it cannot be trained on them."""

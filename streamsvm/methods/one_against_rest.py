@@ -68,7 +68,8 @@ def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]
         solve=partial(_solve, views, parts),
         make_model=partial(_make_model, source, parts),
         report=partial(_report, parts),
-        compiled=parts[0].compiled,
+        compiled=tuple(dict.fromkeys(group for part in parts for group in part.compiled)),
+        note=next((part.note for part in parts if part.note), ""),
     )
 
 
@@ -120,6 +121,7 @@ def _report(parts: Sequence[Fit], state: State) -> Report:
         lower_bound=sum(bounds) if len(bounds) == len(reports) else None,
         passes=passes,
         rounding_bound=sum(report.rounding_bound for report in reports),
+        tried_bound=sum(max(report.rounding_bound, report.tried_bound) for report in reports),
         finished=all(report.finished for report in reports),
     )
 

@@ -15,6 +15,9 @@ from streamsvm.errors import InputError
 
 Options = TypeVar("Options")
 KIND = "kind"  # key of an option's kind in the metadata of its field
+READ_WITH = "read_with"  # key of the values of other options with which the option has an effect
+Words = Mapping[str, tuple[str, ...]]  # the values of some options, by name
+ALWAYS: Words = {}  # whatever values other options have
 
 
 @dataclass(frozen=True)
@@ -75,19 +78,26 @@ class Positive:
 Kind = Choice | Count | Positive
 
 
-def choice(*words: str, default: str | None = "", help: str) -> Any:  # noqa: A002 -- as argparse calls it
-    """Return the field of an option that is one of these words; the first word is the default unless one is given."""
-    return field(default=words[0] if default == "" else default, metadata={KIND: Choice(words, help)})
+def choice(*words: str, default: str | None = "", help: str, read_with: Words | None = None) -> Any:  # noqa: A002
+    """Return the field of an option that is one of these words; the first word is the default unless one is given.
+
+    read_with: the words of other options with which this one has an effect.
+    """
+    return _make_field(words[0] if default == "" else default, Choice(words, help), read_with)
 
 
-def count(least: int, *, default: int | None = None, help: str) -> Any:  # noqa: A002
+def count(least: int, *, default: int | None = None, help: str, read_with: Words | None = None) -> Any:  # noqa: A002
     """Return the field of an option that is a whole number of at least `least`."""
-    return field(default=default, metadata={KIND: Count(least, help)})
+    return _make_field(default, Count(least, help), read_with)
 
 
-def positive(*, default: float | None = None, help: str) -> Any:  # noqa: A002
+def positive(*, default: float | None = None, help: str, read_with: Words | None = None) -> Any:  # noqa: A002
     """Return the field of an option that is a positive number."""
-    return field(default=default, metadata={KIND: Positive(help)})
+    return _make_field(default, Positive(help), read_with)
+
+
+def _make_field(default: Any, kind: Kind, read_with: Words | None) -> Any:
+    return field(default=default, metadata={KIND: kind, READ_WITH: read_with or ALWAYS})
 
 
 def name_options(kind: type[Any]) -> dict[str, Kind]:
@@ -102,6 +112,22 @@ def read_options(kind: type[Options], given: Mapping[str, str], method: str) -> 
     if unknown:
         raise InputError(f"option {unknown[0]!r} is unknown to {method}; there are {', '.join(kinds)}")
     return kind(**{name: kinds[name].read(name, text) for name, text in given.items()})
+
+
+def refuse_unread(kind: type[Any], given: Mapping[str, str], kernel: str, settings: Mapping[str, Words]) -> None:
+    """Raise InputError for an option or a setting that was given, but has no effect with the value of another option.
+
+    settings: the settings that were given and do not belong to the method, with the values that they are read with.
+    """
+    values = {each.name: each.default for each in fields(kind)} | {"kernel": kernel} | dict(given)
+    needs = {f"--option {each.name}": each.metadata[READ_WITH] for each in fields(kind) if each.name in given}
+    for name, words in {**needs, **settings}.items():
+        for other, able in words.items():
+            if values[other] not in able:
+                raise InputError(
+                    f"{name} has no effect with {other}={values[other]}: leave it out, or choose {other}="
+                    f"{'|'.join(able)}"
+                )
 
 
 def describe_options(kind: type[Any]) -> list[str]:

@@ -9,9 +9,10 @@ from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
 from streamsvm.methods.cutting_plane import options as cutting_plane
 from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions
 from streamsvm.methods.decomposition import options as decomposition
-from streamsvm.methods.decomposition.options import DecompositionOptions
+from streamsvm.methods.decomposition.options import WITH_ACTIVE_ROWS, DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
 from streamsvm.methods.method import Method
+from streamsvm.methods.option_fields import ALWAYS
 from streamsvm.methods.ranking.options import RankingOptions
 
 DECOMPOSITION = Method(
@@ -21,7 +22,7 @@ DECOMPOSITION = Method(
     module="streamsvm.methods.decomposition.setup",
     kernels=("linear", "rbf", "poly", "sigmoid"),
     process_bytes=decomposition.OTHER_BYTES,
-    holds_rows=True,
+    reads={"tol": ALWAYS, "resident_rows": {"selection": WITH_ACTIVE_ROWS}},
     passes="unknown",
 )
 METHODS = [
@@ -31,9 +32,11 @@ METHODS = [
         options=CuttingPlaneOptions,
         module="streamsvm.methods.cutting_plane.setup",
         process_bytes=cutting_plane.OTHER_BYTES,
-        holds_rows=True,
+        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
         # Fits side by side would need a sample each; in a chain, a fit can begin with the cuts of the last one.
         side_by_side={"acceleration": "line-search"},
+        # What one read proves rests on a share of each near row, and the file of dual points has no room for these.
+        with_dual={"acceleration": "guided"},
     ),
     Method(
         name="cutting-plane",
@@ -55,6 +58,7 @@ METHODS = [
         options=BudgetedOptions,
         module="streamsvm.methods.budgeted_sgd.setup",
         kernels=("rbf", "linear", "poly", "sigmoid"),
+        reads={},  # it proves no gap that could be compared with a tolerance
         takes_numbered_rows=False,
         passes="epochs",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,8 @@ def read_own_options(options: TrainOptions) -> Any:
 def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) -> Fit:
     """Return the fit that was asked for; it keeps its dual point if `keep_dual`. InputError if it cannot be made."""
     problem, method = find_problem(options.task), choose_method(options)
+    if keep_dual:
+        options = replace(options, options={**method.with_dual, **options.options})
     own = read_own_options(options)
     check_numbers(options)
     check_costs(source, options)
@@ -38,8 +41,14 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) ->
     if options.class_weight is not None and not problem.has_class_costs:
         raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
     make = partial(_set_up_with, method, own, keep_dual)
-    several = problem.count_problems(source) > 1
-    return make_one_against_rest(source, options, make, method.process_bytes) if several else make(source, options)
+    n_problems = problem.count_problems(source)
+    if n_problems > 1:
+        fit = make_one_against_rest(source, options, make, method.process_bytes)
+    else:
+        fit = make(source, options)
+    if method.kernels == ("linear",):  # so its model is linear, with weights and a bias for each problem
+        return replace(fit, model_bytes=8 * (source.n_features + 1) * n_problems)
+    return fit
 
 
 def set_up_map(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> MapFit:
@@ -63,5 +72,5 @@ def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:
             f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm "
             "features`, or use the solver smo"
         )
-    if options.resident_rows is not None and not method.holds_rows:
+    if options.resident_rows is not None and "resident_rows" not in method.reads:
         raise InputError(f"resident rows are not for {method.name}, which holds none; leave them out")

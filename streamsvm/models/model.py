@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.files import unpack_arrays
 from streamsvm.models.saved_model import (
     FORMAT,
@@ -76,7 +76,7 @@ class LinearModel(SavedModel):
     def weights(self, n_features: int, scaling: Scaling | None, sparse: bool) -> tuple[F64, Intercept]:
         """Return weights (.., n_features) and the bias for rows with this scaling; InputError for unsuitable rows."""
         if not sparse and n_features != self.n_trained:
-            raise InputError(f"rows of {n_features} features; the model was trained on {self.n_trained}")
+            raise InputError(f"rows of {say_count(n_features, 'feature')}; the model was trained on {self.n_trained:,}")
         if same_scaling(scaling, self.scaling):
             w, b = self.coef, self.intercept
         else:

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import zarr
-from threadpoolctl import threadpool_limits
 
 from streamsvm import interrupts
 from streamsvm.data.csv_cells import write_cell
@@ -31,6 +30,7 @@ from streamsvm.locks import Lock
 from streamsvm.machine import default_threads
 from streamsvm.models.model import Model
 from streamsvm.models.saved_model import Scorer
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.problems.classification import choose
 from streamsvm.problems.problem import Scored
@@ -101,6 +101,9 @@ def score(
     if isinstance(data, str | Path) and "://" not in str(data) and not Path(data).is_dir():
         return _score_file(model, data, need_labels, file_format, Columns(label=label, qid=qid, header=header))
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
+    given = {"format": file_format, "qid": qid, "header": None if header == "auto" else header}
+    if useless := [name for name, value in given.items() if value is not None]:
+        raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
     if need_labels and source.classes is None:
         raise InputError(f"{source.name}: there are no labels to compare the predictions with")
     return score_chunks(model, source)
@@ -117,7 +120,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
     table = None if source.classes is None else model.problem.code_labels(source.classes, model.classes)
     threads = threads or default_threads()
-    with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:  # the bits of BLAS depend on its number of threads
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # the bits of BLAS depend on its number of threads
         waiting: deque[Future[Scored]] = deque()
         for index in range(source.n_chunks):
             waiting.append(pool.submit(_score_chunk, source, index, scorer, table))

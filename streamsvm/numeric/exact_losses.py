@@ -5,6 +5,9 @@
 Scores and sums are pairs of float64 numbers (see numeric.rounding). So the loss is that of the point as it is saved, to
 some units in the last place, however much the terms of a score cancel. A row takes ten to twenty times as long as in
 numeric.losses, so this is for rare passes.
+
+The score of d terms loses at most gamma_(2d) d u of the sum of the sizes of the terms. A row that is farther beyond its
+margin than that has no loss, whatever was rounded, and so nothing of it is rounded in the sum.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.numeric.losses import NO_WEIGHTS
-from streamsvm.numeric.rounding import UNIT, add_pairs, add_two, bound_rounding, split_for_float32
+from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, split_for_float32
 from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, unpack
 
 OWN_ROUNDINGS = 8  # the units in the last place that the terms of a loss and their last sum can lose
@@ -23,7 +26,10 @@ OWN_ROUNDINGS = 8  # the units in the last place that the terms of a loss and th
 
 @dataclass
 class ExactLosses:
-    """Losses at K points as pairs (K, 2), their magnitudes sum_i C_i (|w|.|x_i| + |b| + 1), (K,), and the rows."""
+    """Losses at K points as pairs (K, 2), their magnitudes sum_i C_i (|w|.|x_i| + |b| + 1), (K,), and the rows.
+
+    Only rows that may have a loss count in the magnitudes.
+    """
 
     losses: F64
     magnitudes: F64
@@ -32,8 +38,13 @@ class ExactLosses:
     def read(self, width: int) -> tuple[F64, F64]:
         """Return the losses (K,), and how far each can be off. width: the length of the weight vectors."""
         found = self.losses.sum(axis=1)
-        pairs = bound_rounding(4.0 * (width + self.n_rows + 4), 1.0) * UNIT  # the error of sums of pairs
-        return found, OWN_ROUNDINGS * UNIT * found + pairs * self.magnitudes
+        scores = bound_score(width) * (1.0 + bound_rounding(width + self.n_rows + 8, 1.0))
+        return found, (OWN_ROUNDINGS * UNIT + 2.0 * (self.n_rows + 4) * UNIT**2) * found + scores * self.magnitudes
+
+
+def bound_score(width: int) -> float:
+    """Return how far 1 - y (w.x + b) can be off, as a share of |w|.|x| + |b| + 1. width: the length of w."""
+    return bound_rounding(2.0 * width + 12, (width + 6) * UNIT)
 
 
 def start_exact(n_points: int) -> ExactLosses:
@@ -46,7 +57,8 @@ def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs:
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     high, low = split_for_float32(W)
-    _add_exact(*unpack(rows.X), rows.y, weight, class_costs, high, low, biases, totals.losses, totals.magnitudes)
+    share = 2.0 * bound_score(W.shape[1])
+    _add_exact(*unpack(rows.X), rows.y, weight, class_costs, high, low, biases, share, totals.losses, totals.magnitudes)
     totals.n_rows += rows.n_rows
 
 
@@ -68,22 +80,29 @@ def compute_exact_scores(X: Matrix, W: F64) -> F64:
 def _score(
     dense: F32, data: F32, indices: I32, indptr: I64, i: int, u: F64, v: F64, bias: float
 ) -> tuple[float, float, float]:
-    """Return (u + v).x_i + b as a pair, and the sum of its terms' magnitudes."""
-    total, rest, size = bias, 0.0, abs(bias)
+    """Return (u + v).x_i + b as a pair, and the sum of its terms' magnitudes.
+
+    The products with u and with v, which are smaller by 2^-28, are two sums: their rounding would not be so small in
+    the sum of what the additions lose.
+    """
+    total, lower, rest, size = bias, 0.0, 0.0, abs(bias)
     if indptr.size:
         for e in range(indptr[i], indptr[i + 1]):
             product = np.float64(data[e]) * u[indices[e]]
             total, lost = add_two(total, product)
-            rest += lost + np.float64(data[e]) * v[indices[e]]
+            lower, lost_too = add_two(lower, np.float64(data[e]) * v[indices[e]])
+            rest += lost + lost_too
             size += abs(product)
     else:
         x = dense[i]
         for j in range(x.size):
             product = np.float64(x[j]) * u[j]
             total, lost = add_two(total, product)
-            rest += lost + np.float64(x[j]) * v[j]
+            lower, lost_too = add_two(lower, np.float64(x[j]) * v[j])
+            rest += lost + lost_too
             size += abs(product)
-    return total, rest, size
+    total, lost = add_two(total, lower)
+    return total, rest + lost, size
 
 
 @njit(cache=True, nogil=True)
@@ -106,16 +125,18 @@ def _add_exact(
     high: F64,
     low: F64,
     biases: F64,
+    share: float,
     losses: F64,
     magnitudes: F64,
 ) -> None:
+    """Add rows. share: a row that is beyond its margin by this share of its terms' magnitudes has no loss."""
     for i in range(y.size):
         cost, sign = class_costs[y[i]] * (weight[i] if weight.size else 1.0), 1.0 if y[i] == 1 else -1.0
         for k in range(biases.size if cost > 0.0 else 0):
             total, rest, size = _score(dense, data, indices, indptr, i, high[k], low[k], biases[k])
             slack, lost = add_two(1.0, -sign * total)
             slack += lost - sign * rest
-            magnitudes[k] += cost * (size + 1.0)
+            if slack > -share * (size + 1.0):
+                magnitudes[k] += cost * (size + 1.0)
             if slack > 0.0:
-                losses[k, 0], lost = add_two(losses[k, 0], cost * slack)
-                losses[k, 1] += lost
+                losses[k, 0], losses[k, 1] = add_to_pair(losses[k, 0], losses[k, 1], cost * slack)

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.numeric.pair_counts import Pairs
-from streamsvm.numeric.rounding import UNIT, add_two, bound_rounding, multiply_two
+from streamsvm.numeric.rounding import UNIT, add_to_pair, add_two, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I32, I64
 
 OWN_ROUNDINGS = 8  # the units in the last place that the last products and sums can lose
@@ -52,8 +52,7 @@ def _is_within(s: F64, i: int, j: int) -> bool:
 @njit(cache=True, nogil=True, inline="always")
 def _add(tree: F64, at: int, value: float) -> None:
     while at < tree.shape[0]:
-        tree[at, 0], lost = add_two(tree[at, 0], value)
-        tree[at, 1] += lost
+        tree[at, 0], tree[at, 1] = add_to_pair(tree[at, 0], tree[at, 1], value)
         at += at & -at
 
 
@@ -62,7 +61,7 @@ def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
     total, rest = 0.0, 0.0
     while at > 0:
         total, lost = add_two(total, tree[at, 0])
-        rest += lost + tree[at, 1]
+        total, rest = add_two(total, lost + (rest + tree[at, 1]))
         at -= at & -at
     return total, rest
 
@@ -76,7 +75,8 @@ def _add_term(
     lost += v * lacking
     term, lost_too = multiply_two(product, s)
     total, carried = add_two(total, term)
-    return total, rest + carried + lost_too + lost * s + product * low, abs(term)
+    total, rest = add_two(total, rest + carried + lost_too + lost * s + product * low)
+    return total, rest, abs(term)
 
 
 @njit(cache=True, nogil=True)

@@ -1,6 +1,7 @@
 """Sums of alpha_i x_i and of alpha_i by class, in twice the precision: for bounds that float64 cannot give.
 
-A multiplier in two parts times a float32 number is exact, and sums are pairs of numbers (numeric.rounding).
+A multiplier in two parts times a float32 number is exact, and sums are pairs of numbers (numeric.rounding). Each part
+is added to the pair on its own, so 2 n additions lose at most 4 n u^2 of the sizes of the terms.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 from numba import njit
 
-from streamsvm.numeric.rounding import UNIT, add_pairs, add_two, bound_rounding, split_for_float32
+from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, bound_rounding, split_for_float32
 from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, unpack
 
 
@@ -76,7 +77,7 @@ def _add_exact_sums(
         first, stop = (indptr[i], indptr[i + 1]) if indptr.size else (0, width)
         for e in range(first, stop):
             j, x = (indices[e], np.float64(data[e])) if indptr.size else (np.int32(e), np.float64(dense[i, e]))
-            total[j], lost = add_two(total[j], a * x)
-            rest[j] += lost + b * x
-        total[width], lost = add_two(total[width], a)
-        rest[width] += lost + b
+            total[j], rest[j] = add_to_pair(total[j], rest[j], a * x)
+            total[j], rest[j] = add_to_pair(total[j], rest[j], b * x)
+        total[width], rest[width] = add_to_pair(total[width], rest[width], a)
+        total[width], rest[width] = add_to_pair(total[width], rest[width], b)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-KERNELS = ("linear", "rbf", "poly", "sigmoid")
+PARAMETERS = {  # of each kernel, by name
+    "linear": (),
+    "rbf": ("gamma",),
+    "poly": ("gamma", "degree", "coef0"),
+    "sigmoid": ("gamma", "coef0"),
+}
+KERNELS = tuple(PARAMETERS)
 LINEAR, RBF, POLY, SIGMOID = range(4)  # the positions in KERNELS, by which compiled code knows a kernel
 
 

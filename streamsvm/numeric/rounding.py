@@ -4,7 +4,10 @@
 
 in any order of the terms (Higham 2002, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2).
 `add_two` returns the rounded sum of two numbers and its error (Knuth's TwoSum). So a sum can be kept as a pair of
-numbers, whose own rounding is of the order of u^2 (Ogita, Rump & Oishi 2005, SIAM J. Sci. Comput. 26).
+numbers, whose own rounding is of the order of u^2 (Ogita, Rump & Oishi 2005, SIAM J. Sci. Comput. 26). Where the errors
+of n additions are themselves added up in float64, their sum is off by at most gamma_n n u sum |terms|. `add_to_pair`
+adds the two numbers of a pair after each addition. Then the second number is at most u times the first, each addition
+loses at most 2 u^2 |sum so far|, and all of them lose at most 2 n u^2 sum |terms|.
 """
 
 from __future__ import annotations
@@ -36,6 +39,14 @@ def add_two(a: float, b: float) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True, inline="always")
+def add_to_pair(total: float, rest: float, value: float) -> tuple[float, float]:
+    """Return the sum of the pair (total, rest) and of the value as a pair, whose first number is its rounded sum."""
+    total, lost = add_two(total, value)
+    pair: tuple[float, float] = add_two(total, lost + rest)
+    return pair
+
+
+@njit(cache=True, nogil=True, inline="always")
 def multiply_two(a: float, b: float) -> tuple[float, float]:
     """Return fl(a b) and its error a b - fl(a b), which is exact unless it overflows (Dekker's product)."""
     product, part_a, part_b = a * b, SPLITTER * a, SPLITTER * b
@@ -45,9 +56,10 @@ def multiply_two(a: float, b: float) -> tuple[float, float]:
 
 
 def add_pairs(a: F64, rest_a: F64, b: F64, rest_b: F64) -> tuple[F64, F64]:
-    """Return the sum of the pairs (a, rest_a) and (b, rest_b) as a pair."""
+    """Return the sum of the pairs (a, rest_a) and (b, rest_b) as a pair, whose first numbers are its rounded sum."""
     total, lost = add_two.py_func(a, b)
-    return total, lost + rest_a + rest_b
+    pair: tuple[F64, F64] = add_two.py_func(total, lost + (rest_a + rest_b))
+    return pair
 
 
 def split_for_float32(w: F64) -> tuple[F64, F64]:

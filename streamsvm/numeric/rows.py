@@ -9,7 +9,6 @@ Data are float32 and sums float64. Only these two products treat dense and spars
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,6 +87,13 @@ class Rows:
         """Bytes of all arrays in memory."""
         parts = (self.X, self.y, self.sample_weight, self.qid)
         return sum(part.nbytes for part in parts if part is not None)
+
+    def slice(self, part: slice) -> Rows:
+        """Return the rows part.start:part.stop of these as views, without scores."""
+        y = None if self.y is None else self.y[part]
+        weight = None if self.sample_weight is None else self.sample_weight[part]
+        qid = None if self.qid is None else self.qid[part]
+        return Rows(self.start + part.start, slice_rows(self.X, part), y, weight, qid)
 
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
@@ -274,27 +280,3 @@ def to_dense(X: CsrRows) -> F32:
 def pack_rows(X: Matrix, name: str) -> dict[str, Any]:
     """Return rows as arrays to be saved: dense rows under `name`, sparse rows as data, indices and indptr."""
     return {"data": X.data, "indices": X.indices, "indptr": X.indptr} if isinstance(X, CsrRows) else {name: X}
-
-
-def unpack_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
-    """Return rows that were saved. Raises ValueError unless they are finite and their indices lie within the arrays."""
-    values = arrays.get("data" if name not in arrays else name)
-    n_dimensions = 2 if name in arrays else 1
-    types = (np.float32, np.float64)
-    if not isinstance(values, np.ndarray) or values.dtype not in types or values.ndim != n_dimensions:
-        raise ValueError(f"{name} are missing, or not float32 in rows and columns")
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} hold values that are not finite")
-    if name in arrays:
-        if values.shape[1] != n_features:
-            raise ValueError(f"{name} have {values.shape[1]} features, not {n_features}")
-        return np.ascontiguousarray(values)
-    indices, ends = (arrays.get(part, np.empty(0)) for part in ("indices", "indptr"))
-    for part, dtype in ((indices, np.int32), (ends, np.int64)):
-        if not isinstance(part, np.ndarray) or part.dtype != dtype or part.ndim != 1:
-            raise ValueError(f"{name}: indices are not int32, or indptr is not int64")
-    if not len(ends) or ends[0] or np.any(ends[1:] < ends[:-1]) or ends[-1] != len(values):
-        raise ValueError(f"{name}: indptr leads out of the arrays")
-    if len(indices) != len(values) or np.any((indices < 0) | (indices >= n_features)):
-        raise ValueError(f"{name}: indices are not from 0 to {n_features - 1}, or not as many as values")
-    return CsrRows(values, indices, ends, n_features)

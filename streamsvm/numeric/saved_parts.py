@@ -15,11 +15,35 @@ import numpy.typing as npt
 from streamsvm.numeric.canonical import make_canonical_rows
 from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, unpack_rows
+from streamsvm.numeric.rows import F64, CsrRows, Matrix
 from streamsvm.numeric.scaling import KINDS, Scaling
 
 MOST_FEATURES = 2**31 - 1  # the most that indices of 32 bits can name
 MOST_DEGREE = 1000  # each degree costs a product for every kernel value
+
+
+def unpack_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
+    """Return rows that were saved. Raises ValueError unless they are finite and their indices lie within the arrays."""
+    values = arrays.get("data" if name not in arrays else name)
+    n_dimensions = 2 if name in arrays else 1
+    types = (np.float32, np.float64)
+    if not isinstance(values, np.ndarray) or values.dtype not in types or values.ndim != n_dimensions:
+        raise ValueError(f"{name} are missing, or not float32 in rows and columns")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} hold values that are not finite")
+    if name in arrays:
+        if values.shape[1] != n_features:
+            raise ValueError(f"{name} have {values.shape[1]} features, not {n_features}")
+        return np.ascontiguousarray(values)
+    indices, ends = (arrays.get(part, np.empty(0)) for part in ("indices", "indptr"))
+    for part, dtype in ((indices, np.int32), (ends, np.int64)):
+        if not isinstance(part, np.ndarray) or part.dtype != dtype or part.ndim != 1:
+            raise ValueError(f"{name}: indices are not int32, or indptr is not int64")
+    if not len(ends) or ends[0] or np.any(ends[1:] < ends[:-1]) or ends[-1] != len(values):
+        raise ValueError(f"{name}: indptr leads out of the arrays")
+    if len(indices) != len(values) or np.any((indices < 0) | (indices >= n_features)):
+        raise ValueError(f"{name}: indices are not from 0 to {n_features - 1}, or not as many as values")
+    return CsrRows(values, indices, ends, n_features)
 
 
 def read_part(parts: Mapping[str, Any], name: str) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.overflow import round_rows
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, keep_features, to_dense
 
@@ -121,7 +121,7 @@ def make_rescaling(
     or more, which are dropped; dense rows must have d features, or InputError is raised.
     """
     if not sparse and n_features != d:
-        raise InputError(f"rows of {n_features} features; the model was trained on {d}")
+        raise InputError(f"rows of {say_count(n_features, 'feature')}; the model was trained on {d:,}")
     change = None if same_scaling(scaling, wanted) else _find_change(scaling, wanted, d)
 
     def prepare(X: Matrix) -> Matrix:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.options import TrainOptions, compute_class_costs
@@ -78,7 +78,7 @@ def draw_folds(source: RowSource, folds: int, rng: np.random.Generator) -> npt.N
     y = source.column("y")
     assert y is not None
     if (counts := np.bincount(y)).min() < folds:
-        raise InputError(f"{source.name}: {folds} folds of a class of {counts.min()} rows")
+        raise InputError(f"{source.name}: {say_count(folds, 'fold')} of a class of {say_count(counts.min(), 'row')}")
     return share_out(y, folds, rng)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rank_measures import mean_ndcg, mean_tau, swapped_pairs
 from streamsvm.numeric.rows import F64, I32, I64
@@ -43,7 +43,9 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     if ranks is None or source.classes is None:
         raise InputError(f"{source.name}: no labels to learn from")
     if task == "roc-area" and len(source.classes) != 2:
-        raise InputError(f"{source.name}: {len(source.classes)} classes; the area under the ROC curve is for two")
+        raise InputError(
+            f"{source.name}: {say_count(len(source.classes), 'class')}; the area under the ROC curve is for two"
+        )
     if task == "rank" and np.asarray(source.classes).dtype.kind not in "biuf":
         raise InputError(f"{source.name}: labels are {str(source.classes[0])!r}, ..; ranks have to be numbers")
     weight = np.ones(source.n_rows) if weight is None else weight

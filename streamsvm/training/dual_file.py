@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.models.model import Model
 from streamsvm.numeric.dual_points import DualPoint
@@ -64,7 +64,7 @@ def read_dual_points(path: Path, model: Model, source: RowSource) -> list[DualPo
         known = {f"{k}/{name}" for k in range(n_problems) for name in vars(DualPoint())}
         needed = {name for name in known if name.split("/")[1] not in ADDED}
         if about.get("n_problems") != n_problems or not needed <= set(arrays) <= known:
-            raise ValueError(f"the dual points of {n_problems} problems are expected")
+            raise ValueError(f"the dual points of {say_count(n_problems, 'problem')} are expected")
         return [_read_point(arrays, k, model, source) for k in range(n_problems)]
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not the dual point of this model and these rows ({error})") from error
@@ -95,7 +95,7 @@ def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSour
     for name, part in parts.items():
         expected = empty[name]
         if part.dtype != expected.dtype or part.ndim != expected.ndim:
-            raise ValueError(f"{k}/{name} is {part.dtype} in {part.ndim} dimensions")
+            raise ValueError(f"{k}/{name} is {part.dtype} in {say_count(part.ndim, 'dimension')}")
         if part.dtype.kind == "f" and not np.isfinite(part).all():
             raise ValueError(f"{k}/{name} holds values that are not finite")
     values: dict[str, Any] = {name: np.ascontiguousarray(part) for name, part in parts.items()}
@@ -109,7 +109,7 @@ def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSour
 def _check_shares(point: DualPoint, model: Model, source: RowSource) -> None:
     allowed = (0, source.n_rows) if model.problem.predicts_labels else (0,)
     if len(point.share) not in allowed:
-        raise ValueError(f"share has {len(point.share)} rows, the data have {source.n_rows}")
+        raise ValueError(f"share has {say_count(len(point.share), 'row')}, the data have {source.n_rows:,}")
     if not 0.5 <= point.most <= 1.0:
         raise ValueError(f"most is {point.most}, which is not from 1/2 to 1")
     if len(point.share) and not 0.0 <= float(point.share.min()) <= float(point.share.max()) <= point.most:
@@ -122,9 +122,9 @@ def _check_corrections(point: DualPoint) -> None:
     The sizes of the corrections are not checked here, since their limits depend on the costs: `verify` limits them.
     """
     if point.corrections.shape != (len(point.rows), 2):
-        raise ValueError(f"there are {len(point.rows)} rows with corrections {point.corrections.shape}")
+        raise ValueError(f"there are {say_count(len(point.rows), 'row')} with corrections {point.corrections.shape}")
     if len(point.rows) and not 0 <= int(point.rows[0]) <= int(point.rows[-1]) < len(point.share):
-        raise ValueError(f"rows of corrections are not among the {len(point.share)} rows with a share")
+        raise ValueError(f"rows of corrections are not among the {say_count(len(point.share), 'row')} with a share")
     if (point.rows[1:] <= point.rows[:-1]).any():
         raise ValueError("rows of corrections are not in ascending order")
 

@@ -15,18 +15,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from streamsvm.data.source import RowSource
+from streamsvm.engines.dask import DistributedEngine
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, say_count
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import choose_method, read_own_options, set_up
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
-from streamsvm.training.plan import KEPT_SHARE, Passes, Plan
+from streamsvm.training.plan import KEPT_SHARE, NOTHING, Passes, Plan, Taken
 from streamsvm.training.probe import (
     SAMPLE_SECONDS,
     Speed,
@@ -48,8 +49,8 @@ LEAST, MOST = 0.6, 1.6  # least and most passes over all rows, as multiples of t
 # times, for FEW passes each.
 TIMES, FEW = 5, 8
 
-# The passes, their speed, the seconds between two passes (None: unknown), and the rows taken by number in each pass.
-Found = tuple[Passes, Speed, float | None, float]
+# The passes, their speed, the seconds between two passes (None: unknown), and the rows that are taken by number.
+Found = tuple[Passes, Speed, float | None, Taken]
 
 
 def plan_training(
@@ -84,7 +85,7 @@ def plan_training(
     """
     asked = put_stand_in(options)
     fit = set_up(source, asked, keep_dual)
-    with threadpool_limits(1), open_for(source, asked, [fit], client) as (engine, memory):
+    with one_blas_thread(), open_for(source, asked, [[fit]], client) as (engine, memory):
         n_tasks = (options.workers or 1) * (options.threads or (1 if options.workers else default_threads()))
         match choose_method(options).passes:
             case "unknown":
@@ -95,8 +96,7 @@ def plan_training(
                 passes, speed, between, taken = _plan_passes(fit, options, engine, memory, n_tasks)
     speed = _slow_down(source, memory, speed)
     first, later = speed.first * source.n_rows, speed.later * source.n_rows
-    taken_bytes = int(taken * source.nbytes / source.n_rows) if source.on_disk else 0
-    return Plan(source, options, memory, passes, first, later, between, taken_bytes, speed.n_chunks)
+    return Plan(source, options, memory, passes, first, later, between, taken, speed.n_chunks, fit.note)
 
 
 def _plan_unknown(fit: Fit, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
@@ -104,7 +104,7 @@ def _plan_unknown(fit: Fit, engine: Engine, memory: MemoryPlan, n_tasks: int) ->
     whole = int(np.min(fit.settings.get("resident_rows", 0))) >= engine.source.n_rows
     unknown = Passes(2, None, None, f"{fit.method} is not estimated: it depends on the support vectors")
     passes = Passes(1, 1, 1, "all rows are active at once") if whole else unknown
-    return passes, measure_reading(engine, n_tasks, memory), None, 0.0
+    return passes, measure_reading(engine, n_tasks, memory), None, NOTHING
 
 
 def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
@@ -120,11 +120,11 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
     try:
         tried = try_sample(sample, source, twice, memory)
     except InputError:
-        return passes, measure_reading(engine, n_tasks, memory), None, 0.0
+        return passes, measure_reading(engine, n_tasks, memory), None, NOTHING
     read = measure_reading(engine, n_tasks, memory)
     learned = tried.walk_seconds / tried.n_rows / min(own.replicas, n_tasks)
     speed = Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
-    return passes, speed, tried.between, 0.0
+    return passes, speed, tried.between, NOTHING
 
 
 def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
@@ -141,25 +141,46 @@ def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: Memory
             tries = [try_sample(sample, source, replace(options, resident_rows=n), memory) for n in counts]
     except InputError as error:
         passes = Passes(None, None, None, f"not estimated: {error}")
-        return passes, measure_reading(engine, n_tasks, memory), None, 0.0
-    between, taken = tries[-1].between, tries[0].taken_rows
+        return passes, measure_reading(engine, n_tasks, memory), None, NOTHING
+    between = tries[-1].between
     if resident is not None:
         between *= max(1.0, int(np.max(resident)) / sample.n_rows)
-        taken *= source.n_rows / sample.n_rows
     elif any(scan.by_row for scan, _ in tries[0].scans):
         short, long = (try_sample(rows, source, options, memory, FEW) for rows in (sample, repeat(sample, TIMES)))
         slope = (long.between - short.between) / (long.n_rows - short.n_rows)
         between += max(0.0, slope) * (source.n_rows - sample.n_rows)
-    return _expect(tries, source.n_rows), measure_passes(engine, n_tasks, memory, tries[-1]), between, taken
+    taken = _measure_taken(engine, fit, tries[0], sample.n_rows)  # before the probe, which changes the engine's source
+    # The first try keeps the same share of the rows as the training, so that the probe keeps no more rows than fit.
+    speed = measure_passes(engine, n_tasks, memory, tries[0])
+    return _expect(tries, source.n_rows), speed, between, taken
+
+
+def _measure_taken(engine: Engine, fit: Fit, tried: Tried, sample_rows: int) -> Taken:
+    """Return the bytes of rows that are taken by number: for each pass, and of a sample that is taken once."""
+    source = engine.source
+    if fit.settings.get("acceleration") == "one-read":
+        number = int(np.max(fit.settings["resident_rows"]))
+        if not source.is_shuffled:
+            return Taken(0, _count_bytes(source, number))
+        # In the first pass threads do not read the chunks that lie within the first rows once more.
+        whole = source.chunk_starts[np.searchsorted(source.chunk_starts, number, side="right") - 1]
+        return Taken(0, source.take_bytes(np.arange(0 if isinstance(engine, DistributedEngine) else whole, number)))
+    found = sum(_count_bytes(source, number * source.n_rows // sample_rows) for number in tried.taken)
+    return Taken(found // max(1, tried.passes), 0)
+
+
+def _count_bytes(source: RowSource, number: int) -> int:
+    """Return the bytes that are read for so many rows from all over the data."""
+    return source.take_bytes(np.linspace(0, source.n_rows - 1, number).astype(np.int64)) if number else 0
 
 
 def _expect(tries: list[Tried], n_rows: int) -> Passes:
     """Return the passes to expect from the passes over the sample, which was tried once or twice."""
     counts = [tried.passes for tried in tries]
     if any(tried.status == "time_limit" for tried in tries):
-        how = f"{tries[0].n_rows:,} rows were not done in {SAMPLE_SECONDS:g} s"
+        how = f"{say_count(tries[0].n_rows, 'row')} were not done in {SAMPLE_SECONDS:g} s"
         return Passes(min(counts), None, None, how)
-    how = f"the same settings on {tries[0].n_rows:,} rows"
+    how = f"the same settings on {say_count(tries[0].n_rows, 'row')}"
     if tries[0].n_rows == n_rows:
         return Passes(counts[0], counts[0], counts[0], "tried on all rows, which are few")
     if min(counts) < max(counts):

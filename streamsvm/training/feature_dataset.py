@@ -22,7 +22,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.feature_maps import FeatureMap, Features, KernelMap, PolynomialMap, measure_diagonal, split_rows
-from streamsvm.numeric.rows import I64, Rows, slice_rows
+from streamsvm.numeric.rows import I64, Rows
 from streamsvm.requests import Scan, Take
 
 VECTORS = ("y", "sample_weight", "qid")
@@ -91,7 +91,7 @@ def _add_mapped(written: Written, rows: Rows, *parts: Any) -> None:
     features, buffer = Features(found), written.buffer
     assert buffer is not None
     for part in split_rows(found, rows.n_rows):
-        mine = _slice(rows, part)
+        mine = rows.slice(part)
         mapped = features.apply(mine.X)
         buffer.append(Rows(mine.start, mapped, mine.y, mine.sample_weight, mine.qid))
         if isinstance(found, KernelMap):
@@ -103,8 +103,3 @@ def _add_mapped(written: Written, rows: Rows, *parts: Any) -> None:
 
 def _join(left: Written, right: Written) -> Written:
     return Written(None, left.checksums | right.checksums, left.traces + right.traces)
-
-
-def _slice(rows: Rows, part: slice) -> Rows:
-    vectors = {name: values[part] for name in VECTORS if (values := getattr(rows, name)) is not None}
-    return Rows(rows.start + part.start, slice_rows(rows.X, part), **vectors)

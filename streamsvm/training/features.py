@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from threadpoolctl import threadpool_limits
-
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import check_destination, new_folder
@@ -32,6 +30,7 @@ from streamsvm.methods.fit import MapFit
 from streamsvm.methods.set_up import set_up_map
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.numeric.feature_maps import FeatureMap
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Step, Take
 from streamsvm.training.feature_checkpoint import FeatureCheckpoint
@@ -127,7 +126,7 @@ def make_features(
     kept = FeatureCheckpoint(path)
     with (  # the engine is closed before the folder is removed: its tasks write there
         caught(),
-        threadpool_limits(1),
+        one_blas_thread(),
         new_folder(path, options.overwrite) as folder,
         _open(source, fit, settings, client) as (engine, plan),
     ):
@@ -146,7 +145,7 @@ def make_features(
 def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
     """Return the feature map alone, and write nothing. The arguments and errors are those of `make_features`."""
     fit = set_up_map(source, options, put_stand_in(settings))
-    with caught(), threadpool_limits(1), _open(source, fit, settings, None) as (engine, _):
+    with caught(), one_blas_thread(), _open(source, fit, settings, None) as (engine, _):
         fit = _settle(engine, options, settings, fit)
         return _find(engine, fit, fit.start(), lambda _: None)[0]
 

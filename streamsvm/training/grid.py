@@ -23,9 +23,11 @@ from streamsvm.data.source import RowSource
 from streamsvm.data.view import Kept
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
+from streamsvm.interrupts import caught
 from streamsvm.methods.held_out import hold_out
-from streamsvm.methods.set_up import choose_method, set_up
+from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, I32, Rows, take_rows
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.problems.problem import Problem
@@ -33,7 +35,8 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
 from streamsvm.training.grid_folder import GridFolder
 from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import Event, Job, settle_gammas, train, train_chains
+from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gammas
+from streamsvm.training.train import Event, Job, Result, list_fits, open_for, run_chains, train
 from streamsvm.training.trials import Trial, Tuning
 
 if TYPE_CHECKING:
@@ -81,7 +84,7 @@ def tune(
     folder = None if out is None else GridFolder(out, settings, resume, overwrite)
     _refuse(options, costs, gammas)
     fold = draw_folds(source, options, folds)
-    grid = _make_grid(source, options, costs, gammas, client)
+    grid = _make_grid(source, options, costs, gammas)
     with closing(folder) if folder else nullcontext():
         return _carry_out(source, grid, fold, folder, client, progress)
 
@@ -94,31 +97,26 @@ def _carry_out(
     client: Client | None,
     progress: Progress,
 ) -> Tuning:
-    began, folds, options = time.monotonic(), int(fold.max()) + 1, grid[0]
+    """Carry the fits out and score them in one engine, and train the best setting. grid: as `_make_grid` returns it."""
+    began, folds, n_measured = time.monotonic(), int(fold.max()) + 1, int(any(map(needs_scale, grid)))
     views = [Kept(source, fold != k) for k in range(folds)]
-    chains = [[(each, hold_out(view, each)) for each in part] for part in _split(grid) for view in views]
-    counter = _Counter(progress, options.tol, len(grid) * folds)
-    open_fit = partial(_open_fit, folder, chains, folds)
-    with train_chains(source, chains, client, counter.note, open_fit) as (engine, found):
-        results = [
-            [chain[place] for chain in found[at : at + folds]]
-            for at in range(0, len(chains), folds)
-            for place in range(len(chains[at]))
-        ]
+    chains = _make_chains([put_stand_in(each) for each in grid], views)
+    counter = _Counter(progress, grid[0].tol, len(grid) * folds)
+    with caught(), one_blas_thread(), open_for(source, grid[0], list_fits(chains), client) as opened:
+        if folder:
+            folder.begin()
+        if n_measured:
+            grid = _sort(settle_gammas(opened[0], grid))
+            chains = _make_chains(grid, views)
+            counter.n_fits = len(grid) * folds
+        found = run_chains(source, chains, opened, counter.note, partial(_open_fit, folder, chains, folds))
+        results = _list_by_setting(found, folds)
         models = [result.model for by_fold in results for result in by_fold]
-        scores = _score(engine, source, models, fold, folds, find_problem(options.task)).reshape(len(grid), folds)
-        read_bytes = engine.costs.read_bytes
-    trials = [
-        Trial(
-            C=float(each.C),
-            gamma=float(each.gamma) if each.kernel != "linear" else None,
-            scores=tuple(by_fold.tolist()),
-            converged=all(result.status == "converged" for result in own),
-            passes=max(result.passes for result in own),
-        )
-        for each, by_fold, own in zip(grid, scores, results, strict=True)
-    ]
-    passes = 1 + max(sum(result.passes for result in chain) for chain in found)
+        problem = find_problem(grid[0].task)
+        scores = _score(opened[0], source, models, fold, folds, problem).reshape(len(grid), folds)
+        read_bytes = opened[0].costs.read_bytes
+    trials = tuple(map(_describe_trial, grid, scores, results))
+    passes = n_measured + max(sum(result.passes for result in chain) for chain in found) + 1
     best = int(np.argmax([trial.mean for trial in trials]))
     seconds = time.monotonic() - began
     result = train(
@@ -130,7 +128,31 @@ def _carry_out(
         listener=lambda event: progress((counter.n_fits, counter.n_fits, event)),
         lock=folder.lock if folder else None,
     )
-    return Tuning(tuple(trials), trials[best], result, passes, read_bytes, seconds)
+    return Tuning(trials, trials[best], result, passes, read_bytes, seconds)
+
+
+def _make_chains(grid: list[TrainOptions], views: list[Kept]) -> list[list[Job]]:
+    """Return the chains of fits: for each part of the settings that is one chain, a chain in each fold."""
+    return [[(each, hold_out(view, each)) for each in part] for part in _split(grid) for view in views]
+
+
+def _list_by_setting(found: list[list[Result]], folds: int) -> list[list[Result]]:
+    """Return the results of each setting, by fold, from the results of each chain."""
+    return [
+        [chain[place] for chain in found[at : at + folds]]
+        for at in range(0, len(found), folds)
+        for place in range(len(found[at]))
+    ]
+
+
+def _describe_trial(options: TrainOptions, scores: F64, results: list[Result]) -> Trial:
+    return Trial(
+        C=float(options.C),
+        gamma=float(options.gamma) if options.kernel != "linear" else None,
+        scores=tuple(scores.tolist()),
+        converged=all(result.status == "converged" for result in results),
+        passes=max(result.passes for result in results),
+    )
 
 
 def _open_fit(
@@ -141,11 +163,9 @@ def _open_fit(
     place: int,
     settings: dict[str, Any],
 ) -> RunFolder | None:
-    """Open the folder of a fit. The first call makes the folder of the grid, too."""
+    """Open the folder of a fit."""
     if folder is None:
         return None
-    if folder.lock is None:
-        folder.begin()
     options, _ = chains[chain][place]
     name = f"fold{chain % folds}-C{float(options.C)!r}"
     if options.kernel != "linear":
@@ -196,22 +216,22 @@ def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[floa
 
 
 def _make_grid(
-    source: RowSource,
-    options: TrainOptions,
-    costs: Sequence[float],
-    gammas: Sequence[float | str],
-    client: Client | None = None,
+    source: RowSource, options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str]
 ) -> list[TrainOptions]:
-    """Return the settings, by ascending gamma and C. If any gamma is "scale", the rows are read once, for all."""
+    """Return the settings, by ascending gamma and C. A gamma of "scale", which has yet to be measured, is the last."""
+    kinds: set[float | str] = {1.0}
     if options.kernel != "linear":
-        set_up(source, replace(options, gamma="auto"))  # settings that cannot be trained are refused before a read
         asked = [replace(options, gamma=gamma) for gamma in gammas or (options.gamma,)]
-        kinds = [make_kernel(source, each).gamma for each in settle_gammas(source, asked, client)]
-    else:
-        kinds = [1.0]
+        kinds = {each.gamma if needs_scale(each) else make_kernel(source, each).gamma for each in asked}
     if options.resident_rows is None:
         options = replace(options, options={**choose_method(options).side_by_side, **options.options})
-    return [replace(options, C=C, gamma=gamma) for gamma, C in product(sorted(set(kinds)), sorted(set(costs)))]
+    return _sort([replace(options, C=C, gamma=gamma) for gamma, C in product(kinds, set(costs))])
+
+
+def _sort(grid: list[TrainOptions]) -> list[TrainOptions]:
+    """Return the settings by ascending gamma and C, each once; "scale" is after all numbers."""
+    by_value = {(isinstance(each.gamma, str), each.gamma, each.C): each for each in grid}
+    return [by_value[key] for key in sorted(by_value)]
 
 
 def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:

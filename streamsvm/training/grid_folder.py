@@ -16,16 +16,15 @@ from typing import Any
 from streamsvm.errors import InputError, WriteError
 from streamsvm.files import sync_folder, write_atomically
 from streamsvm.locks import Lock
-from streamsvm.training.run_folder import (
+from streamsvm.training.folder_checks import (
     LOCK,
-    RUN_FILES,
-    RunFolder,
     check_empty,
     check_place,
     compare_settings,
     is_of_a_run,
     remove_if_empty,
 )
+from streamsvm.training.run_folder import RUN_FILES, RunFolder
 
 GRID = "grid"
 
@@ -37,7 +36,7 @@ class GridFolder:
         self.out, self.settings, self.resume, self.overwrite = Path(out), settings, resume, overwrite
         self.path = self.out / GRID
         self.lock: Lock | None = None
-        self._is_new = False
+        self._is_new = self._has_settings = False
         self._check()
 
     def begin(self) -> None:
@@ -53,13 +52,15 @@ class GridFolder:
             raise
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be written: {error.strerror}") from error
-        write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
 
     def open_fit(self, name: str, settings: dict[str, Any], n_beside: int) -> RunFolder:
         """Open the folder of a fit, while `n_beside` fits go on side by side.
 
-        Raises InputError if the folder holds a fit with other settings.
+        The settings of the grid are written first. Raises InputError if the folder holds a fit with other settings.
         """
+        if not self._has_settings:
+            write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
+            self._has_settings = True
         return RunFolder(self.path / name, settings, resume=True, lock=self.lock, n_beside=n_beside)
 
     def close(self) -> None:

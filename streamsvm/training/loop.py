@@ -33,7 +33,7 @@ class Result:
     model : Model
         The best model that the solver found.
     status, status_reason : str
-        How the run ended (training.statuses), and a sentence with the reason; it is empty if the status says enough.
+        How the run ended (training.statuses), and a sentence with the reason; it is empty if the run has converged.
     solver : str
         Name of the method.
     objective, lower_bound : float, float or None
@@ -222,12 +222,12 @@ class Training:
         return Result(
             model=model,
             status=self.status,
-            status_reason=explain(self.status, report, self.options),
+            status_reason=explain(self.status, report, self.options, report.finished),
             solver=self.fit.method,
             objective=report.objective,
             lower_bound=report.lower_bound,
             relative_gap=report.relative_gap,
-            rounding_bound=report.told_rounding_bound,
+            rounding_bound=report.tell_rounding(self.status),
             passes=report.passes,
             steps=len(self.history),
             seconds=self._seconds(),
@@ -253,7 +253,7 @@ class Training:
             "status": self.status,
             "objective": report.objective,
             "lower_bound": report.lower_bound,
-            "rounding_bound": report.told_rounding_bound,
+            "rounding_bound": report.tell_rounding(self.status),
         }
         told = self.fit.settings
         known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost") if name in told}

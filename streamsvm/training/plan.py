@@ -13,6 +13,7 @@ from typing import Any
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.memory import MemoryPlan
+from streamsvm.errors import say_count
 from streamsvm.machine import format_bytes
 from streamsvm.options import TrainOptions
 
@@ -27,6 +28,17 @@ class Passes:
     about: int | None
     most: int | None
     how: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Bytes of rows that are taken by number, in addition to the passes: for each pass, and once, before the first."""
+
+    each_bytes: int
+    once_bytes: int
+
+
+NOTHING = Taken(0, 0)
 
 
 @dataclass(frozen=True)
@@ -45,10 +57,12 @@ class Plan:
         Duration of the first pass, and of each later pass, for which some chunks stay in memory.
     between_seconds : float or None
         Time that the solver computes between two passes. If it is None, so is the duration of the training.
-    taken_bytes : int
-        Bytes of rows that the solver takes by number, in addition to each pass.
+    taken : Taken
+        The rows that the solver takes by number, in addition to the passes.
     probed_chunks : int
         Chunks that were read to measure the passes.
+    note : str
+        What there is to tell of the method that was chosen, such as what more memory would save.
     """
 
     source: RowSource
@@ -58,8 +72,9 @@ class Plan:
     first_seconds: float
     later_seconds: float
     between_seconds: float | None
-    taken_bytes: int
+    taken: Taken
     probed_chunks: int
+    note: str = ""
 
     @property
     def first_bytes(self) -> int:
@@ -88,7 +103,8 @@ class Plan:
         """Return the bytes that so many passes read from storage; None if the number is not known."""
         if n_passes is None:
             return None
-        return n_passes * (self.first_bytes + self.taken_bytes) - (n_passes - 1) * self.kept_bytes
+        streamed = n_passes * self.first_bytes - (n_passes - 1) * self.kept_bytes
+        return streamed + n_passes * self.taken.each_bytes + self.taken.once_bytes
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `train --plan --json` prints; what is not known is None in it."""
@@ -100,7 +116,8 @@ class Plan:
             "n_features": self.source.n_features,
             "first_pass_bytes": self.first_bytes,
             "later_pass_bytes": self.first_bytes - self.kept_bytes,
-            "taken_bytes": self.taken_bytes,
+            "taken_bytes": self.taken.each_bytes,
+            "sample_bytes": self.taken.once_bytes,
             "first_pass_seconds": self.first_seconds,
             "later_pass_seconds": self.later_seconds,
             "between_passes_seconds": self.between_seconds,
@@ -114,6 +131,7 @@ class Plan:
             "read_bytes": self.sum_bytes(counts[1]),
             "projected_memory_bytes": self.memory.projected_bytes,
             "memory_budget_bytes": self.memory.budget_bytes,
+            "note": self.note,
         }
 
     def __str__(self) -> str:
@@ -129,16 +147,20 @@ class Plan:
             total = f"about {_show(seconds[1])} ({_show(seconds[0])} to {_show(seconds[2])}), {read} read"
         else:
             total = "not known" if seconds[0] is None else f"more than {_show(seconds[0])}"
-        taken = f", and {format_bytes(self.taken_bytes)} of single rows each time" if self.taken_bytes else ""
+        taken = f", and {format_bytes(self.taken.each_bytes)} of single rows for each" if self.taken.each_bytes else ""
+        if self.taken.once_bytes:
+            taken += f"; before the first, {format_bytes(self.taken.once_bytes)} of single rows"
         lines = {
-            "data": f"{source.name}: {source.n_rows:,} rows of {source.n_features:,} features",
+            "data": f"{source.name}: {say_count(source.n_rows, 'row')} of {say_count(source.n_features, 'feature')}",
             "a pass": f"reads {format_bytes(self.first_bytes)} first, {later} later ({kept} stay in memory){taken}",
             "": f"{times}{thought}",
-            "measured": f"on {self.probed_chunks} of {source.n_chunks} chunks, as they are now: on disk, or cached",
+            "measured": f"on chunks as they are now, on disk or cached: {self.probed_chunks} of {source.n_chunks}",
             "passes": f"{_show_range(*counts)} ({self.passes.how})",
             "in all": total,
             "memory": f"{format_bytes(self.memory.projected_bytes)} of {format_bytes(self.memory.budget_bytes)}",
         }
+        if self.note:
+            lines["note"] = self.note
         return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
 
 

@@ -49,8 +49,8 @@ class Tried:
 
     status is that of a result. scans has one pass of each kind, and the cost of all passes of the kind in units of that
     one; scan_seconds is the time of all of them. walk_seconds is the time of the sequential passes of the last epoch.
-    between is the time that the solver computed, and taken_rows the number of rows that it took by number, both per
-    pass.
+    between is the time that the solver computed per pass. taken has a number for each time that the solver took rows by
+    number: how many they were.
     """
 
     n_rows: int
@@ -60,7 +60,7 @@ class Tried:
     scan_seconds: float
     walk_seconds: float
     between: float
-    taken_rows: float
+    taken: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,16 @@ class _Recorder(SerialEngine):
         super().__init__(source)
         self.kinds: dict[Any, tuple[Scan, int]] = {}
         self.seconds: defaultdict[Any, list[float]] = defaultdict(list)
-        self.taken_rows, self.thought, self.answered = 0, 0.0, time.process_time()
+        self.taken: list[int] = []
+        self.thought, self.answered = 0.0, time.process_time()
 
     def scan(self, scan: Scan) -> Any:
-        """Carry a pass out. Of each kind, keep the last whose number is a power of two, so one from amid the run."""
+        """Carry a pass out. Of each kind, keep the last whose number is a power of two, so one from amid the run.
+
+        Rows that the pass has from the solver cost nothing: what they cost, it saves.
+        """
+        if scan.held is not None:
+            self.taken.pop()
         kind = _find_kind(scan.add)
         kept, number = self.kinds.get(kind, (scan, 0))
         self.kinds[kind] = (scan if (number + 1).bit_count() == 1 else kept, number + 1)
@@ -102,7 +108,7 @@ class _Recorder(SerialEngine):
 
     def take(self, take: Take) -> Rows:
         """Take rows, count them, and note the time."""
-        self.taken_rows += len(take.rows)
+        self.taken.append(len(take.rows))
         return self._note("take", partial(super().take, take))
 
     def walk(self, walk: Walk) -> Any:
@@ -166,7 +172,9 @@ def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
     X = taken.X
     if isinstance(X, CsrRows):
         X = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
-    return ArrayDataset(X, taken.y, source.classes, taken.sample_weight, f"{source.name}: a sample", qid)
+    held = ArrayDataset(X, taken.y, source.classes, taken.sample_weight, f"{source.name}: a sample", qid)
+    held.is_shuffled = source.is_shuffled
+    return held
 
 
 def try_sample(
@@ -191,7 +199,7 @@ def try_sample(
         scans=engine.weigh(),
         scan_seconds=sum(sum(engine.seconds[kind]) for kind in engine.kinds),
         walk_seconds=sum(walks[len(walks) - len(walks) // max(1, passes) :]),
-        taken_rows=engine.taken_rows / max(1, passes),
+        taken=tuple(engine.taken),
         between=thought / max(1, passes),
     )
 

@@ -19,22 +19,20 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from streamsvm.errors import InputError, WriteError
-from streamsvm.files import is_partial, remove_partials, sync_folder, unpack_arrays, write_arrays, write_atomically
+from streamsvm.errors import InputError, WriteError, say_count
+from streamsvm.files import remove_partials, sync_folder, unpack_arrays, write_arrays, write_atomically
 from streamsvm.locks import Lock
+from streamsvm.training.folder_checks import LOCK, check_empty, check_place, compare_settings, remove_if_empty
 from streamsvm.training.states import flatten, list_added, restore
 
 S = TypeVar("S")
 
 CHECKPOINT_SECONDS = 10.0
 MOST_CHECKPOINT_SHARE = 0.05  # largest share of the time that goes into checkpoints, since the state may be large
-LOCK = ".lock"
-WRITTEN_IF_ASKED = {"keep_dual"}  # settings that are written only for runs that asked for them
 NO_LINES = ""  # the digest of an empty history
 # In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
 RUN_FILES = (
@@ -48,8 +46,6 @@ RUN_FILES = (
     "history.jsonl",
     "settings.json",
 )
-# A run that ended before its first checkpoint leaves these files only. An estimator keeps features.zarr there.
-MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", LOCK}
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Saved(Generic[S]):
 
 
 class RunFolder:
-    """The folder of one run, new or resumed. `begin` locks it until `close`; before that, nothing is written.
+    """The folder of one run, new or resumed. `take_over` locks it until `close`; before that, nothing is written.
 
     Parameters
     ----------
@@ -79,6 +75,8 @@ class RunFolder:
         The lock of a caller who writes to this folder already, and has checked what it holds.
     n_beside : int, default 1
         Number of runs that go on side by side, and share the time for checkpoints.
+    is_settled : bool, default True
+        Whether the settings are final. Otherwise the kernel's gamma has yet to be measured, and `settle` gives them.
     """
 
     def __init__(
@@ -89,11 +87,17 @@ class RunFolder:
         overwrite: bool = False,
         lock: Lock | None = None,
         n_beside: int = 1,
+        is_settled: bool = True,
     ) -> None:
         self.path, self.settings, self.resume, self.overwrite = Path(path), settings, resume, overwrite
         self._lock, self._owns_lock = lock, lock is None
         self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside
-        self._digests, self._is_new = [NO_LINES], False
+        self._digests, self._is_new, self._is_settled = [NO_LINES], False, is_settled
+        self._check()
+
+    def settle(self, settings: dict[str, Any]) -> None:
+        """Take the final settings. Raises InputError if the run that is to be resumed had others."""
+        self.settings, self._is_settled = settings, True
         self._check()
 
     def begin(self, start: S, n_rows: int | None = None) -> Saved[S] | None:
@@ -102,7 +106,7 @@ class RunFolder:
         `start` is the state that a new run starts from, and n_rows the number of rows of its data. Raises InputError if
         the checkpoint cannot be of such a run.
         """
-        self._take_over()
+        self.take_over()
         write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
         path = self.path / "checkpoint.npz"
         if not path.exists():
@@ -159,10 +163,10 @@ class RunFolder:
             self._lock = None
             remove_if_empty(self.path, self._is_new)
 
-    def _take_over(self) -> None:
+    def take_over(self) -> None:
         """Make and lock the folder. Remove what killed processes have left in it, and a run that is to be replaced."""
         try:
-            self._is_new = not self.path.exists()
+            self._is_new |= not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             if self._lock is None:
                 self._lock = Lock(self.path, self.path / LOCK)
@@ -186,7 +190,7 @@ class RunFolder:
             if self._lock is None or self._owns_lock:
                 check_empty(self.path)
         elif self.resume:
-            compare_settings(self.path, self.settings)
+            compare_settings(self.path, self.settings, self._is_settled)
         else:
             raise InputError(
                 f"{self.path}: a run is there already; go on with --resume, or choose another --out, or replace the "
@@ -205,7 +209,9 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"{path}: missing or damaged ({error})") from error
         if len(lines) < n_steps:
-            raise InputError(f"{path}: {len(lines)} lines, the checkpoint has {n_steps} steps")
+            raise InputError(
+                f"{path}: {say_count(len(lines), 'line')}, the checkpoint has {say_count(n_steps, 'step')}"
+            )
         for line in lines:
             self._digests.append(_digest(self._digests[-1], line))
         try:
@@ -214,67 +220,6 @@ class RunFolder:
         except ValueError as error:
             raise InputError(f"{path}: missing or damaged ({error})") from error
         return lines
-
-
-def check_place(folder: Path) -> None:
-    """Raise InputError if there is a file or a dataset in the place of the folder."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file, a folder is needed")
-    if (folder / "zarr.json").exists():
-        raise InputError(f"{folder}: is a dataset; choose another folder for the run")
-
-
-def compare_settings(folder: Path, settings: dict[str, Any]) -> None:
-    """Raise InputError if the run in a folder was begun with other settings.
-
-    The path of the data is not compared, since they may be moved: their fingerprint says whether they are the same.
-    """
-    path = folder / "settings.json"
-    try:
-        known = dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: missing or damaged ({error})") from error
-    new = {name: settings.get(name) for name in (*settings, *(WRITTEN_IF_ASKED & known.keys())) if name != "data"}
-    differing = [name for name in new if known.get(name) != new[name]]
-    if differing:
-        listed = ", ".join(f"{name} was {known.get(name)!r}, now {new[name]!r}" for name in differing)
-        raise InputError(f"{folder}: cannot be resumed with other settings: {listed}")
-
-
-def remove_if_empty(folder: Path, is_new: bool) -> None:
-    """Remove a folder if this process made it (`is_new`) and it is empty, because nothing could be written to it."""
-    if is_new and folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
-
-
-def check_empty(folder: Path, besides: Collection[str] = ()) -> None:
-    """Raise InputError unless a folder is empty, or holds a run that ended before its first checkpoint.
-
-    Entries whose names are in `besides` may be there as well.
-    """
-    names = {entry.name for entry in folder.iterdir() if not is_partial(entry.name)} if folder.exists() else set()
-    if left := sorted(names & {"model.npz", "result.json"}):
-        raise InputError(
-            f"{folder}: a run has ended there ({left[0]}), and its checkpoint.npz is missing; choose another --out, or "
-            "replace the run by --overwrite"
-        )
-    foreign = sorted(names - MAY_BE_THERE - set(besides))
-    if "settings.json" in names and not is_of_a_run(folder / "settings.json"):
-        foreign = ["settings.json", *foreign]
-    if foreign:
-        raise InputError(
-            f"{folder}: is not empty, and what is there is no run ({foreign[0]}); choose another --out, or write a run "
-            "into that folder by --overwrite"
-        )
-
-
-def is_of_a_run(path: Path) -> bool:
-    """Tell whether a file holds the settings of a run. Editors, too, call their files settings.json."""
-    try:
-        settings = json.loads(path.read_bytes())
-        return isinstance(settings, dict) and "fingerprint" in settings
-    except (OSError, ValueError):
-        return False
 
 
 def _digest(before: str, line: bytes) -> str:

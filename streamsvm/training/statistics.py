@@ -1,12 +1,13 @@
 """The statistic that is measured over all rows before a method is set up: the number that gamma "scale" stands for.
 
-An engine carries out the pass, so all threads or workers take part in it. `train` goes on with the same engine, and the
-chunks that fit into memory stay there for the training; several trainings open an engine of their own. The sums of
-tiles are added in the order of the rows, so every engine finds the same bits.
+An engine carries out the pass, so all threads or workers take part in it. The training, or several of them, go on with
+the same engine, and the chunks that fit into memory stay there. The sums of tiles are added in the order of the rows,
+so every engine finds the same bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,14 @@ def measure_gamma(engine: Engine) -> float:
     return 1.0 / (d * variance) if variance > 0 else 1.0
 
 
+def settle_gammas(engine: Engine, many: Sequence[TrainOptions]) -> list[TrainOptions]:
+    """Return the settings, with the measured number in place of every gamma "scale". The rows are read once at most."""
+    if not any(map(needs_scale, many)):
+        return list(many)
+    gamma = measure_gamma(engine)
+    return [replace(options, gamma=gamma) if needs_scale(options) else options for options in many]
+
+
 def settle_gamma(engine: Engine, options: TrainOptions) -> TrainOptions:
     """Return the options, with the measured number in place of gamma "scale"."""
-    return replace(options, gamma=measure_gamma(engine)) if needs_scale(options) else options
+    return settle_gammas(engine, [options])[0]

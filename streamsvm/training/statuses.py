@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamsvm.errors import CertificateError, InputError
+from streamsvm.errors import CertificateError, InputError, say_count
 
 if TYPE_CHECKING:
     from streamsvm.options import TrainOptions
@@ -45,14 +45,23 @@ FINAL = tuple(name for name, status in STATUSES.items() if status.is_final)
 DONE = tuple(name for name, status in STATUSES.items() if status.exit_code == 0)
 
 
-def explain(status: str, progress: Progress, options: TrainOptions) -> str:
-    """Return why a run ended with this status, and its figures; an empty text if no explanation is needed."""
-    gap = progress.relative_gap
+def explain(status: str, progress: Progress, options: TrainOptions, finished: bool = False) -> str:
+    """Return why a run ended with this status, and its figures; an empty text if it has converged."""
+    gap, passes = progress.relative_gap, say_count(progress.passes, "pass")
+    proved = "" if gap is None else f" at a gap of {gap:.1e} (tol {options.tol:g})"
     match status:
+        case "pass_limit" if finished:
+            return "the passes that were asked for are made; this solver proves no gap"
+        case "pass_limit":
+            return f"the limit of {passes} was reached{proved}"
+        case "time_limit":
+            return f"the seconds that were allowed were over after {passes}{proved}"
+        case "interrupted":
+            return f"a signal ended the run after {passes}{proved}; its checkpoint is written"
         case "stalled" if gap is None:
             return "the steps no longer change the multipliers, and the kernel has no lower bound"
         case "stalled":
-            share = progress.rounding_bound / progress.objective if progress.objective > 0 else 0.0
+            share = (progress.tell_rounding(status) or 0.0) / progress.objective if progress.objective > 0 else 0.0
             limit = "rounding is the limit" if progress.is_rounded else "this is more than rounding explains"
             return (
                 f"no step moves the objective or its bound any more at a gap of {gap:.1e} (tol {options.tol:g}): "

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from threadpoolctl import threadpool_limits
-
 from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
-from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
 from streamsvm.methods.dual_points import read_dual_points
-from streamsvm.methods.fit import Fit, sum_memory
+from streamsvm.methods.fit import Fit, need_in_turn, sum_memory
 from streamsvm.methods.set_up import set_up
 from streamsvm.methods.warm_up import compile_all
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.dual_file import write_dual_points
 from streamsvm.training.loop import Event, Listener, Requests, Result, Training, drive
 from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
+from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma, settle_gammas
 
 if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Event", "Listener", "Result", "TrainOptions", "train", "train_together"]
 
+LOGGER = logging.getLogger("streamsvm")
 Job = tuple[TrainOptions, Fit]
 OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
 
@@ -88,21 +87,24 @@ def train(
     """
     if keep_dual and out is None:
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
-    with caught(), threadpool_limits(1):
+    with caught(), one_blas_thread():
         fit = set_up(source, put_stand_in(options), keep_dual)
-        open_run = partial(_open_run, source, out, resume, overwrite, lock)
-        if needs_scale(options):
-            with open_for(source, options, [fit], client) as opened:
+        folder = _open_run(source, out, resume, overwrite, lock, options, fit)
+        with folder as run, open_for(source, options, [[fit]], client) as opened:
+            if needs_scale(options):
+                if run:
+                    run.take_over()  # before the read
                 options = settle_gamma(opened[0], options)
                 fit = set_up(source, options, keep_dual)
-                with open_run(options, fit) as run:
-                    return _carry_out(Training(source, options, fit, *opened, run, listener), keep_dual)
-        with open_run(options, fit) as run, open_for(source, options, [fit], client) as opened:
+                if run:
+                    run.settle(_describe(source, options, fit))
             return _carry_out(Training(source, options, fit, *opened, run, listener), keep_dual)
 
 
 def _carry_out(training: Training, keep_dual: bool) -> Result:
     """Carry a training out, and write its dual point into the run's folder if it is to be kept."""
+    if training.fit.note:
+        LOGGER.info(training.fit.note)
     result = training.carry_out()
     if keep_dual and training.run:
         write_dual_points(training.run.path, read_dual_points(training.state), result.model, training.source)
@@ -141,43 +143,44 @@ def train_together(
     """
     if not many:
         raise InputError("no settings are given to train with")
-    settled = settle_gammas(source, many, client)
-    jobs = [(options, set_up(source, options)) for options in settled]
-    with train_chains(source, [[job] for job in jobs], client, lambda _chain, _place, event: listener(event)) as (
-        _,
-        results,
-    ):
+    jobs = [[(options, set_up(source, put_stand_in(options)))] for options in many]
+    with caught(), one_blas_thread(), open_for(source, many[0], list_fits(jobs), client) as opened:
+        settled = settle_gammas(opened[0], many)
+        if settled != list(many):
+            jobs = [[(options, set_up(source, options))] for options in settled]
+        results = run_chains(source, jobs, opened, lambda _chain, _place, event: listener(event))
         return [result for chain in results for result in chain]
 
 
-@contextmanager
-def train_chains(
+def run_chains(
     source: RowSource,
     chains: Sequence[Sequence[Job]],
-    client: Client | None,
+    opened: Opened,
     listener: Callable[[int, int, Event], None],
     open_folder: OpenFolder = lambda *_: None,
-) -> Iterator[tuple[Engine, list[list[Result]]]]:
-    """Carry out chains of fits side by side, and yield the engine, still open, and the results of each chain.
+) -> list[list[Result]]:
+    """Carry chains of fits out side by side with an engine that is open, and return the results of each chain.
 
     Within a chain, each fit starts from the last state of the fit before. The listener is called with the chain and
     place of the fit, and with the event. open_folder opens the folder of a fit, by chain, place and settings. A fit
     goes on from the checkpoint that is in its folder, and after Ctrl-C each fit has a checkpoint of its last step.
     """
-    jobs = [job for chain in chains for job in chain]
-    fits = [fit for _, fit in jobs]
-    with caught(), threadpool_limits(1), open_for(source, jobs[0][0], fits, client) as opened:
-        results: list[list[Result]] = [[] for _ in chains]
-        live: dict[int, Training] = {}
-        begin = partial(_begin_fit, source, chains, opened, listener, open_folder, live)
-        runs = [_run_chain(len(chain), partial(begin, k), results[k]) for k, chain in enumerate(chains)]
-        try:
-            drive(opened[0], runs)
-        except KeyboardInterrupt:
-            for training in live.values():
-                training.save()
-            raise
-        yield opened[0], results
+    results: list[list[Result]] = [[] for _ in chains]
+    live: dict[int, Training] = {}
+    begin = partial(_begin_fit, source, chains, opened, listener, open_folder, live)
+    runs = [_run_chain(len(chain), partial(begin, k), results[k]) for k, chain in enumerate(chains)]
+    try:
+        drive(opened[0], runs)
+    except KeyboardInterrupt:
+        for training in live.values():
+            training.save()
+        raise
+    return results
+
+
+def list_fits(chains: Sequence[Sequence[Job]]) -> list[list[Fit]]:
+    """Return the fits of each chain, for which an engine is to have room."""
+    return [[fit for _, fit in chain] for chain in chains]
 
 
 def _begin_fit(
@@ -214,15 +217,18 @@ def _run_chain(n_fits: int, begin: Callable[[int], Training], results: list[Resu
 
 
 def open_for(
-    source: RowSource, options: TrainOptions, fits: Sequence[Fit], client: Client | None
+    source: RowSource, options: TrainOptions, chains: Sequence[Sequence[Fit]], client: Client | None
 ) -> AbstractContextManager[Opened]:
-    """Compile what the fits need, and open an engine that has room for all of them."""
-    load = partial(compile_all, sorted({group for fit in fits for group in fit.compiled}))
+    """Compile what the fits need, and open an engine that has room for all chains; the fits of one follow each other.
+
+    Gamma changes nothing of their memory, so that fits with another gamma have room as well.
+    """
+    load = partial(compile_all, sorted({group for chain in chains for fit in chain for group in fit.compiled}))
     load()
     return open_engine(
         source,
         load=load,
-        memory=lambda threads: sum_memory([fit.memory(threads) for fit in fits]),
+        memory=lambda threads: sum_memory([need_in_turn(chain, threads) for chain in chains]),
         budget_bytes=options.memory_bytes,
         threads=options.threads,
         workers=options.workers,
@@ -243,22 +249,8 @@ def _open_run(
     """Return a context of the run's folder, which is closed at the end of the block; None in it without `out`."""
     if out is None:
         return nullcontext()
-    return closing(RunFolder(out, _describe(source, options, fit), resume, overwrite, lock))
-
-
-def settle_gammas(source: RowSource, many: Sequence[TrainOptions], client: Client | None) -> list[TrainOptions]:
-    """Return the settings with a number in place of gamma "scale", for which the rows are read once at most.
-
-    Before a row is read, raises InputError for settings that cannot be trained, and MemoryBudgetError for settings that
-    need too much memory.
-    """
-    asking = [options for options in many if needs_scale(options)]
-    if not asking:
-        return list(many)
-    fits = [set_up(source, put_stand_in(options)) for options in asking]
-    with caught(), threadpool_limits(1), open_for(source, many[0], fits, client) as (engine, _):
-        gamma = settle_gamma(engine, asking[0]).gamma
-    return [replace(options, gamma=gamma) if needs_scale(options) else options for options in many]
+    settings, is_settled = _describe(source, options, fit), not needs_scale(options)
+    return closing(RunFolder(out, settings, resume, overwrite, lock, is_settled=is_settled))
 
 
 def _describe(source: RowSource, options: TrainOptions, fit: Fit) -> dict[str, Any]:

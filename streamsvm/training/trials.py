@@ -30,8 +30,9 @@ class Trial:
 class Tuning:
     """The trials of a grid, the best of them (the smallest C, if several are), and `result`, its training on all rows.
 
-    passes, read_bytes and seconds are the costs of the trials and their scores, without the training on all rows. A
-    resumed grid counts all its passes, but only the bytes and seconds since it was resumed.
+    passes, read_bytes and seconds are the costs of the trials and their scores, the read for gamma="scale" included,
+    without the training on all rows. A resumed grid counts all its passes, but only the bytes and seconds since it was
+    resumed.
     """
 
     trials: tuple[Trial, ...]

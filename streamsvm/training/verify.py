@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.opening import open_engine
 from streamsvm.engines.protocol import Engine
-from streamsvm.errors import CertificateError, InputError
+from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.dual_points import Bound, DualPoint
@@ -28,6 +27,7 @@ from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
 from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
 from streamsvm.problems.ranking import find_pairs
@@ -116,7 +116,7 @@ def verify(
     """
     problem = _read_problem(model, source)
     points = None if not dual or isinstance(model, KernelModel) else _read_points(model, source, dual_file)
-    with threadpool_limits(1), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
+    with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
         objective, rounding, bound = _evaluate(model, engine, problem, points)
     if dual and isinstance(model, KernelModel):
         bound = _evaluate_dual(model, source, problem)
@@ -145,7 +145,8 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
         raise InputError(f"the objective of a model for the task {model.problem.name} cannot be computed anew")
     if model.n_trained != source.n_features:
         raise InputError(
-            f"{source.name}: rows of {source.n_features} features; the model was trained on {model.n_trained}"
+            f"{source.name}: rows of {say_count(source.n_features, 'feature')}; the model was trained on "
+            f"{model.n_trained:,}"
         )
     return problem
 

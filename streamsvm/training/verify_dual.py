@@ -39,7 +39,7 @@ from streamsvm.numeric.exact_pairs import count_pairs_exactly
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding, multiply_two
-from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, slice_rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, take_rows
 from streamsvm.requests import Scan
 
 SLICE_ROWS = 1024  # rows whose scores by all weight vectors are held at once
@@ -109,7 +109,7 @@ def _add_problems(
         share = next(columns) if is_given else None
         for at in range(0, rows.n_rows, SLICE_ROWS):
             part = slice(at, min(at + SLICE_ROWS, rows.n_rows))
-            tile = _slice(own, part)
+            tile = own.slice(part)
             y, costs = read_labels(problem.class_costs, tile.y, tile.sample_weight)
             found = _find_shares(problem, tile, y) if share is None else share[part]
             add_dual_sums(total, tile, costs * found, costs * found)
@@ -131,12 +131,6 @@ def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, a
 def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
     """Return the rows with label 1 for the class of this code and 0 for the rest; unchanged if there is one problem."""
     return rows if n_problems == 1 else view.single_out(rows, code=code)
-
-
-def _slice(rows: Rows, part: slice) -> Rows:
-    y = None if rows.y is None else rows.y[part]
-    weight = None if rows.sample_weight is None else rows.sample_weight[part]
-    return Rows(rows.start + part.start, slice_rows(rows.X, part), y, weight)
 
 
 def _find_shares(problem: Problem, rows: Rows, y: F64) -> F64:

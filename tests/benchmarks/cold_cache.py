@@ -4,10 +4,12 @@
         [--rounds 1]
 
 Generates dense rows on the disk (kept in --work if that is given). In turn, each in a process of its own and with the
-files out of the page cache: read every chunk once, checked (`streamsvm info --verify`); train, guided; train by line
-search. A memory budget that is a part of the data's size: what does not stay in memory is read again every pass. Reads
-between passes of one run may come from the page cache, which belongs to the system: `--drop` empties it for the files
-after every step, so that every read comes from the disk.
+files out of the page cache: read every chunk once, checked (`streamsvm info --verify`); train by default (one read),
+guided, and by line search. The last columns are the seconds before the first pass ends, which begin with the
+interpreter and the sample, and of a later pass, with what is computed between two. A memory budget that is a part of
+the data's size: what does not stay in memory is read again every pass. Reads between passes of one run may come from
+the page cache, which belongs to the system: `--drop` empties it for the files after every step, so that every read
+comes from the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from tempfile import TemporaryDirectory
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.machine import parse_bytes
 
-RUNS = {"guided": (), "line search": ("--option", "acceleration=line-search")}
+RUNS = {
+    "default": (),
+    "guided": ("--option", "acceleration=guided"),
+    "line search": ("--option", "acceleration=line-search"),
+}
 
 
 def drop_pages(folder: Path) -> None:
@@ -52,6 +58,13 @@ def run(data: Path, drop: bool, *arguments: str) -> tuple[float, dict[str, float
     return time.monotonic() - began, json.loads(written.splitlines()[-1])
 
 
+def split(out: Path, seconds: float, result: dict[str, float]) -> tuple[float, float]:
+    """Return the seconds before the first pass of a run ends, and the mean of its later passes."""
+    steps = [json.loads(line)["seconds"] for line in (out / "history.jsonl").read_text().splitlines()]
+    later = (steps[-1] - steps[0]) / max(1, len(steps) - 1)
+    return seconds - (result["seconds"] - steps[0]), later
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gigabytes", type=float, default=8.0)
@@ -69,19 +82,23 @@ def main() -> None:
             data.parent.mkdir(parents=True, exist_ok=True)
             n_rows = int(options.gigabytes * 1e9 / 4 / options.features)
             write_generated(data, n_rows, Truth(n_features=options.features))
-        print("| run | seconds | of reading once | passes | gap | GB read | peak MB | projected MB |")
-        print("|---|---|---|---|---|---|---|---|")
+        columns = (
+            "seconds | of reading once | passes | gap | GB read | peak MB | projected MB | first pass, s | later, s"
+        )
+        print(f"| run | {columns} |\n|{'---|' * 10}")
         for _ in range(options.rounds):
             once = run(data, False, "info", str(data), "--verify")[0]
-            print(f"| reading once | {once:.1f} | 1 | 1 | | | | |", flush=True)
+            print(f"| reading once | {once:.1f} | 1 | 1 | | | | | | |", flush=True)
             for name, given in RUNS.items():
                 settings = ["--C", options.C, "--memory", options.memory, *given]
                 with TemporaryDirectory() as out:
                     seconds, result = run(data, options.drop, "train", str(data), "--out", out, *settings)
+                    first, later = split(Path(out), seconds, result)
                 print(
                     f"| {name} | {seconds:.1f} | {seconds / once:.2f} | {result['passes']} | "
                     f"{result['relative_gap']:.1e} | {result['read_bytes'] / 1e9:.1f} | "
-                    f"{result['peak_memory_bytes'] / 1e6:.0f} | {result['projected_memory_bytes'] / 1e6:.0f} |",
+                    f"{result['peak_memory_bytes'] / 1e6:.0f} | {result['projected_memory_bytes'] / 1e6:.0f} | "
+                    f"{first:.1f} | {later:.1f} |",
                     flush=True,
                 )
 

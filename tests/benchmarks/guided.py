@@ -54,9 +54,16 @@ def load(folder: Path, name: str) -> ArrayDataset:
         counts, labels = load_svmlight_file(str(folder / path))
         first_ten = np.isin(labels, np.unique(labels)[:10])
         return _make(csr_array(TfidfTransformer().fit_transform(counts)), first_ten)
-    paths = {"a9a": ["adult/a9a"], "w8a": ["web/w8a"], "ijcnn1": ["ijcnn1/ijcnn1.trn", "ijcnn1/ijcnn1.val"]}[name]
+    if name == "skin":
+        rows = np.loadtxt(folder / "skin_nonskin/Skin_NonSkin.txt", delimiter=",", dtype=np.float32, skiprows=1)
+        return _make(rows[:, :-1] / 255, rows[:, -1] == 1)
+    paths = {
+        "a9a": ["adult/a9a"], "w8a": ["web/w8a"], "ijcnn1": ["ijcnn1/ijcnn1.trn", "ijcnn1/ijcnn1.val"],
+        "phishing": ["phishing/phishing"], "mushrooms": ["mushrooms/mushrooms"], "letter": ["letter/letter.scale"],
+    }[name]  # fmt: skip
     loaded = [load_svmlight_file(str(folder / path)) for path in paths]
-    return _make(csr_array(vstack([X for X, _ in loaded])), np.concatenate([y for _, y in loaded]) > 0)
+    X, y = csr_array(vstack([X for X, _ in loaded])), np.concatenate([y for _, y in loaded])
+    return _make(X, y <= 13 if name == "letter" else y == np.max(y))  # A to M, or the second of two classes
 
 
 def _make(X: Any, positive: npt.NDArray[np.bool_]) -> ArrayDataset:

@@ -63,11 +63,13 @@ def list_runs() -> Iterator[Run]:
             budget = "--option budget=40 --option merge=3" if maintenance == "gradient-merge" else "--option budget=40"
             yield Run(data, f"--solver budgeted-sgd {budget} --option maintenance={maintenance}")
     for selection in SELECTIONS:
-        yield Run("dense", f"--solver smo --kernel rbf --option selection={selection} --resident-rows 50%")
+        resident = "" if selection == "platt" else " --resident-rows 50%"
+        yield Run("dense", f"--solver smo --kernel rbf --option selection={selection}{resident}")
     for solver in SOLVERS:
         yield Run("classes", f"--solver {solver}")
         yield Run("dense", f"--solver {solver} --class-weight=1=3 --workers 2")
-        yield Run("dense", f"--solver {solver} --seed 5 --tol 1e-5", passes=2)
+        tol = "" if solver == "budgeted-sgd" else " --tol 1e-5"
+        yield Run("dense", f"--solver {solver} --seed 5{tol}", passes=2)
     for task, data in (("rank", "queries"), ("rank", "classes"), ("roc-area", "dense"), ("roc-area", "sparse")):
         for acceleration in ("line-search", "none"):
             yield Run(data, f"--task {task} --C 10 --option acceleration={acceleration}")

@@ -38,7 +38,10 @@ BAD_TRAINING = {
     "option unknown": (["{data}", "--option", "speed=9"], "option 'speed' is unknown to cutting-plane"),
     "option without value": (["{data}", "--option", "speed"], "write name=value"),
     "option value": (["{data}", "--option", "epsilon=-1"], "option epsilon=-1"),
-    "acceleration": (["{data}", "--option", "acceleration=warp"], "choose from guided, one-read, line-search, none"),
+    "acceleration": (
+        ["{data}", "--option", "acceleration=warp"],
+        "choose from auto, one-read, guided",
+    ),
     "class unknown": (["{data}", "--class-weight", "7=2"], "class_weight names '7'; the classes are -1 and 1"),
     "class weight negative": (["{data}", "--class-weight", "1=-2"], "class_weight of 1 is -2.0"),
     "class weight no number": (["{data}", "--class-weight", "heavy"], "write balanced, or label=weight"),

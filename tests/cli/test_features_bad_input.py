@@ -22,8 +22,8 @@ from tests.kernel_problems import KINDS, ask_for
 BAD = {
     "map": (["--map", "magic"], "invalid choice: 'magic'"),
     "rank": (["--rank", "0"], "a whole number of at least 1"),
-    "rank of polynomial": (["--map", "polynomial", "--rank", "3"], "leave --kernel and --rank out"),
-    "kernel of polynomial": (["--map", "polynomial", "--kernel", "rbf"], "--map polynomial has no kernel and no rank"),
+    "rank of polynomial": (["--map", "polynomial", "--rank", "3"], "--rank has no effect with --map polynomial"),
+    "kernel of polynomial": (["--map", "polynomial", "--kernel", "rbf"], "--kernel has no effect with --map poly"),
     "kernel": (["--kernel", "sigmoid"], "not positive semidefinite"),
     "gamma": (["--gamma", "-1"], "gamma is -1.0"),
     "memory": (["--memory", "20MB"], "but the budget is 20.0 MB: raise --memory to at least"),

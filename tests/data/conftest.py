@@ -187,13 +187,18 @@ def paths(write: Write, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 
 @contextmanager
 def small_files(n_bytes: int) -> Iterator[None]:
-    """Let files grow to n_bytes only. Nothing else may be written meanwhile, not even a test's report."""
-    kept = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """Let files grow to n_bytes only. Nothing else may be written meanwhile, not even a test's report.
+
+    Python would not notice that the bytecode of a module is cut off, and no process could import it any more.
+    """
+    kept, writes_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, kept[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+        sys.dont_write_bytecode = writes_none
 
 
 def measure_peak(work: Callable[[], object]) -> int:

@@ -132,7 +132,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (sp.csr_array(ONES * 1j), {}, "X: complex128 is not a number"),
         (np.ma.masked_equal(with_value(7), 7), {}, "X: has masked (missing) values"),
         ([[1, 2], [3]], {}, "X: not an array"),
-        (np.ones(3), {}, "X: expected rows and columns, found 1 dimensions"),
+        (np.ones(3), {}, "X: expected rows and columns, found 1 dimension"),
         (np.ones((2, 2, 2)), {}, "X: expected rows and columns, found 3 dimensions"),
         (dask.delayed(ONES), {}, "X: expected rows and columns, found 0 dimensions"),
         (np.ones((0, 2)), {}, "X: no rows"),
@@ -145,7 +145,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (ONES, {"y": np.array(["u", "v", None])}, "y: row 3 (counted from 1): label missing: None"),
         (ONES, {"y": np.array(["u", np.nan, "w"], object)}, "y: row 2 (counted from 1): label missing: nan"),
         (ONES, {"y": ["u", "", "w"]}, "y: row 2 (counted from 1): label missing"),
-        (ONES, {"sample_weight": [1]}, "sample_weight: 1 rows, but X has 3"),
+        (ONES, {"sample_weight": [1]}, "sample_weight: 1 row, but X has 3"),
         (
             ONES,
             {"sample_weight": [1, -1, 0]},

@@ -16,8 +16,8 @@ from scipy.stats import chi2
 from sklearn.datasets import load_svmlight_file
 
 import streamsvm
+from streamsvm.data import formats, spill
 from streamsvm.data import ingest as ingest_module
-from streamsvm.data import readers, spill
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.ingest import IngestOptions, write_dataset
 from streamsvm.data.readers import ingest
@@ -94,11 +94,11 @@ def test_the_shuffle_does_not_depend_on_threads(tmp_path: Path, monkeypatch: pyt
     text = tmp_path / "rows.svm"
     text.write_text("".join(f"{i % 2} {i % 50 + 1}:{i} {i % 50 + 60}:1\n" for i in range(4000)))
     reader = partial(read_svmlight, block_bytes=3000)
-    monkeypatch.setattr(readers, "read_svmlight", reader)
+    monkeypatch.setattr("streamsvm.data.text.read_svmlight", reader)
     monkeypatch.setattr(spill, "RUN_BYTES", 20_000)
     seen = []
     for threads in (1, 2, 5):
-        monkeypatch.setattr(readers, "default_threads", lambda n=threads: n)
+        monkeypatch.setattr(formats, "default_threads", lambda n=threads: n)
         dataset = ingest(text, tmp_path / f"{threads}.zarr", chunk_bytes=4000)
         seen.append(dataset.fingerprint)
     assert len(set(seen)) == 1

@@ -14,9 +14,10 @@ from scipy.sparse import csr_array
 
 from streamsvm.cli.info import verify
 from streamsvm.data import writer
-from streamsvm.data.chunk_file import CRC_BYTES
+from streamsvm.data.chunk_file import CRC_BYTES, ChunkFile
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError, IntegrityError
+from tests.conftest import make_problem
 from tests.data.conftest import Collect, Write, chunk_files, flip, make_rows, replaced
 from tests.data.forging import edit_manifest, make_format_1
 
@@ -224,3 +225,25 @@ def test_the_checksum_at_the_end_of_a_chunk_is_compared_too(layout: str, name: s
     with replaced(file, flip(file.read_bytes(), -1)), pytest.raises(IntegrityError) as caught:
         take_most(open_dataset(kinds[layout, 2]))
     assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("density", [1.0, 0.4])
+@pytest.mark.parametrize("number", [1, 10, 300, 2000])
+def test_the_bytes_of_single_rows_are_those_of_their_parts(
+    density: float, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the checksums of the parts, the unused end of the last chunk, and the lengths of sparse rows."""
+    problem = make_problem(1, n=2000, d=50, density=density, weighted=True)
+    dataset = problem.store(tmp_path / "rows", chunk_bytes=150_000)
+    read: list[int] = []
+    for name in ("read_part", "read"):
+        usual = getattr(ChunkFile, name)
+
+        def note(own: ChunkFile, *given: Any, usual: Any = usual) -> None:
+            read.append(sum(len(value) for value in given if isinstance(value, np.ndarray)))
+            usual(own, *given)
+
+        monkeypatch.setattr(ChunkFile, name, note)
+    rows = np.sort(np.random.default_rng(0).choice(2000, number, replace=False))
+    dataset.take(rows)
+    assert dataset.take_bytes(rows) == pytest.approx(sum(read), rel=0.13)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,11 @@ from streamsvm.engines.group import _pins, tree_levels
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane.segments import SegmentTotals, combine_totals
 from streamsvm.numeric.rows import Rows
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.estimate import plan_training
+from streamsvm.training.features import FeatureOptions, find_feature_map, make_features
+from streamsvm.training.grid import tune
+from streamsvm.training.train import TrainOptions, train, train_together
+from streamsvm.training.verify import verify
 from tests.conftest import Problem, make_problem
 from tests.engines.scans import neighbours_combined, trace_scan
 
@@ -142,6 +146,37 @@ def test_blas_has_one_thread_while_a_run_computes(tmp_path: Path) -> None:
         assert _blas_threads() == before
     assert seen
     assert set(seen) == {1}
+
+
+RBF = TrainOptions(solver="smo", kernel="rbf", gamma=0.2, threads=2)
+CALLS: dict[str, Callable[[Dataset, Path], object]] = {
+    "train": lambda data, _: train(data, TrainOptions(threads=2)),
+    "train_together": lambda data, _: train_together(data, [TrainOptions(threads=2), TrainOptions(C=2.0, threads=2)]),
+    "tune": lambda data, _: tune(data, TrainOptions(threads=2), [1.0], folds=2),
+    "plan_training": lambda data, _: plan_training(data, TrainOptions(threads=2)),
+    "make_features": lambda data, out: make_features(data, out / "mapped", FeatureOptions("nystrom", 5), RBF),
+    "find_feature_map": lambda data, _: find_feature_map(data, FeatureOptions("cholesky", 5), RBF),
+    "verify": lambda data, out: verify(train(data, TrainOptions(threads=2), out / "run").model, data, threads=2),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_blas_has_one_thread_whenever_rows_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever carries passes out sums what it has read, and the caller may have asked BLAS for two threads."""
+    dataset, seen = make_problem(1).store(tmp_path / "rows"), list[int]()
+    for read in ("tiles", "read", "take"):
+        monkeypatch.setattr(Dataset, read, _watch(getattr(Dataset, read), seen))
+    with threadpool_limits(2):
+        CALLS[name](dataset, tmp_path)
+    assert set(seen) == {1}
+
+
+def _watch(read: Callable[..., Any], seen: list[int]) -> Callable[..., Any]:
+    def look_and_read(self: Dataset, what: Any) -> Any:
+        seen.extend(_blas_threads())
+        return read(self, what)
+
+    return look_and_read
 
 
 def _blas_threads() -> list[int]:

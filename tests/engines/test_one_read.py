@@ -61,8 +61,8 @@ def test_an_answer_to_several_has_their_shape(engine: Engine) -> None:
     before = engine.costs.read_bytes
     first, (second, (third,)) = answer(engine, All([one, All([two, All([three])])]))
     assert [describe(found) for found in (first, second, third)] == alone
-    taken = second.nbytes
-    assert engine.costs.read_bytes - before == engine.source.nbytes + taken
+    assert isinstance(two, Take)
+    assert engine.costs.read_bytes - before == engine.source.nbytes + engine.source.take_bytes(two.rows)
     assert answer(engine, All([])) == []
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 from distributed import Client
 
+from streamsvm.cli.progress import log_to_stderr
 from streamsvm.engines import patience
 from streamsvm.engines.patience import Patience
 
@@ -37,3 +38,13 @@ def test_the_error_of_a_task_is_its_own(client: Client) -> None:
     """Also if it is one that a look may raise."""
     with pytest.raises(TimeoutError, match="of the task"):
         Patience(client, "a test").result(client.submit(fail, pure=False))
+
+
+def test_a_worker_that_is_gone_is_named_once(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    known = {"tcp://10.0.0.1:1", *client.scheduler_info()["workers"]}
+    with log_to_stderr():
+        for k in range(2):
+            assert len(Patience(client, f"read {k} of the data", known).list_workers()) == 2
+    told = "worker tcp://10.0.0.1:1 is lost; its groups of chunks move to other workers\n"
+    assert capsys.readouterr().err == told
+    assert len(known) == 2

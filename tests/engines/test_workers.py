@@ -1,17 +1,12 @@
-"""Worker processes of one's own, and schedulers of others: what listens where, what is refused, TLS."""
+"""Worker processes of one's own, and schedulers of others: what is compiled where, what is refused, TLS."""
 
 from __future__ import annotations
 
 import datetime
-import ipaddress
-import os
-import signal
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import dask
@@ -21,14 +16,22 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from distributed import Client, LocalCluster
-from distributed.security import Security
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines.workers import Load, ReadyWorker, connect, prepare_worker, prepare_workers, start_workers
 from streamsvm.errors import InputError
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.training.train import TrainOptions, train
-from tests.conftest import WORKER_BYTES, make_problem, run_python
+from tests.conftest import WORKER_BYTES, make_problem
+
+pytestmark = pytest.mark.usefixtures("spawned_workers")
+
+
+@pytest.fixture(scope="module")
+def client(spawned_workers: None, workers_import_tests: None) -> Iterator[Client]:
+    """Two worker processes that start by themselves, as they do for users."""
+    with start_workers(2, 1, WORKER_BYTES) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -45,122 +48,6 @@ def cluster_of_others(n_workers: int, **options: Any) -> Iterator[LocalCluster]:
         memory_limit=WORKER_BYTES, **{"protocol": "tcp", **options},
     ) as cluster:  # fmt: skip
         yield cluster
-
-
-def listening(process: psutil.Process) -> list[Any]:
-    return [c.laddr for c in process.net_connections(kind="inet") if c.status == psutil.CONN_LISTEN]
-
-
-def test_every_socket_is_on_loopback(client: Client) -> None:
-    """Those of this process, where the scheduler runs, and of all processes it has started."""
-    me = psutil.Process()
-    processes = [me, *me.children(recursive=True)]
-    addresses = [address for process in processes for address in listening(process)]
-    assert len(addresses) >= 5, "a scheduler, two nannies and two workers listen"
-    assert all(ipaddress.ip_address(address.ip).is_loopback for address in addresses)
-
-
-def ports_of(client: Client) -> set[int]:
-    """Where a cluster listens: the scheduler and the nannies in this process, the workers in their own."""
-    me = psutil.Process()
-    before = {address.port for address in listening(me)}
-    assert client.scheduler.address.rpartition(":")[2] in map(str, before)
-    return before | {address.port for child in me.children(recursive=True) for address in listening(child)}
-
-
-def test_there_is_no_dashboard_and_no_fixed_port(client: Client) -> None:
-    """Where Dask would serve pages nobody listens, not even to say that there are none."""
-    ports = ports_of(client)
-    assert 8787 not in ports
-    info = client.scheduler_info(n_workers=-1)
-    services = [info["services"], *(worker["services"] for worker in info["workers"].values())]
-    assert not {port for each in services for port in each.values()} & ports
-
-
-def test_no_port_answers_those_without_the_key(client: Client) -> None:
-    """Neither plain text, nor TLS without a certificate, nor TLS with one of another cluster."""
-    stranger = Security.temporary()
-    bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    bare.check_hostname, bare.verify_mode = False, ssl.CERT_NONE
-    foreign = show_certificate(stranger.tls_client_cert, stranger.tls_client_key)
-    own = show_certificate(client.security.tls_client_cert, client.security.tls_client_key)
-    for port in ports_of(client):
-        assert greeting(port, own) != b"", "who holds the key is greeted"
-        assert greeting(port, None) == b"", "plain text is answered"
-        for context in (bare, foreign):
-            assert greeting(port, context) == b"", "a stranger is answered"
-
-
-def show_certificate(certificate: str, key: str) -> ssl.SSLContext:
-    """A client that trusts everybody and shows a certificate of its own."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with TemporaryDirectory() as folder:
-        files = [Path(folder) / name for name in ("certificate.pem", "key.pem")]
-        for file, content in zip(files, (certificate, key), strict=True):
-            file.write_text(content)
-        context.load_cert_chain(*map(str, files))
-    return context
-
-
-def greeting(port: int, context: ssl.SSLContext | None) -> bytes:
-    """What is said to one who connects and says nothing; nothing if he is turned away. (Dask's servers greet first.)"""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
-            if context is None:
-                plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
-                return plain.recv(100)
-            with context.wrap_socket(plain, server_hostname="localhost") as secure:
-                return secure.recv(100)
-    except (ssl.SSLError, ConnectionError):
-        return b""
-
-
-CONNECTING = """
-import asyncio, sys
-from distributed.core import rpc
-from distributed.security import Security
-
-async def ask(address, security):
-    arguments = security.get_connection_args("client")
-    async with rpc(address, connection_args=arguments, timeout=3) as server:
-        return await asyncio.wait_for(server.identity(), 10)
-
-for address in sys.argv[1:]:
-    for security in (Security(), Security.temporary()):
-        try:
-            print(asyncio.run(ask(address, security))["type"])
-        except (OSError, TypeError, RuntimeError) as error:
-            print("refused")
-"""
-
-
-def test_another_process_cannot_connect(client: Client) -> None:
-    """Neither to the scheduler nor to a worker, by either protocol, without a key or with one of its own."""
-    addresses = [client.scheduler.address, *client.scheduler_info(n_workers=-1)["workers"]]
-    assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
-    plain = [address.replace("tls://", "tcp://") for address in addresses]
-    ran = run_python(CONNECTING, *addresses, *plain)
-    assert ran.stdout.split() == ["refused"] * 4 * len(addresses), ran.stdout + ran.stderr
-
-
-def test_the_key_is_in_no_file_and_no_command_line(client: Client, tmp_path: Path) -> None:
-    """Other users can read command lines, and the environment of nobody else."""
-    key = client.security.tls_client_key
-    assert "PRIVATE KEY" in key
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
-        assert "PRIVATE KEY" not in " ".join(process.cmdline())
-    assert not [name for name in os.listdir(gettempdir()) if name.endswith(".pem")]
-
-
-def test_a_worker_that_replaces_a_dead_one_has_no_pages_either(workers_import_tests: None) -> None:
-    with start_workers(1, 1, WORKER_BYTES) as client:
-        (before,) = client.run(os.getpid).values()
-        os.kill(before, signal.SIGKILL)
-        after = client.submit(os.getpid, pure=False, retries=5).result()
-        assert after != before
-        assert len(listening(psutil.Process(after))) == 1
 
 
 def test_workers_are_as_asked_for_and_end_with_the_block(workers_import_tests: None) -> None:

@@ -14,6 +14,7 @@ import pytest
 from distributed import Client
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -118,7 +119,8 @@ def test_certificate_and_fitted_attributes() -> None:
 
 
 def test_limits() -> None:
-    assert LinearSVC(max_passes=3, tol=1e-9).fit(X, Y).status_ == "pass_limit"
+    with pytest.warns(ConvergenceWarning, match="LinearSVC: the limit of 3 passes was reached at a gap of"):
+        assert LinearSVC(max_passes=3, tol=1e-9, acceleration="line-search").fit(X, Y).status_ == "pass_limit"
     with pytest.raises(MemoryBudgetError, match="raise --memory to at least"):
         LinearSVC(memory="1KB").fit(X, Y)
     published = LinearSVC(acceleration="none", epsilon=0.1).fit(X, Y)
@@ -224,7 +226,8 @@ def test_a_client_trains_on_its_workers_and_is_cloned_with_the_rest(client: Clie
 def test_a_checkpoint_is_resumed_with_equal_rows(tmp_path: Path, convert: Callable[..., Any]) -> None:
     folder = tmp_path / "run"
     few = {"resident_rows": "5%", "tol": 1e-5}
-    assert LinearSVC(checkpoint=folder, max_passes=3, **few).fit(convert(X), Y).status_ == "pass_limit"
+    with pytest.warns(ConvergenceWarning):
+        assert LinearSVC(checkpoint=folder, max_passes=3, **few).fit(convert(X), Y).status_ == "pass_limit"
     resumed = LinearSVC(checkpoint=str(folder), **few).fit(convert(X.copy()), Y.tolist())
     straight = LinearSVC(**few).fit(convert(X), Y)
     assert resumed.n_passes_ == straight.n_passes_ > 3
@@ -245,13 +248,14 @@ def test_ctrl_c_passes_through_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
         return answer_all(*arguments)
 
-    model = LinearSVC(checkpoint=tmp_path / "run" if with_checkpoint else None)
+    settings = {"acceleration": "line-search"}
+    model = LinearSVC(checkpoint=tmp_path / "run" if with_checkpoint else None, **settings)
     with monkeypatch.context() as patch:
         patch.setattr("streamsvm.training.loop.answer_all", answer_twice)
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y)
     assert not hasattr(model, "coef_")
-    assert model.fit(X, Y).n_passes_ == LinearSVC().fit(X, Y).n_passes_
+    assert model.fit(X, Y).n_passes_ == LinearSVC(**settings).fit(X, Y).n_passes_
     assert n_requests == 3
 
 

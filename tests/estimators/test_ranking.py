@@ -244,3 +244,11 @@ def test_labels_that_are_no_ranks_are_told_at_evaluation(tmp_path: Path) -> None
     text = RankSVM(task="roc-area").fit(X, np.where(RANKS > 1, "high", "low")).model_
     measures = evaluate(text, source_of(["high", "low", "middle"] * 5))
     assert (measures["n_rows"], measures["unknown_labels"]) == (15, 5)
+
+
+def test_longer_points_lose_nothing_where_scores_cancel() -> None:
+    """Rows far from the origin: the best w misses pairs by 1e-11, and a w that is longer by so much does not."""
+    rng = np.random.default_rng(1)
+    X, grades = ((rng.normal(size=(20, 20)) + 1e4) * 1e6).astype(np.float32), rng.integers(0, 3, 20)
+    model = RankSVM(C=6e3, acceleration="none", n_jobs=1, max_passes=300).fit(X, grades)
+    assert model.status_ == "converged"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,31 +16,18 @@ from streamsvm.engines.workers import start_workers
 from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
 from streamsvm.training.train import Event, TrainOptions, train
-from tests.conftest import ROOT, WORKER_BYTES, make_problem
+from tests.conftest import WORKER_BYTES, make_problem
 from tests.faults.instants import describe
+from tests.faults.killed import kill_after
 
 OPTIONS = TrainOptions(
     solver="budgeted-sgd", kernel="rbf", gamma=0.2, threads=1,
     options={"budget": "25", "epochs": "2", "replicas": "2"},
 )  # fmt: skip
-LISTENING = """
-import json, sys
-from streamsvm.training import run_folder
-from streamsvm.methods.budgeted_sgd import setup as budgeted
-from streamsvm.data.dataset import open_dataset
-from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
-from streamsvm.training.train import TrainOptions, train
-
-def tell(event):
-    print(event.line["step"], flush=True)
-    if event.line["step"] == int(sys.argv[3]):
-        sys.stdin.readline()
-
-budgeted.MOST_CHUNKS, budgeted_sgd.SEGMENT_BUFFERS = 3, 1
-run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
-if __name__ == "__main__":
-    train(open_dataset(sys.argv[1]), TrainOptions(**json.loads(sys.argv[4])), out=sys.argv[2], listener=tell)
-"""
+SMALL_BUFFERS = {
+    ("streamsvm.methods.budgeted_sgd.setup", "MOST_CHUNKS"): 3,
+    ("streamsvm.methods.budgeted_sgd.solver", "SEGMENT_BUFFERS"): 1,
+}
 
 
 @pytest.fixture
@@ -62,13 +46,7 @@ def test_killed_within_an_epoch(step: int, source: Dataset, tmp_path: Path) -> N
     whole = train(source, OPTIONS, out=tmp_path / "whole")
     assert (whole.steps, whole.passes) == (6, 2)
     out = tmp_path / "run"
-    command = [sys.executable, "-c", LISTENING, source.path, str(out), str(step), json.dumps(vars(OPTIONS))]
-    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
-        assert run.stdout is not None
-        assert [run.stdout.readline().strip() for _ in range(step)] == [str(k + 1) for k in range(step)]
-        run.send_signal(signal.SIGKILL)
-        run.communicate("")
-    assert run.returncode == -signal.SIGKILL
+    kill_after(step, source.path, OPTIONS, out, SMALL_BUFFERS)
     assert not (out / "model.npz").exists()
     train(source, OPTIONS, out=out, resume=True)
     assert describe(out) == describe(tmp_path / "whole")

@@ -28,13 +28,20 @@ def read_rows(written: str) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 def test_interrupts_of_four_solvers() -> None:
-    """Two of each: one at a random moment, one while the main thread is within compiled code."""
-    cases = ("guided", "roc-area", "smo", "interior-point")
-    ended = run_campaign("interrupts.py", "--number", "8", "--seed", "1", "--part", "10", "--only", *cases)
-    assert ended.returncode == 0, ended.stderr
-    number, inside, *_, wrong = read_rows(ended.stdout)["all"]
-    assert (number, wrong) == ("8", "0")
-    assert int(inside) >= 2 or not SUPPORTED
+    """Two of each: one at a random moment, one while the main thread is within compiled code, if it is seen there.
+
+    On a busy machine a short training may end before it is, so that further seeds are tried.
+    """
+    cases, inside = ("guided", "roc-area", "smo", "interior-point"), 0
+    for seed in range(1, 7):
+        ended = run_campaign("interrupts.py", "--number", "8", "--seed", str(seed), "--part", "10", "--only", *cases)
+        assert ended.returncode == 0, ended.stderr
+        number, seen_inside, *_, wrong = read_rows(ended.stdout)["all"]
+        assert (number, wrong) == ("8", "0")
+        inside += int(seen_inside)
+        if inside >= 2 or not SUPPORTED:
+            return
+    raise AssertionError(f"{inside} of 48 interrupts were within compiled code")
 
 
 @pytest.mark.slow

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +12,10 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
 from streamsvm.models.model import LinearModel
 from streamsvm.training.train import TrainOptions, train
-from tests.conftest import ROOT, make_problem
+from tests.conftest import make_problem
 from tests.faults.instants import describe
-from tests.faults.test_kernel_resume import LISTENING
+from tests.faults.killed import kill_after
+from tests.faults.test_kernel_resume import FIVE_GROUPS
 
 pytestmark = pytest.mark.usefixtures("many_groups")
 
@@ -66,13 +63,7 @@ def test_killed_after_a_step(name: str, layout: str, datasets: dict[str, Dataset
     n_steps = len(whole["history"])
     for step in (1, n_steps // 2, n_steps - 1):
         out = tmp_path / f"killed-{step}"
-        command = [sys.executable, "-c", LISTENING, source.path, str(out), str(step), json.dumps(vars(options))]
-        with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
-            assert run.stdout is not None
-            assert [run.stdout.readline().strip() for _ in range(step)] == [str(k + 1) for k in range(step)]
-            run.send_signal(signal.SIGKILL)
-            run.communicate("")
-        assert run.returncode == -signal.SIGKILL
+        kill_after(step, source.path, options, out, FIVE_GROUPS)
         assert (out / "checkpoint.npz").exists()
         assert not (out / "model.npz").exists()
         resumed = train(source, replace(options, threads=2), out=out, resume=True)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +14,9 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
 from streamsvm.training.train import TrainOptions, train
-from tests.conftest import ROOT, make_problem
+from tests.conftest import make_problem
 from tests.faults.instants import describe
+from tests.faults.killed import kill_after
 
 pytestmark = pytest.mark.usefixtures("many_groups")
 
@@ -33,23 +30,7 @@ SETTINGS = {
     "small": replace(OPTIONS, resident_rows=None, tol=1e-9, options={}),
     "poly": replace(OPTIONS, kernel="poly", coef0=1.0, options={"selection": "chunking", "working_rows": "20"}),
 }
-LISTENING = """
-import json, sys
-from streamsvm.training import run_folder
-from streamsvm.data.dataset import open_dataset
-from streamsvm.data import groups
-from streamsvm.training.train import TrainOptions, train
-
-def tell(event):
-    print(event.line["step"], flush=True)
-    if event.line["step"] == int(sys.argv[3]):
-        sys.stdin.readline()
-
-groups.SMALLEST_GROUP_BYTES, groups.GROUPS = 1, 5
-run_folder.CHECKPOINT_SECONDS, run_folder.MOST_CHECKPOINT_SHARE = 0.0, float("inf")
-if __name__ == "__main__":
-    train(open_dataset(sys.argv[1]), TrainOptions(**json.loads(sys.argv[4])), out=sys.argv[2], listener=tell)
-"""
+FIVE_GROUPS = {("streamsvm.data.groups", "SMALLEST_GROUP_BYTES"): 1, ("streamsvm.data.groups", "GROUPS"): 5}
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +83,8 @@ def test_killed_after_a_step(step: int, datasets: dict[str, Dataset], tmp_path: 
     """kill -9: the checkpoint of the step is there, and what comes of it is what would have come."""
     source = datasets["dense"]
     train(source, OPTIONS, out=tmp_path / "whole")
-    out, arguments = tmp_path / "run", vars(OPTIONS)
-    command = [sys.executable, "-c", LISTENING, source.path, str(out), str(step), json.dumps(arguments)]
-    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
-        assert run.stdout is not None
-        assert [run.stdout.readline().strip() for _ in range(step)] == [str(k + 1) for k in range(step)]
-        run.send_signal(signal.SIGKILL)
-        run.communicate("")
-    assert run.returncode == -signal.SIGKILL
+    out = tmp_path / "run"
+    kill_after(step, source.path, OPTIONS, out, FIVE_GROUPS)
     assert (out / "checkpoint.npz").exists()
     assert not (out / "model.npz").exists()
     train(source, OPTIONS, out=out, resume=True)

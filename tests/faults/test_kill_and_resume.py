@@ -60,10 +60,10 @@ def whole(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 # How runs are stopped, after how many steps they write a checkpoint, at how many instants, and how they may end.
 STUDIES = (
-    ("kill", 1, choose_examples(10, 200), {-9}),
-    ("kill", 3, choose_examples(6, 100), {-9}),
-    ("interrupt", 1, choose_examples(10, 200), {0, 2}),
-    ("twice", 3, choose_examples(6, 100), {0, 2}),
+    ("kill", 1, choose_examples(10, 25, 200), {-9}),
+    ("kill", 3, choose_examples(6, 15, 100), {-9}),
+    ("interrupt", 1, choose_examples(10, 25, 200), {0, 2}),
+    ("twice", 3, choose_examples(6, 15, 100), {0, 2}),
 )
 
 
@@ -83,6 +83,7 @@ def stopped(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[
     return stop_and_resume(dataset, tmp_path_factory.mktemp("stopped"), *(one[:3] for one in STUDIES))
 
 
+@pytest.mark.usefixtures("thorough")
 @pytest.mark.parametrize("place", range(len(STUDIES)), ids=[f"{mode}-{steps}" for mode, steps, *_ in STUDIES])
 def test_stopped_at_any_line_and_resumed(place: int, stopped: list[dict[str, Any]], whole: dict[str, Any]) -> None:
     """Lines of the code that writes history, checkpoint and model, chosen at random: half-written files included.
@@ -98,6 +99,7 @@ def test_stopped_at_any_line_and_resumed(place: int, stopped: list[dict[str, Any
     assert len(set(found["ends"])) == len(ends)
 
 
+@pytest.mark.usefixtures("thorough")
 def test_many_classes_killed_at_any_line_and_resumed(tmp_path: Path) -> None:
     """The states of all problems are in the checkpoint, of every step or every third: some are done, others are not."""
     rows, random = make_problem(5, n=400), np.random.default_rng(0)
@@ -107,7 +109,7 @@ def test_many_classes_killed_at_any_line_and_resumed(tmp_path: Path) -> None:
     lines = (tmp_path / "whole" / "history.jsonl").read_text().splitlines()
     assert {3, 2, 1, 0} >= {json.loads(line)["open_problems"] for line in lines} > {3, 0}
     (tmp_path / "runs").mkdir()
-    n_instants, whole = choose_examples(5, 100), describe(tmp_path / "whole")
+    n_instants, whole = choose_examples(5, 15, 100), describe(tmp_path / "whole")
     for found in stop_and_resume(dataset, tmp_path / "runs", ("kill", 1, n_instants), ("kill", 3, n_instants)):
         assert found["whole"] == whole
         assert found["ends"] == [-9] * n_instants

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from distributed import Client, Worker
 
+from streamsvm.cli.progress import log_to_stderr
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines import workers
 from streamsvm.engines.workers import Load, ReadyWorker, prepare_worker, prepare_workers, start_workers
@@ -24,12 +25,12 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.training.train import Event, Result, TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem
 
-pytestmark = pytest.mark.usefixtures("many_groups")
+pytestmark = pytest.mark.usefixtures("spawned_workers", "many_groups")
 OPTIONS = TrainOptions(tol=1e-4, threads=2, options={"acceleration": "line-search"})
 
 
 @pytest.fixture(scope="module")
-def shared(workers_import_tests: None) -> Iterator[Client]:
+def shared(spawned_workers: None, workers_import_tests: None) -> Iterator[Client]:
     """Two workers that may be killed."""
     with start_workers(2, 1, WORKER_BYTES) as client:
         yield client
@@ -73,16 +74,25 @@ def die_at_first(markers: list[str], totals: Any, rows: Rows, *shared: Any) -> N
 @pytest.mark.parametrize("n_deaths", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_workers_killed_during_a_pass(
     n_deaths: int, both_alive: Client, dataset: Dataset, undisturbed: Result,
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """In the middle of a task, with totals half done; with three, nobody of those who began is left."""
+    """In the middle of a task, with totals half done; with three, nobody of those who began is left.
+
+    Who dies is named. (The third has come and gone within the pass, and was known to nobody.)
+    """
+    first = set(both_alive.scheduler_info()["workers"])
     markers = [str(tmp_path / f"death-{k}") for k in range(n_deaths)]
     monkeypatch.setattr(segments, "add_to_totals", partial(die_at_first, markers))
-    result = train(dataset, OPTIONS, client=both_alive)
+    with log_to_stderr():
+        result = train(dataset, OPTIONS, client=both_alive)
     assert all(Path(marker).exists() for marker in markers)
     assert result.model_sha256 == undisturbed.model_sha256
     assert result.passes == undisturbed.passes
     assert result.status == "converged"
+    lines = [line.split(maxsplit=2) for line in capsys.readouterr().err.splitlines() if " is lost" in line]
+    assert len({address for _, address, _ in lines} & first) == min(n_deaths, 2)
+    said = {(word, rest) for word, _, rest in lines}
+    assert said == {("worker", "is lost; its groups of chunks move to other workers")}
 
 
 def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> ReadyWorker:
@@ -118,8 +128,11 @@ def refuse_to_open(dask_worker: Worker, load: Load) -> ReadyWorker:
     raise FileNotFoundError
 
 
-def test_a_worker_killed_between_passes(both_alive: Client, dataset: Dataset, undisturbed: Result) -> None:
-    """The chunks that it kept are read again, by another."""
+def test_a_worker_killed_between_passes(
+    both_alive: Client, dataset: Dataset, undisturbed: Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The chunks that it kept are read again, by another. It is named once."""
+    first = set(both_alive.scheduler_info()["workers"])
 
     def kill_one(event: Event) -> None:
         if event.line["step"] == 2:
@@ -129,7 +142,10 @@ def test_a_worker_killed_between_passes(both_alive: Client, dataset: Dataset, un
             assert select.select([watched], [], [], 30)[0]  # `waitpid` would take the news from its nanny
             os.close(watched)
 
-    result = train(dataset, OPTIONS, client=both_alive, listener=kill_one)
+    with log_to_stderr():
+        result = train(dataset, OPTIONS, client=both_alive, listener=kill_one)
     assert result.model_sha256 == undisturbed.model_sha256
     assert dataset.nbytes * 0.9 < result.read_bytes <= 3 * dataset.nbytes  # each of three processes reads a chunk once
     assert undisturbed.read_bytes <= dataset.nbytes
+    (address,) = [line.split()[1] for line in capsys.readouterr().err.splitlines() if " is lost" in line]
+    assert address in first

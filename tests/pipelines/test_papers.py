@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
+from runpy import run_module
 
 import pytest
 
@@ -25,16 +25,24 @@ PAPERS = {
 def test_without_data_it_says_where_they_are(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a process of its own no folder is named; then one without any of the files is."""
+    """No folder is named; then one without any of the files is. Run as `python -m` would, but in this process."""
     monkeypatch.delenv("STREAMSVM_DATA", raising=False)
-    ran = subprocess.run(
-        [sys.executable, "-m", f"pipelines.papers.{name}"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    monkeypatch.setattr(sys, "argv", [name, "--data", str(tmp_path)])
-    status = import_module(f"pipelines.papers.{name}.__main__").main()
-    here = capsys.readouterr()
-    for code, out, told in ((ran.returncode, ran.stdout, ran.stderr), (status, here.out, here.err)):
-        assert (code, out) == (2, "")
+    for arguments in ([], ["--data", str(tmp_path)]):
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        monkeypatch.delitem(sys.modules, f"pipelines.papers.{name}.__main__", raising=False)  # of another test
+        with pytest.raises(SystemExit) as ended:
+            run_module(f"pipelines.papers.{name}", run_name="__main__")
+        out, told = capsys.readouterr()
+        assert (ended.value.code, out) == (2, "")
         assert told.startswith(f"{name}: no data: ")
         assert PAPERS[name] in told
+
+
+def test_without_data_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STREAMSVM_DATA", raising=False)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pipelines.papers.platt_1998"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("platt_1998: no data: ")

@@ -14,11 +14,14 @@ from distributed import Client
 
 from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
+from streamsvm.engines import opening
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.memory import plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators import BudgetedSVC
+from streamsvm.locks import Lock
 from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.training.grid import tune
 from streamsvm.training.statistics import measure_gamma
@@ -104,7 +107,7 @@ def test_a_grid_and_many_trainings_read_once_for_it(source: Dataset, read: list[
     more = count(lambda: train_together(source, many)) - count(lambda: train_together(source, known))
     assert more == source.n_chunks
     scaled = count(lambda: tune(source, KERNEL, (0.5, 1.0), ("scale", 1.0), 2))
-    assert scaled - count(lambda: tune(source, KERNEL, (0.5, 1.0), (numbers["gamma"], 1.0), 2)) == source.n_chunks
+    assert scaled == count(lambda: tune(source, KERNEL, (0.5, 1.0), (numbers["gamma"], 1.0), 2)), "they stay in memory"
 
 
 @pytest.mark.parametrize(
@@ -139,3 +142,75 @@ def test_the_first_chunk_of_a_stream_tells() -> None:
     for model in (scaled, given):
         model.partial_fit(problem.X, problem.y, classes=[-1, 1])
     assert scaled.model_.kernel.gamma == pytest.approx(given.model_.kernel.gamma, rel=1e-5)
+
+
+def test_the_folder_is_checked_before_rows_are_read(source: Dataset, read: list[int], tmp_path: Path) -> None:
+    """A run that is there, other settings, and places where no folder can be."""
+    out = tmp_path / "run"
+    train(source, KERNEL, out)
+    (tmp_path / "file").write_bytes(b"")
+    read.clear()
+    (tmp_path / "busy").mkdir()
+    with Lock(tmp_path / "busy", tmp_path / "busy" / ".lock"):
+        for options, place, resume, message in (
+            (KERNEL, out, False, "a run is there already"),
+            (replace(KERNEL, tol=1e-5), out, True, "other settings: tol was 0.001, now 1e-05"),
+            (replace(KERNEL, kernel="poly"), out, True, "other settings: kernel was"),
+            (KERNEL, tmp_path / "file" / "run", False, "cannot be written"),
+            (KERNEL, tmp_path / "busy", False, "busy"),
+        ):
+            with pytest.raises(InputError, match=message):
+                train(source, options, place, resume=resume)
+    assert read == []
+    train(source, replace(KERNEL, gamma=0.5), tmp_path / "other")
+    with pytest.raises(InputError, match="kernel was"):  # the rows must tell that it is another gamma
+        train(source, KERNEL, tmp_path / "other", resume=True)
+
+
+def test_an_interrupted_measurement_leaves_nothing(
+    source: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> Any:
+        assert (tmp_path / "run").exists()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("streamsvm.training.statistics.measure_gamma", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(source, KERNEL, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_engine_measures_and_trains(source: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept in memory here: bytes are reads, and the one that measures is told like the others."""
+    opened: list[Any] = []
+    monkeypatch.setattr(opening, "plan_memory", _without_pins)
+    monkeypatch.setattr(opening, "ThreadedEngine", lambda *given: opened.append(ThreadedEngine(*given)) or opened[-1])
+    tuning = tune(source, replace(KERNEL, resident_rows=100), (0.5, 1.0), ("scale", 1.0), 2)
+    known = tune(source, replace(KERNEL, resident_rows=100), (0.5, 1.0), (tuning.trials[0].gamma or 0.0, 1.0), 2)
+    assert len(opened) == 4, "one for each grid, and one for its last training"
+    assert tuning.trials == known.trials
+    assert tuning.passes == known.passes + 1
+    assert tuning.read_bytes == known.read_bytes + source.nbytes
+    train_together(source, [KERNEL, replace(KERNEL, C=2.0)])
+    assert len(opened) == 5
+
+
+def _without_pins(*arguments: Any, **named: Any) -> Any:
+    return replace(plan_memory(*arguments, **named), pin_bytes=0)
+
+
+def test_a_grid_s_folder_is_locked_before_rows_are_read(source: Dataset, read: list[int], tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InputError, match="cannot be written"):
+        tune(source, KERNEL, (0.5, 1.0), (), 2, tmp_path / "file" / "run")
+    (tmp_path / "busy").mkdir()
+    with Lock(tmp_path / "busy", tmp_path / "busy" / ".lock"), pytest.raises(InputError, match="busy"):
+        tune(source, KERNEL, (0.5, 1.0), (), 2, tmp_path / "busy")
+    assert read == []
+
+
+def test_two_names_of_one_gamma_are_one_setting(source: Dataset) -> None:
+    gamma = measure_gamma(SerialEngine(source))
+    found = tune(source, KERNEL, (0.5,), ("scale", gamma, 1 / source.n_features, "auto"), 2)
+    assert sorted(trial.gamma or 0.0 for trial in found.trials) == sorted((gamma, 1 / source.n_features))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,11 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
+from streamsvm.methods.fit import need_in_turn, sum_memory
+from streamsvm.methods.set_up import set_up
 from streamsvm.training.grid import draw_folds, tune
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.loop import Training
+from streamsvm.training.train import TrainOptions, list_fits, open_for, run_chains, train
 from tests.conftest import make_problem
 
 RNG = np.random.default_rng(0)
@@ -30,6 +35,7 @@ SCORE = X @ np.array([1.0, -1.0, 0.5, 0.0, 0.0]) + 0.8 * RNG.standard_normal(240
 Y = (SCORE > 0).astype(np.int64)
 CLASSES3 = np.digitize(SCORE, [-0.7, 0.7])
 COSTS = (0.01, 0.1, 1.0)
+FIVE_COSTS = (0.01, 0.03, 0.1, 0.3, 1.0)
 OPTIONS = TrainOptions(tol=1e-6, threads=1)
 LINES = {"acceleration": "line-search"}
 
@@ -181,7 +187,7 @@ def test_from_the_command_line(dataset: Dataset, tmp_path: Path, capsys: pytest.
         (["--C", "1,x"], "write numbers, with commas"),
         (["--C", "0"], "must be positive"),
         (["--C", "1", "--folds", "1"], "from 2 to 255"),
-        (["--C", "1", "--gamma", "0.1"], "the kernel linear has none"),
+        (["--C", "1", "--gamma", "0.1"], "--gamma has no effect with --kernel linear"),
         (["--C", "1", "--solver", "budgeted-sgd"], "cannot be tuned"),
         (["--C", "1", "--kernel", "rbf"], "cutting-plane is for the linear one"),
         (["--C", "1", "--folds", "200"], "200 folds of a class of"),
@@ -216,3 +222,41 @@ def test_costs_are_refused_before_rows_are_read(monkeypatch: pytest.MonkeyPatch)
         tune(source, TrainOptions(solver="smo", kernel="rbf", threads=1), (1.0, -1.0), folds=2)
     with pytest.raises(InputError, match="folds is 1"):
         tune(source, TrainOptions(solver="smo", kernel="rbf", threads=1), (1.0,), folds=1)
+
+
+def test_at_most_two_of_its_trainings_live_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, begun, most = source_of(Y), list[Any](), [0]
+    begin = Training.begin
+
+    def count(training: Training) -> None:
+        begun.append(weakref.ref(training))
+        gc.collect()
+        most[0] = max(most[0], sum(one() is not None for one in begun))
+        begin(training)
+
+    monkeypatch.setattr(Training, "begin", count)
+    chain = [(each, set_up(source, each)) for each in (replace(OPTIONS, C=C, options=LINES) for C in FIVE_COSTS)]
+    with open_for(source, OPTIONS, list_fits([chain]), None) as opened:
+        (results,) = run_chains(source, [chain], opened, lambda *_: None)
+    assert (len(results), len(begun), most) == (5, 5, [2])
+
+
+def test_further_fits_cost_their_models() -> None:
+    source = source_of(Y)
+    fits = [set_up(source, replace(OPTIONS, C=C, options=LINES)) for C in FIVE_COSTS]
+    one, two, five = (need_in_turn(fits[:n], 1) for n in (1, 2, 5))
+    model_bytes = 8 * (source.n_features + 1)
+    assert one == fits[0].memory(1)
+    held = one.driver_bytes - one.turn_bytes
+    assert two.driver_bytes == one.driver_bytes + held
+    assert five.driver_bytes == two.driver_bytes + 5 * model_bytes
+    assert (five.totals_bytes, five.walk_bytes) == (one.totals_bytes, one.walk_bytes)
+    assert five.shared_bytes == max(one.shared_bytes, 5 * model_bytes)
+
+
+def test_kernel_models_may_be_as_large_as_their_fits() -> None:
+    source, options = source_of(Y), TrainOptions(solver="smo", kernel="rbf", gamma=0.1)
+    fits = [set_up(source, replace(options, C=C)) for C in FIVE_COSTS]
+    assert need_in_turn(fits, 1) == replace(
+        sum_memory([fit.memory(1) for fit in fits]), totals_bytes=fits[0].memory(1).totals_bytes
+    )

@@ -20,7 +20,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan
 from streamsvm.training import estimate, probe
 from streamsvm.training.estimate import plan_training
-from streamsvm.training.plan import Passes, Plan
+from streamsvm.training.plan import NOTHING, Passes, Plan
 from streamsvm.training.probe import draw_sample, repeat, try_sample
 from streamsvm.training.train import train
 from tests.commands import Run, data, run, text
@@ -61,7 +61,7 @@ SUM = Scan(make_totals, add_first, add_both)
 def make_plan(source: Dataset, passes: Passes, pin_bytes: int = 0, **options: Any) -> Plan:
     """10 s for the first pass, 4 for a later one, 2 after each."""
     memory = MemoryPlan(1 << 30, {"all": 1 << 20}, pin_bytes)
-    return Plan(source, TrainOptions(**options), memory, passes, 10.0, 4.0, 2.0, 0, 3)
+    return Plan(source, TrainOptions(**options), memory, passes, 10.0, 4.0, 2.0, NOTHING, 3)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,7 @@ def make_plan(source: Dataset, passes: Passes, pin_bytes: int = 0, **options: An
     [
         ("cutting-plane", {"acceleration": "line-search"}),
         ("cutting-plane", {"acceleration": "guided"}),
+        ("cutting-plane", {}),
         ("interior-point", {}),
     ],
 )
@@ -275,7 +276,7 @@ def test_ctrl_c_leaves_nothing(run: Run, data: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_sample_that_takes_too_long_is_a_lower_bound(large: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "SAMPLE_SECONDS", 1e-9)
-    plan = plan_training(large, TrainOptions(C=0.01))
+    plan = plan_training(large, TrainOptions(C=0.01, options={"acceleration": "line-search"}))
     assert plan.count_passes() == (1, None, None)
     assert "1 at least" in str(plan)
 

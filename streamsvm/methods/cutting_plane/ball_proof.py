@@ -6,21 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.centres import INNER_SHARE
 from streamsvm.methods.cutting_plane.cuts import add_cuts, bound_dual, is_better, minimise_master, most_cuts
 from streamsvm.methods.cutting_plane.near_rows import (
     Look,
     NearTotals,
     Part,
+    choose_rows,
     close_group,
     count_for,
     join_parts,
     keep_below,
 )
-from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, OneRead, State, choose_rows, read_rows
+from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, OneRead, State, read_rows
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
 from streamsvm.numeric.rows import F64
+
+NEAR_SHARE = 0.01  # F is minimised to this share of the tolerance: in the ball its gap is the gap that is proved
 
 
 def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
@@ -36,16 +38,19 @@ def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
 def prove(
     settings: OneRead, state: State, totals: NearTotals, kept: Part, weight: F64
 ) -> tuple[State, dict[str, float]]:
-    """Minimise F; return the state with its dual point as a cut, and with its minimiser if that lies in the ball."""
+    """Minimise F; return the state with its dual point as a cut.
+
+    The last point in the ball on the way from the centre to F's minimiser is the best point if it is better.
+    """
     near = np.flatnonzero(weight == 1.0)
     data = read_rows(settings, choose_rows(kept.rows, near))
     frozen = (kept.margins[near] < 1.0).astype(np.float64)
     far = Linear(totals.gradient - data.combine(frozen), totals.cost - float(data.costs @ frozen))
     state = replace(state, resident=kept.numbers, weight=weight, radius=kept.radius)
-    found = minimise(data, far, INNER_SHARE * settings.tol, state.centre)
-    moved, left = RowNorm(state.A).bound_move(found.w - state.centre)
-    if moved <= state.radius and left <= ALLOWANCE * float(np.linalg.norm(state.centre)):
-        state = _take_inside(state, data, far, found.w)
+    found = minimise(data, far, NEAR_SHARE * settings.tol, state.centre)
+    moved, _ = RowNorm(state.A).bound_move(found.w - state.centre)
+    step = min(1.0, (1.0 - 1e-9) * state.radius / moved) if moved > 0.0 else 1.0
+    state = _take_inside(state, data, far, state.centre + step * (found.w - state.centre))
     cut, offset = far.slope + data.combine(found.shares), far.value + float(data.costs @ found.shares)
     size = totals.cost + float(data.costs @ (frozen + found.shares))
     state = add_cuts(state, cut[None, :], np.array([offset]), np.array([size]), most_cuts(len(cut)))
@@ -65,10 +70,13 @@ def _take_bound(state: State) -> State:
 
 
 def _take_inside(state: State, data: HingeRows, far: Linear, w: F64) -> State:
-    """Return the state with F's minimiser w as its best point if it is better; F equals P there.
+    """Return the state with w as its best point if it lies in the ball, where F equals P, and is better.
 
     F is a sum of sums of all rows and of sums of the near rows, so its rounding is bounded by twice that of one sum.
     """
+    moved, left = RowNorm(state.A).bound_move(w - state.centre)
+    if moved > state.radius or left > ALLOWANCE * float(np.linalg.norm(state.centre)):
+        return state
     margins, half = data.find_margins(w), float(w @ w) / 2
     loss = far.value - float(far.slope @ w) + float(data.costs @ np.maximum(1.0 - margins, 0.0))
     rounding = 2 * state.bound_loss(np.abs(w))

@@ -4,7 +4,8 @@ Resident rows can mislead the guided solver, and then the line search alone is a
 own state and cuts. The result is the lower of both objectives P and the higher of both lower bounds D, so the pair
 needs no more passes than the line search would need alone. The line search is given up once it has fallen behind, so
 that later passes compute for one solver only. It has fallen behind if the guided solver's gap is small (at most SMALL
-of P) and its own gap is more than KEEPS_UP times as large.
+of P) and its own gap is more than KEEPS_UP times as large. If the guided solver is stuck later, for RETURNS passes, the
+line search returns, and goes on from the best point.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.requests import All, Progress, Solver, Step, Take
 
 KEEPS_UP = 4.0
+RETURNS = 5
 SMALL = 0.003  # of P: as long as the gaps are large, it says little which solver is ahead
 Maker = Callable[[Any], Solver]
 
@@ -42,7 +44,10 @@ class State:
     @property
     def progress(self) -> Progress:
         """The best objective and lower bound of both solvers, with their rounding."""
-        return Progress(self.objective, self.lower_bound, self.passes, self.objective_rounding + self.bound_rounding)
+        rounding, going_on = self.objective_rounding + self.bound_rounding, self.states[: 1 if self.alone else None]
+        tried = [own.progress.tried_bound for own in going_on]
+        least = min((bound for bound in tried if bound > 0.0), default=0.0)
+        return Progress(self.objective, self.lower_bound, self.passes, rounding, least)
 
 
 def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
@@ -63,15 +68,20 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
         state = _take_over(state, [step.state for step in steps])
         if state.alone:
             del solvers[1:]
+        elif len(solvers) == 1:
+            solvers.append(makers[1](state.states[1]))
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
         stalled = all(step.status == "stalled" for step in steps)
         status = "converged" if state.progress.is_proved(tol) else "stalled" if stalled else None
         yield Step(state, state.progress, status, figures)
-        requests = [solver.send(None) for solver in solvers]
+        requests = [next(solver) for solver in solvers]
 
 
 def _take_over(state: State, states: list[CutState]) -> State:
-    """Return the state with the best of what both solvers know; drop the cuts of the line search if it is behind."""
+    """Return the state with the best of what both solvers know; drop the cuts of the line search if it is behind.
+
+    A line search that returns begins at the best point, without cuts.
+    """
     for own in states:
         if is_better(own.objective, own.objective_rounding, state):
             state = replace(
@@ -79,12 +89,14 @@ def _take_over(state: State, states: list[CutState]) -> State:
             )
         if own.lower_bound > state.lower_bound:
             state = replace(state, lower_bound=own.lower_bound, bound_rounding=own.bound_rounding)
+    passes, is_stuck = states[0].passes, states[0].stuck >= RETURNS
+    if state.alone:
+        other = state.states[1]
+        if is_stuck:
+            best = {name: getattr(state, name) for name in ("best_w", "objective", "objective_rounding")}
+            other = replace(other, **best)
+        return replace(state, states=[states[0], other], passes=passes, alone=not is_stuck)
     gaps = [own.objective - own.lower_bound for own in states]
-    behind = not state.alone and gaps[1] > KEEPS_UP * gaps[0] and gaps[0] <= SMALL * states[0].objective
-    other = state.states[1] if state.alone else drop_cuts(states[1]) if behind else states[1]
-    return replace(
-        state,
-        states=[states[0], other],
-        passes=states[0].passes,
-        alone=state.alone or behind,
-    )
+    behind = gaps[1] > KEEPS_UP * gaps[0] and gaps[0] <= SMALL * states[0].objective and not is_stuck
+    other = drop_cuts(states[1]) if behind else states[1]
+    return replace(state, states=[states[0], other], passes=passes, alone=behind)

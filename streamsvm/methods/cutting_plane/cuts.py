@@ -8,11 +8,12 @@ master problem over the cuts (line 4 of both algorithms) and its dual (OP3 of th
 where G holds the products a_c.a_d of the cuts. Any feasible multipliers z give a lower bound D(z) of the minimum of
 P(w) = 1/2 |w|^2 + loss(w) over all rows. A cut that has been inactive for many steps is dropped.
 
-Rounding: the first pass sums up M_j = sum_i C_i |x_ij|. No cut has terms for feature j whose sizes sum up to more. So a
-cut or a loss that is evaluated at w is off by at most gamma_n (sum C_i + |w|'M) (numeric.rounding). D is evaluated from
-the cuts and not from their products, and its rounding bound is subtracted from it. The rounding bound of P is kept
-beside P. If it is too large for the gap that is asked for, points are evaluated in twice the precision as well
-(cutting_plane.exact_points).
+Rounding: the first pass sums up M_j = sum_i C_i |x_ij|. A cut may count a row several times, for instance where a row
+that has left the margin is subtracted again. If no row is counted more than k times, the sizes of the cut's terms for
+feature j sum up to at most k M_j. A sum is off by at most gamma_n times the sizes of its terms (numeric.rounding),
+where n is the largest number of additions that a term goes through. D is evaluated from the cuts and not from their
+products, and its rounding bound is subtracted from it. The rounding bound of P is kept beside P. If it is too large
+for the gap that is asked for, points are evaluated in twice the precision as well (cutting_plane.exact_points).
 """
 
 from __future__ import annotations
@@ -56,12 +57,16 @@ class CutState:
     passes, stuck
         Passes so far, and steps in a row that moved neither P nor D.
     magnitudes, largest, total_cost, terms
-        M and max_i |x_ij|, (width,) each, sum C_i, and the largest number of terms in a sum. Before the first pass
-        these are empty or 0.
+        M and max_i |x_ij|, (width,) each, sum C_i, and the largest number of additions that a term of a sum goes
+        through. Before the first pass the first three are empty or 0, and the last counts what the driver itself adds.
     updates
         How many terms were added to the first cut, one after another, since it was made.
     objective_rounding, bound_rounding
         How far P of the best point can be off, and how much was subtracted from D.
+    tried_rounding
+        What would have been subtracted from the latest D, if that alone keeps it from being the highest; else 0.
+    repeats
+        How many times a cut may count a row.
     """
 
     best_w: F64
@@ -84,6 +89,9 @@ class CutState:
     updates: float = 0.0
     objective_rounding: float = 0.0
     bound_rounding: float = 0.0
+    tried_rounding: float = 0.0
+    repeats: ClassVar[float] = 1.0
+    added: ClassVar[tuple[str, ...]] = ("tried_rounding",)
     shapes: ClassVar[dict[str, tuple[str, ...]]] = {
         "best_w": ("d",),
         "cuts": ("m", "d"),
@@ -99,13 +107,13 @@ class CutState:
     @property
     def progress(self) -> Progress:
         """The objective, the lower bound, and the rounding of both."""
-        rounding = self.objective_rounding + self.bound_rounding
-        return Progress(self.objective, self.lower_bound, self.passes, rounding)
+        tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
+        own = self.objective_rounding + self.bound_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, own, tried)
 
     def bound_loss(self, sizes: F64) -> float:
         """Return how far a computed P can be off at points whose entries |w_j| are at most `sizes` (width,)."""
-        width = len(self.magnitudes)
-        loss = self.total_cost + float(sizes @ self.magnitudes)
+        width, loss = len(self.magnitudes), self.total_cost + float(sizes @ self.magnitudes)
         return bound_rounding(2.0 * (self.terms + width + 8), loss) + bound_rounding(width + 8, float(sizes @ sizes))
 
 
@@ -196,6 +204,7 @@ def minimise_master(state: S, tol: float) -> S:
         master_w=master_w,
         lower_bound=value - rounding if rises else state.lower_bound,
         bound_rounding=rounding if rises else state.bound_rounding,
+        tried_rounding=0.0 if rises or value <= state.lower_bound else rounding,
         slack=max(0.0, float(np.max(state.offsets - state.cuts @ master_w))),
         idle=np.where(z > 0, 0, state.idle + 1),
     )
@@ -225,8 +234,9 @@ def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
     products = [float(np.abs(state.cuts[k]) @ lengths) for k in used]  # one by one, as cuts may be most of the memory
     combined = float(shares @ (np.abs(offsets) + products))
     missed = _bound_combination(state, used, shares)
-    costs, most = np.minimum(state.total_cost, state.sizes[used]), float(lengths @ state.magnitudes)
-    summed = float(shares @ (costs + np.minimum(most, costs * float(lengths @ state.largest))))
+    most_cost, most = state.repeats * state.total_cost, state.repeats * float(lengths @ state.magnitudes)
+    sizes = state.sizes[used]
+    summed = float(shares @ (np.minimum(most_cost, sizes) + np.minimum(most, sizes * float(lengths @ state.largest))))
     ascended = float(z[0]) * state.sizes[0] * (1.0 + float(lengths @ state.largest)) if state.updates else 0.0
     own = bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.updates, ascended)
     return value, own + bound_rounding(state.terms + 8, summed) + float(missed @ missed) / 2
@@ -239,8 +249,7 @@ def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
     """
     summed, combined = np.zeros(len(state.magnitudes)), np.zeros(len(state.magnitudes))
     for k, share in zip(used.tolist(), shares.tolist(), strict=True):
-        costs = min(state.total_cost, float(state.sizes[k]))
-        summed += share * np.minimum(state.magnitudes, costs * state.largest)
+        summed += share * np.minimum(state.repeats * state.magnitudes, state.sizes[k] * state.largest)
         combined += share * np.abs(state.cuts[k])
     missed: F64 = bound_rounding(state.terms + 8, 1.0) * summed + bound_rounding(len(used) + 8, 1.0) * combined
     return missed
@@ -267,6 +276,7 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
         total_cost=factor * state.total_cost,
         objective_rounding=max(1.0, factor) * state.objective_rounding,
         bound_rounding=0.0,
+        tried_rounding=0.0,
     )
     return minimise_master(scaled, tol)
 

@@ -20,13 +20,15 @@ from streamsvm.methods.cutting_plane.cuts import CutState, is_better
 from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, start_exact
 from streamsvm.numeric.kernels import absolute, raise_largest
 from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.losses import FINE_STEPS
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows, add_rows
 from streamsvm.requests import Scan
 
 NOISE_SHARE = 0.1  # rounding of P that is less than this share of the gap asked for does not matter
 ON_THE_LINE = (0.0, 1 / 32, 1 / 4, 1.0)  # steps of the points on the line
-LONGER = (0.0, 2.0**-49, 2.0**-43, 2.0**-36)  # by these shares of its length a point is made longer
+LONGER = (0.0, 2.0**-49, 2.0**-42, 2.0**-33, 2.0**-24)  # by these shares of its length a point is made longer
+LINE_STEPS = 17 * FINE_STEPS + 1  # at most so many changes are added up along a line (cutting_plane.segments)
 MOST_VALUES = 1 << 21  # numbers in all points of a pass: with many features fewer longer points are tried
 
 
@@ -34,13 +36,16 @@ MOST_VALUES = 1 << 21  # numbers in all points of a pass: with many features few
 class Magnitudes:
     """Sums over rows that bound the rounding of losses and cuts.
 
-    sums: sum_i C_i |x_ij|, and largest: max_i |x_ij|, (width,) each, with the constant feature last; cost: sum_i C_i.
+    sums: sum_i C_i |x_ij|, and largest: max_i |x_ij|, (width,) each, with the constant feature last; cost: sum_i C_i;
+    n_rows: all rows; additions: the largest number of additions that a term of a sum over the rows goes through, if the
+    rows of a group are added one after another.
     """
 
     sums: F64
     largest: F64
     cost: float = 0.0
     n_rows: int = 0
+    additions: int = 0
 
 
 def start_magnitudes(width: int) -> Magnitudes:
@@ -59,12 +64,14 @@ def add_magnitudes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_featur
     totals.largest[-1] = abs(bias_feature)
     totals.cost += cost
     totals.n_rows += rows.n_rows
+    totals.additions += rows.n_rows
 
 
 def combine_magnitudes(left: Magnitudes, right: Magnitudes) -> Magnitudes:
     """Return the magnitudes of the rows of both."""
-    largest = np.maximum(left.largest, right.largest)
-    return Magnitudes(left.sums + right.sums, largest, left.cost + right.cost, left.n_rows + right.n_rows)
+    largest, n_rows = np.maximum(left.largest, right.largest), left.n_rows + right.n_rows
+    additions = max(left.additions, right.additions) + 1
+    return Magnitudes(left.sums + right.sums, largest, left.cost + right.cost, n_rows, additions)
 
 
 S = TypeVar("S", bound=CutState)
@@ -73,7 +80,8 @@ S = TypeVar("S", bound=CutState)
 def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
     """Return the state with the magnitudes, which are the last answer to `look_for_rounding` in the first pass.
 
-    The magnitudes are sums as well, so they are raised by the bound of their own rounding.
+    The magnitudes are sums as well, so they are raised by the bound of their own rounding. A sum has no more terms than
+    there are rows; where it is made of the changes from step to step of a line, the steps are added as well.
     """
     if len(state.magnitudes):
         return state
@@ -84,7 +92,7 @@ def take_magnitudes(state: S, answers: Sequence[Any]) -> S:
         magnitudes=larger * found.sums,
         largest=found.largest,
         total_cost=larger * found.cost,
-        terms=float(found.n_rows),
+        terms=max(state.terms, float(min(found.n_rows, found.additions + LINE_STEPS))),
     )
 
 

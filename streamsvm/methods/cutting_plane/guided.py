@@ -58,7 +58,7 @@ from streamsvm.methods.cutting_plane.segments import (
     totals_bytes,
 )
 from streamsvm.numeric.exact_losses import ExactLosses
-from streamsvm.numeric.rows import F64, I64, Rows, slice_rows
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
 LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
@@ -86,10 +86,14 @@ class Guided:
 
     def driver_bytes(self, n_rows: int, n_features: int) -> int:
         """Return the bytes of the driver without the resident rows: cuts, and the codes of all rows."""
+        return self.cuts_bytes(n_features) + 2 * n_rows + 24 * DRAWN_ROWS
+
+    def cuts_bytes(self, n_features: int) -> int:
+        """Return the bytes of the cuts of all rows and of the sample, and of the work with them."""
         width, sample_cuts = n_features + 1, KEPT_POINTS + 2 * INNER_STEPS
         both = most_cuts(width) + sample_cuts
         work = 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
-        return cut_bytes(width, both) + work + 2 * n_rows + 24 * DRAWN_ROWS
+        return cut_bytes(width, both) + work
 
     def turn_bytes(self, n_features: int) -> int:
         """Return the part of the driver's bytes that is in use only while a step is computed."""
@@ -102,7 +106,7 @@ class Guided:
     def totals_bytes(self, group_rows: int, n_features: int) -> int:
         """Return the bytes of one task's totals for a group of `group_rows` rows."""
         lines = 2 * totals_bytes(LINE_POINTS, n_features + 1)
-        return lines + 8 * (POINTS + 3) * (n_features + 3) + group_rows
+        return lines + 8 * (POINTS + 4) * (n_features + 3) + group_rows
 
 
 @dataclass
@@ -125,9 +129,9 @@ class State(LineState):
 S = TypeVar("S", bound=State)
 
 
-def start_state(settings: Guided, n_rows: int, n_features: int) -> State:
+def start_state(settings: Guided, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""
-    width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
+    width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0), is_shuffled)
     none = np.zeros(width)
     return State(
         none,
@@ -150,16 +154,17 @@ def solve(settings: Guided, state: State) -> Solver:
     """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     class_costs, n_rows, sample = np.array(settings.class_costs), -1, None
     while True:
-        before = state
+        before, held = state, None
         if sample is None or len(state.resident) < n_rows:
-            sample = weigh_rows((yield Take(state.resident)), state.weight)
+            taken = yield Take(state.resident)
+            sample, held = weigh_rows(taken, state.weight), find_first_rows(taken, state.resident)
         h, r = correct_sample(settings, state, sample)
         state, W = minimise_model(settings, state, SampleModel(sample, class_costs, settings.bias_feature, h, r))
         lines = choose_lines(state, W[1])
         looks = [look_along(ends, steps, class_costs, settings.bias_feature) for ends, steps in lines]
         points = choose_points(W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
         extra = look_for_rounding(state, points, class_costs, settings.bias_feature)
-        found = yield All([cut_at(settings, W), *looks, *extra])
+        found = yield All([replace(cut_at(settings, W), held=held), *looks, *extra])
         state = take_magnitudes(state, found)
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
         state = settle(settings, state, W, found[0], segments)
@@ -181,15 +186,15 @@ def weigh_rows(rows: Rows, weight: F64) -> Rows:
     return Rows(0, rows.X, rows.y, own)
 
 
+def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
+    """Return the rows with these numbers, which ascend, if they are the first rows, which a pass need not read."""
+    return rows if len(numbers) and numbers[-1] == len(numbers) - 1 else None
+
+
 def _cut(rows: Rows, settings: Guided, W: F64) -> PointTotals:
     totals, class_costs = start_points(len(W), W.shape[1]), np.array(settings.class_costs)
-    y, weight = rows.y, rows.sample_weight
-    assert y is not None
-    assert weight is not None
     for at in range(0, rows.n_rows, TILE_ROWS):
-        part = slice(at, at + TILE_ROWS)
-        tile = Rows(at, slice_rows(rows.X, part), y[part], weight[part])
-        add_points(totals, tile, W, class_costs, settings.bias_feature)
+        add_points(totals, rows.slice(slice(at, at + TILE_ROWS)), W, class_costs, settings.bias_feature)
     return totals
 
 

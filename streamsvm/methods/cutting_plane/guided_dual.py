@@ -112,9 +112,9 @@ class State(LineState):
     row_numbers: ClassVar = ("resident",)
 
 
-def start_state(settings: GuidedDual, n_rows: int, n_features: int) -> State:
+def start_state(settings: GuidedDual, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, c = 0, and resident rows that are drawn uniformly."""
-    width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0))
+    width, rows = n_features + 1, draw_any(n_rows, settings.resident_rows, (settings.seed, 0), is_shuffled)
     none = np.zeros(width)
     return State(
         best_w=none,

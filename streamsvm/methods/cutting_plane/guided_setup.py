@@ -8,7 +8,7 @@ from types import ModuleType
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.machine import default_budget_bytes
+from streamsvm.machine import default_budget_bytes, format_bytes
 from streamsvm.methods.cutting_plane import beside, guided, guided_dual, one_read
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.cutting_plane.beside import State
@@ -16,7 +16,7 @@ from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.one_read_state import ROW_VECTORS, OneRead
+from streamsvm.methods.cutting_plane.one_read_state import HELD, ROW_VECTORS, OneRead
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
@@ -29,10 +29,26 @@ WIDE = 2000  # with so many features the cuts of a sample cost more than its row
 SHARE = 10  # one row in so many is resident if memory allows; where multipliers guide, every row is
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
 ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away for `one_read`
+LAW_SHARE = 0.01  # of (n d)^(2/3) rows: with fewer, guided cutting planes take fewer reads
+ENOUGH_SHARE = 0.05  # of (n d)^(2/3) rows: with fewer, users are told what more memory would save
 LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search runs alone
+SMALL_ROWS = 3000  # for `one_read` so many rows are resident if memory allows: all rows of small data, for one pass
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
 COPIES = 3  # copies of the resident rows while they are read
+ONE_READ_COPIES = 5  # the first sample, twice in the groups of a pass, all resident rows at once, and the near rows
+TOO_FEW_ROWS = (
+    "Resident rows guide the cutting planes, since there are {{:,}} of them: more memory, or more resident rows, would "
+    "save reads. From {:,} on they are solved exactly."
+)
+TOO_MANY_FEATURES = (
+    f"Resident rows guide the cutting planes: one-read is for up to {MOST_FEATURES} features, and the rows have {{:,}}."
+)
+MORE_ROWS = "{:,} rows stay in memory. With {:,}{}, the data would be read fewer times."
+MORE_MEMORY = ", which takes {} more memory"
+NO_ROWS = f"The memory has no room for {LEAST_ROWS:,} resident rows, with which fewer reads of the data are enough."
 THREADS = 8  # memory is left for the totals of so many threads: resident rows must not depend on the machine's
+STREAMS = 2  # and for so many streams of rows
+ONE_READ_SHARE = 1.5  # of what is spare two thirds are for the rows of `one_read`, those in the totals included
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,7 @@ class Guide:
 
     def start(self, source: RowSource) -> State:
         """Return the state of both solvers before the first pass."""
-        first = self.module.start_state(self.settings, source.n_rows, source.n_features)
+        first = self.module.start_state(self.settings, source.n_rows, source.n_features, source.is_shuffled)
         return State([first, cutting_plane.start_state(source.n_features)], first.best_w)
 
     def warm_start(self, source: RowSource, before: State, factor: float) -> State:
@@ -85,7 +101,7 @@ class Guide:
     def need_memory(self, source: RowSource, threads: int = 1) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the guided solver, of its resident rows, and of the line search beside it."""
         n, d, own, other = source.n_rows, source.n_features, self.settings, self.line_search
-        rows_bytes = own.resident_rows * _row_bytes(source)
+        rows_bytes = own.resident_rows * _copies_bytes(source, type(own))
         group_rows, exact = n // len(plan_groups(source)), exact_bytes(d + 1)
         held = own.count_held(group_rows, n) * (source.nbytes // n + 64) if isinstance(own, OneRead) else 0
         return MemoryNeed(
@@ -96,23 +112,57 @@ class Guide:
         )
 
 
-def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions, acceleration: str) -> Fit | None:
+def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
     """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit.
 
-    acceleration: "guided", or "one-read", which is for up to MOST_FEATURES features and enough resident rows for them.
+    One read is made if it suits the number of features and the rows. Otherwise resident rows guide cutting planes.
+    These need more memory beside the rows: if it has no room for them, one read is made with the rows that there are.
     """
-    kind: type[Guided | GuidedDual | OneRead] = GuidedDual if source.n_features >= WIDE else Guided
-    if acceleration == "one-read" and source.n_features <= MOST_FEATURES:
-        settings = _choose_settings(OneRead, source, options, own)
-        if is_enough(settings.resident_rows, source):
-            return _make_fit(source, Guide(settings))
-    settings = _choose_settings(kind, source, options, own)
-    return _make_fit(source, Guide(settings)) if settings.resident_rows else None
+    note, first = "", None
+    if own.acceleration != "guided" and source.n_features <= MOST_FEATURES:
+        first, needed = _choose_settings(OneRead, source, options, own), count_needed(source)
+        if first.resident_rows >= needed:
+            return replace(_make_fit(source, Guide(first)), note=_tell_more(source, options, first.resident_rows))
+        note = TOO_FEW_ROWS.format(needed)
+    elif own.acceleration == "one-read":
+        note = TOO_MANY_FEATURES.format(source.n_features)
+    settings = _choose_settings(GuidedDual if source.n_features >= WIDE else Guided, source, options, own)
+    if settings.resident_rows:
+        return replace(_make_fit(source, Guide(settings)), note=note.format(settings.resident_rows))
+    if first is not None and first.resident_rows >= _count_least(source):
+        return replace(_make_fit(source, Guide(first)), note=_tell_more(source, options, first.resident_rows))
+    return None
 
 
-def is_enough(resident_rows: int, source: RowSource) -> bool:
-    """Return whether so many rows tell enough of the problem for `one_read`: ROWS_A_FEATURE a feature, or all rows."""
-    return resident_rows >= min(source.n_rows, ROWS_A_FEATURE * (source.n_features + 1))
+def count_needed(source: RowSource) -> int:
+    """Return with how many resident rows `one_read` takes fewer reads than guided cutting planes.
+
+    The rows that are enough for one read grow with (n d)^(2/3) (docs/methods/one_read.md).
+    """
+    return min(source.n_rows, max(_count_least(source), round(LAW_SHARE * _count_by_law(source))))
+
+
+def _count_by_law(source: RowSource) -> float:
+    law: float = float(source.n_rows * source.n_features) ** (2 / 3)
+    return law
+
+
+def _count_least(source: RowSource) -> int:
+    return ROWS_A_FEATURE * (source.n_features + 1)
+
+
+def _count_enough(source: RowSource) -> int:
+    return min(source.n_rows, round(ENOUGH_SHARE * _count_by_law(source)))
+
+
+def _tell_more(source: RowSource, options: TrainOptions, resident_rows: int) -> str:
+    """Return with how many resident rows fewer reads would be enough, and the memory; nothing if there are as many."""
+    enough = _count_enough(source)
+    if resident_rows >= enough:
+        return ""
+    more_bytes = int(ONE_READ_SHARE * (enough - resident_rows) * _find_row_bytes(source, OneRead))
+    more = "" if options.resident_rows is not None else MORE_MEMORY.format(format_bytes(more_bytes))
+    return MORE_ROWS.format(resident_rows, enough, more)
 
 
 def _choose_settings(
@@ -127,9 +177,13 @@ def _choose_settings(
         seed=options.seed,
     )
     need = Guide(settings).need_memory(source)
-    other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes
-    row_bytes = _row_bytes(source) + (8 * ROW_VECTORS if kind is OneRead else 0)
-    return replace(settings, resident_rows=_count_rows(source, options, row_bytes, other_bytes))
+    other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
+    share = ONE_READ_SHARE if kind is OneRead else BUDGET_SHARE
+    row_bytes = _find_row_bytes(source, kind)
+    wanted = source.n_rows if kind is GuidedDual else max(LEAST_ROWS, source.n_rows // SHARE)
+    if kind is OneRead:
+        wanted = max(wanted, SMALL_ROWS, count_needed(source), _count_enough(source))
+    return replace(settings, resident_rows=_count_rows(source, options, wanted, round(share * row_bytes), other_bytes))
 
 
 def _make_fit(source: RowSource, guide: Guide) -> Fit:
@@ -155,16 +209,24 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
     )
 
 
-def _count_rows(source: RowSource, options: TrainOptions, row_bytes: int, other_bytes: int) -> int:
+def _count_rows(source: RowSource, options: TrainOptions, wanted: int, row_bytes: int, other_bytes: int) -> int:
     """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory."""
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
     spare = (options.memory_bytes or default_budget_bytes()) - OTHER_BYTES - other_bytes
-    fit = max(0, spare // BUDGET_SHARE // row_bytes)
-    wanted = source.n_rows if source.n_features >= WIDE else max(LEAST_ROWS, source.n_rows // SHARE)
+    fit = max(0, spare // row_bytes)
     number = min(source.n_rows, wanted, fit)
     return number if number >= min(source.n_rows, LEAST_ROWS) else 0
 
 
-def _row_bytes(source: RowSource) -> int:
-    return COPIES * (source.nbytes // source.n_rows + 64)
+def _copies_bytes(source: RowSource, kind: type[Guided | GuidedDual | OneRead]) -> int:
+    return (ONE_READ_COPIES if kind is OneRead else COPIES) * (source.nbytes // source.n_rows + 64)
+
+
+def _find_row_bytes(source: RowSource, kind: type[Guided | GuidedDual | OneRead]) -> int:
+    """Return the bytes that a resident row takes: its copies, and parts of the problems in memory and of the totals."""
+    own = _copies_bytes(source, kind)
+    if kind is OneRead:
+        held = 3 * THREADS * HELD / len(plan_groups(source))
+        own += 8 * ROW_VECTORS + round(held * (source.nbytes // source.n_rows + 64))
+    return own

@@ -8,12 +8,11 @@ smallest
 
     q_i = rho_i u_i^(1 / POWER),        u_i uniform in (0, 1]
 
-Each group of chunks keeps more than its share of the resident rows, and of all these rows the first ones are kept, as
-many as may be resident. Let r be the smallest q of the rows of a group that are not kept. Its rows with rho_i <= r are
-near, and all of them are kept. The others are far: such a row is kept with
-probability (r / rho_i)^POWER, and stands for the inverse of that number of rows (priority sampling: Duffield, Lund &
-Thorup 2007, Journal of the ACM 54). u_i depends on the row's number and on a seed alone, so every engine keeps the same
-rows.
+Each group of chunks keeps more than its share of the resident rows. Of all these rows those with the smallest q_i are
+kept, as many as may be resident. Let r be at most the q_i of every row of a group that is not kept. The group's rows
+with rho_i < r are near, and all of them are kept. The others are far: such a row is kept with probability
+(r / rho_i)^POWER, and stands for the inverse of that number of rows (priority sampling: Duffield, Lund & Thorup 2007,
+Journal of the ACM 54). u_i depends on the row's number and on a seed alone, so every engine keeps the same rows.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.row_norms import RowNorm, measure_rows
+from streamsvm.methods.cutting_plane.row_norms import RowNorm, bound_rows, measure_rows
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores, stack_rows, take_rows
@@ -36,14 +35,16 @@ LARGEST_WEIGHT = 1e9  # a far row stands for at most so many rows
 class Look:
     """What a pass looks for.
 
-    w (width,): where it looks; norm: of the rows; draws: whether far rows are drawn too; share: of the rows of a group
-    that the group keeps; most: how many rows are kept in all; left: what the bound of a later move of w may charge to
-    the rows' lengths (row_norms.RowNorm.bound_move); class_costs (2,): C_i of the classes; bias_feature: the value of
-    the constant feature; seed: of the drawing.
+    w (width,): where it looks; norm: of the rows; squares (width,): what bounds the rows' norms (row_norms.bound_rows);
+    draws: whether far rows are drawn too; share: of the rows of a group that the group keeps; most: how many rows are
+    kept in all; left: what the bound of a later move of w may charge to the rows' lengths
+    (row_norms.RowNorm.bound_move); class_costs (2,): C_i of the classes; bias_feature: the value of the constant
+    feature; seed: of the drawing.
     """
 
     w: F64
     norm: RowNorm
+    squares: F64
     draws: bool
     share: float
     most: int
@@ -89,33 +90,58 @@ def start_near(width: int) -> NearTotals:
 def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
     """Add a tile of rows."""
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
-    margins, reach = find_reach(look, rows, y)
+    margins = find_margins(look, rows, y)
     active = np.flatnonzero((margins < 1.0) & (costs > 0.0))
     coef = (y * costs)[active]
     add_rows(totals.gradient[None, :], rows.X, active, np.zeros_like(active), coef)
     totals.gradient[-1] += look.bias_feature * float(np.sum(coef))
     totals.cost += float(np.sum(costs[active]))
     totals.n_rows += rows.n_rows
-    priority = np.where(costs > 0.0, reach, np.inf)
-    if look.draws:
-        priority *= draw_numbers(rows.start, rows.n_rows, look.seed) ** (1.0 / POWER)
-    chosen = np.flatnonzero(priority < totals.radius)
-    if len(chosen):
-        tile = Part(rows, rows.start + np.arange(rows.n_rows), margins, reach, priority)
-        totals.parts.append(_choose(tile, chosen))
+    kept = _keep_below_radius(look, rows, margins, costs, totals.radius)
+    if len(kept.numbers):
+        totals.parts.append(kept)
     if sum(len(part.numbers) for part in totals.parts) > 2 * look.share * totals.n_rows + SPARE_ROWS:
         totals.parts, totals.radius = _keep_nearest(totals, look.share)
 
 
-def find_reach(look: Look, rows: Rows, y: F64) -> tuple[F64, F64]:
-    """Return m_i and rho_i, (n,) each; rho_i is rounded downwards, and never negative."""
+def find_margins(look: Look, rows: Rows, y: F64) -> F64:
+    """Return m_i, (n,)."""
     scores = compute_scores(rows.X, np.ascontiguousarray(look.w[None, :-1]))[:, 0]
-    margins = y * (scores + look.w[-1] * look.bias_feature)
+    margins: F64 = y * (scores + look.w[-1] * look.bias_feature)
+    return margins
+
+
+def _keep_below_radius(look: Look, rows: Rows, margins: F64, costs: F64, radius: float) -> Part:
+    """Return the rows of a tile with a cost and with q_i < radius.
+
+    A row's norm takes far more time than its score, so it is found only of rows that a bound of it does not rule out.
+    """
+    factor = np.ones(rows.n_rows)
+    if look.draws:
+        factor = draw_numbers(rows.start, rows.n_rows, look.seed) ** (1.0 / POWER)
+    bounds, lengths = bound_rows(look.squares, rows, look.bias_feature)
+    is_far = _round_down(look, margins, lengths) * factor * (1.0 - 4 * UNIT) >= radius * bounds
+    chosen = np.flatnonzero(~is_far & (costs > 0.0))
+    some, m = choose_rows(rows, chosen), margins[chosen]
+    reach = find_reach(look, some, m)
+    part = Part(some, rows.start + chosen, m, reach, reach * factor[chosen])
+    below = np.flatnonzero(part.priority < radius)
+    return part if len(below) == len(chosen) else _choose(part, below)
+
+
+def find_reach(look: Look, rows: Rows, margins: F64) -> F64:
+    """Return rho_i, (n,), rounded downwards and never negative, given m_i."""
     measured, lengths = measure_rows(look.norm, rows, look.bias_feature)
+    distance = _round_down(look, margins, lengths)
+    reach: F64 = np.divide(distance, measured, out=np.zeros(len(margins)), where=(distance > 0.0) & (measured > 0.0))
+    return reach * (1.0 - 4 * UNIT)
+
+
+def _round_down(look: Look, margins: F64, lengths: F64) -> F64:
+    """Return a lower bound of |1 - m_i|, (n,), whatever was rounded, given |x_i|."""
     rounding = 2 * UNIT * (len(look.w) + 8) * float(np.linalg.norm(look.w)) + look.left
-    distance = np.maximum(np.abs(1.0 - margins) * (1.0 - 4 * UNIT) - rounding * lengths - 4 * UNIT, 0.0)
-    reach: F64 = np.divide(distance, measured, out=np.zeros(len(y)), where=(distance > 0.0) & (measured > 0.0))
-    return margins, reach * (1.0 - 4 * UNIT)
+    distance: F64 = np.abs(1.0 - margins) * (1.0 - 4 * UNIT) - rounding * lengths - 4 * UNIT
+    return np.maximum(distance, 0.0)
 
 
 def draw_numbers(first: int, n_rows: int, seed: int) -> F64:
@@ -141,7 +167,7 @@ def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotal
 
 
 def close_group(totals: NearTotals, share: float) -> list[Part]:
-    """Return the parts of complete groups: those of one group as one part, which knows the group's radius."""
+    """Return the kept rows of groups that are complete; the rows of a group are one part, with the group's radius."""
     if any(np.isfinite(part.radius) for part in totals.parts):
         return totals.parts
     parts, radius = _keep_nearest(totals, share)
@@ -190,9 +216,12 @@ def count_for(part: Part, draws: bool) -> F64:
 
 
 def _choose(part: Part, chosen: I64) -> Part:
-    rows = part.rows
+    own = part.numbers[chosen], part.margins[chosen], part.reach[chosen], part.priority[chosen]
+    return Part(choose_rows(part.rows, chosen), *own, part.radius)
+
+
+def choose_rows(rows: Rows, chosen: I64) -> Rows:
+    """Return the rows with these places, in memory of their own."""
     assert rows.y is not None
     weight = None if rows.sample_weight is None else rows.sample_weight[chosen]
-    taken = Rows(-1, take_rows(rows.X, chosen), rows.y[chosen], weight)
-    own = part.numbers[chosen], part.margins[chosen], part.reach[chosen], part.priority[chosen]
-    return Part(taken, *own, part.radius)
+    return Rows(-1, take_rows(rows.X, chosen), rows.y[chosen], weight)

@@ -32,10 +32,13 @@ def code_distances(margins: F32) -> Codes:
     return codes
 
 
-def draw_any(n_rows: int, number: int, seed: tuple[int, ...]) -> I64:
-    """Return about `number` of n rows, drawn uniformly, in ascending order; all rows if there are no more."""
-    if number >= n_rows:
-        return np.arange(n_rows)
+def draw_any(n_rows: int, number: int, seed: tuple[int, ...], is_shuffled: bool = False) -> I64:
+    """Return about `number` of n rows, drawn uniformly, in ascending order; all rows if there are no more.
+
+    Of shuffled rows these are the first ones, which can be read without all others.
+    """
+    if number >= n_rows or is_shuffled:
+        return np.arange(min(number, n_rows))
     return np.unique(np.random.default_rng(seed).integers(0, n_rows, number))
 
 

@@ -16,7 +16,6 @@ line to the centre, as in cutting_plane.guided. One master problem holds all the
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,46 +28,49 @@ from streamsvm.methods.cutting_plane.guided import (
     SURE_POINTS,
     choose_lines,
     cut_at,
+    find_first_rows,
     settle,
     take_sure,
+    warm_state,
     weigh_rows,
 )
 from streamsvm.methods.cutting_plane.near_rows import add_near, combine_near, start_near
-from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, start_state, warm_state
+from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, start_state
 from streamsvm.methods.cutting_plane.point_cuts import read_cuts
 from streamsvm.methods.cutting_plane.segments import look_along, read_segment
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
 __all__ = ["solve", "start_state", "warm_state"]
 
-SUMS = 3.0  # a dual point of F is a sum over all rows, less one over the near rows, and one more over these
-
 
 def solve(settings: OneRead, state: State) -> Solver:
     """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     class_costs, bias, sample = np.array(settings.class_costs), settings.bias_feature, None
     while True:
-        before = state
+        before, held = state, None
         if sample is None:
-            sample = weigh_rows((yield Take(state.resident)), state.weight)
-        state, W, end = choose_centre(settings, state, sample)
+            taken = yield Take(state.resident)
+            sample, held = weigh_rows(taken, state.weight), find_first_rows(taken, state.resident)
+            del taken
+        state, aim = choose_centre(settings, state, sample)
         look, sample = make_look(settings, state), None
-        lines = choose_lines(state, end)
+        lines = choose_lines(state, aim.end)
         looks = [look_along(ends, steps, class_costs, bias) for ends, steps in lines]
         add_up = partial(combine_near, look.share)
-        near = Scan(partial(start_near, len(state.centre)), add_near, add_up, (look,))
-        points = choose_points(W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
+        near = Scan(partial(start_near, len(state.centre)), add_near, add_up, (look,), held=held)
+        points = choose_points(aim.W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
         extra = look_for_rounding(state, points, class_costs, bias)
-        found = yield All([cut_at(settings, W), *looks, near, *extra])
+        found = yield All([cut_at(settings, aim.W), *looks, near, *extra])
         state = take_magnitudes(state, found)
-        if not len(before.magnitudes):
-            state = replace(state, terms=SUMS * state.terms)
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
-        state = update_trust(settle(settings, state, W, found[0], segments), before, float(found[0].losses[1]))
+        state = settle(settings, state, aim.W, found[0], segments)
+        state = update_trust(state, before, aim, float(found[0].losses[1]))
         if points is not None:
             state = take_sure(state, points, found[2 + len(lines)], read_cuts(found[0])[0][:SURE_POINTS])
         kept, weight = gather(found[1 + len(lines)], look)
+        found[1 + len(lines)].parts.clear()  # the rows would stay in memory during the next pass
         state, figures = prove(settings, state, found[1 + len(lines)], kept, weight)
         state = count_pass(state, before, 1)
         sample = weigh_rows(kept.rows, weight)
+        del kept, held, near
         yield Step(state, state.progress, find_status(state, settings.tol), figures)

@@ -13,7 +13,7 @@ from streamsvm.methods.cutting_plane.near_rows import Look
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, I64, Rows, take_rows
+from streamsvm.numeric.rows import F64, Rows
 
 ROW_VECTORS = 24  # vectors of 8 bytes that problems in memory take for each of their rows
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
@@ -24,12 +24,12 @@ ALLOWANCE = 1e-9  # of |w_0|: what the bound of a move may charge to the rows' l
 
 @dataclass(frozen=True)
 class OneRead(Guided):
-    """Settings of the solver: those of `Guided`; resident_rows: how many rows a pass keeps."""
+    """The settings of `Guided`, where resident_rows is the number of rows that a pass keeps."""
 
     def driver_bytes(self, n_rows: int, n_features: int) -> int:  # noqa: ARG002
         """Return the bytes of the driver without the rows that are kept: cuts, and problems over these rows."""
         problems = 8 * (ROW_VECTORS * self.resident_rows + MATRICES * (n_features + 1) ** 2)
-        return super().driver_bytes(0, n_features) + problems
+        return self.cuts_bytes(n_features) + problems
 
     def shared_bytes(self, n_features: int) -> int:
         """Return the bytes that every task of a pass is sent."""
@@ -42,12 +42,13 @@ class OneRead(Guided):
 
 @dataclass
 class State(guided.State):
-    """All that changes, beside what `guided.State` holds: the sample is what the last pass kept.
+    """All that changes. The sample of `guided.State` is the rows that the last pass kept.
 
-    n_rows: all rows; centre: where the last pass looked, or where the next one looks; A: of the norm of
-    rows; radius: within which F equals P; widest: the radius if no far rows were drawn; predicted: how far the centre
-    is expected to be from the minimiser; trust: how far a step may go; expected: what the model says of P at the
-    centre; stepped: how far the centre is from the best point before it.
+    n_rows: how many rows there are; centre (d+1,): the point at which the last pass looked; A (d+1, d+1): of the norm
+    of rows; radius: the distance from the centre within which F equals P; widest: the radius if no far rows were drawn;
+    predicted: the expected distance from the centre to the minimiser; trust: how far a step may go. A dual point of F
+    counts a row up to three times: in the sum over all rows, which the sum over the near rows is taken from, and in
+    the sum over the near rows with their shares.
     """
 
     n_rows: int = 0
@@ -57,27 +58,23 @@ class State(guided.State):
     widest: float = 0.0
     predicted: float = 0.0
     trust: float = 0.0
-    expected: float = 0.0
-    stepped: float = 0.0
+    repeats: ClassVar[float] = 3.0
     shapes: ClassVar = guided.State.shapes | {"centre": ("d",), "A": ("k", "d")}
 
 
-def start_state(settings: OneRead, n_rows: int, n_features: int) -> State:
+def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""
-    first, none = guided.start_state(settings, n_rows, n_features), np.zeros(n_features + 1)
-    return State(**vars(first), n_rows=n_rows, centre=none)
-
-
-def warm_state(settings: OneRead, before: State, factor: float) -> State:
-    """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
-    return guided.warm_state(settings, before, factor)
+    first, none = guided.start_state(settings, n_rows, n_features, is_shuffled), np.zeros(n_features + 1)
+    return State(**vars(first) | {"terms": float(settings.resident_rows)}, n_rows=n_rows, centre=none)
 
 
 def make_look(settings: OneRead, state: State) -> Look:
-    """Return what the pass at the centre looks for: far rows, too, if the ball is expected to be left."""
+    """Return the `Look` of the pass at the centre; far rows are drawn as well if the ball is expected to be left."""
+    norm = RowNorm(state.A)
     return Look(
         w=state.centre,
-        norm=RowNorm(state.A),
+        norm=norm,
+        squares=norm.bound_by_squares(),
         draws=state.predicted > state.widest,
         share=min(1.0, GROUP_SHARE * settings.resident_rows / state.n_rows),
         most=settings.resident_rows,
@@ -92,10 +89,3 @@ def read_rows(settings: OneRead, rows: Rows) -> HingeRows:
     """Return rows in memory with their labels and costs."""
     y, costs = read_labels(np.array(settings.class_costs), rows.y, rows.sample_weight)
     return HingeRows(rows, y, costs, settings.bias_feature)
-
-
-def choose_rows(rows: Rows, chosen: I64) -> Rows:
-    """Return the rows with these places, in memory of their own."""
-    assert rows.y is not None
-    weight = None if rows.sample_weight is None else rows.sample_weight[chosen]
-    return Rows(0, take_rows(rows.X, chosen), rows.y[chosen], weight)

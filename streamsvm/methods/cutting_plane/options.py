@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 from streamsvm.methods.option_fields import choice, count, positive
 
-OTHER_BYTES = 320 << 20  # interpreter, libraries, streaming
+OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
 
 
 @dataclass(frozen=True)
 class CuttingPlaneOptions:
-    """Options of the SVM, which their help texts explain. guided and one-read take neither epsilon nor max_cuts."""
+    """Options of the SVM, which their help texts explain. one-read and guided take neither epsilon nor max_cuts."""
 
-    acceleration: str | None = choice(
-        "guided",
+    acceleration: str = choice(
+        "auto",
         "one-read",
+        "guided",
         "line-search",
         "none",
-        default=None,
-        help="guided by rows in memory, by exact solution for the rows near the margin (one-read), by a line search, "
-        "or Algorithm 1 of Joachims 2006 as it is; guided unless the memory is too small for such rows, or epsilon or "
-        "max_cuts is given",
+        help="by the exact solution for the rows near the margin (one-read), guided by rows in memory, by a line "
+        "search, or Algorithm 1 of Joachims 2006 as it is (none); auto takes the first that suits the number of "
+        "features and the memory, or a line search if epsilon or max_cuts is given",
     )
     epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per row")
     intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")

@@ -4,7 +4,7 @@
 
 A is the inverse of the Cholesky factor of M = 1/k sum x x' over a sample of k rows (the constant feature included),
 with a small ridge. So |u|^2 = v'Mv is the mean square change of the scores when w moves by v, and |A x| is the row's
-own norm. With many features A is diagonal, because a product with a full matrix would take longer than reading the row.
+own norm.
 
 Any A gives a valid bound; the sample only makes it a sharp one. Both sides are rounded upwards. Products of dense rows
 are formed in float32, which is fast, and their rounding is added.
@@ -20,16 +20,15 @@ from scipy.linalg import cholesky, solve_triangular
 
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Rows, add_rows
+from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, CsrRows, Rows, add_rows, unpack
 
-FULL_WIDTH = 512  # with more features A is diagonal
-RIDGE = 1e-6  # times the mean of M's diagonal
+RIDGE = 1e-6  # times the mean of M's diagonal, which is added to the diagonal: M is positive definite then
 UNIT32 = 2.0**-24
 
 
 @dataclass(frozen=True)
 class RowNorm:
-    """The norm |A x|. A (width, width), or (1, width) for the diagonal of a diagonal matrix."""
+    """The norm |A x|; A (width, width)."""
 
     A: F64
 
@@ -40,20 +39,25 @@ class RowNorm:
 
     def find_scatter(self) -> F64:
         """Return M, the inverse of A'A, so that |u|^2 = v'Mv where v = A'u, (width, width)."""
-        if len(self.A) == 1:
-            return np.diag(self.A[0] ** -2.0)
         inverse = np.linalg.inv(self.A)
         product: F64 = inverse @ inverse.T
         return product
 
+    def bound_by_squares(self) -> F64:
+        """Return s (width,) with |A x|^2 <= sum_j s_j x_j^2 for every x.
+
+        s is the diagonal of A'A times the largest eigenvalue of A'A scaled to a diagonal of ones.
+        """
+        product: F64 = self.A.T @ self.A
+        diagonal: F64 = np.diagonal(product).copy()
+        root = np.sqrt(diagonal)
+        largest = float(np.linalg.eigvalsh(product / np.outer(root, root))[-1])
+        return diagonal * (largest * (1.0 + 1e-6) + 1e-6)
+
     def bound_move(self, move: F64) -> tuple[float, float]:
         """Return |u| and a rest, both rounded upwards, such that |move.x| <= |u| |Ax| + rest |x| for every x."""
-        if len(self.A) == 1:
-            u = move / self.A[0]
-            left = move - self.A[0] * u
-        else:
-            u = np.linalg.solve(self.A.T, move)
-            left = move - self.A.T @ u
+        u = np.linalg.solve(self.A.T, move)
+        left = move - self.A.T @ u
         moved, length = float(np.linalg.norm(u)), float(np.linalg.norm(move))
         rounding = 4 * UNIT * (len(move) + 8) * (moved * self.size + length)
         return moved * (1.0 + 1e-12), float(np.linalg.norm(left)) * (1.0 + 1e-12) + rounding
@@ -61,15 +65,9 @@ class RowNorm:
 
 def make_norm(rows: Rows, bias_feature: float) -> RowNorm:
     """Return the norm that belongs to the scatter of these rows."""
-    width = rows.X.shape[1] + 1
-    if width > FULL_WIDTH:
-        return _invert_diagonal(np.append(_find_mean_squares(rows), bias_feature**2))
-    M = _find_mean_products(rows, bias_feature)
+    M, width = _find_mean_products(rows, bias_feature), rows.X.shape[1] + 1
     M[np.diag_indices(width)] += RIDGE * float(np.mean(np.diagonal(M))) + np.finfo(float).tiny
-    try:
-        factor = cholesky(M, lower=False)  # M = factor' factor
-    except (np.linalg.LinAlgError, ValueError):
-        return _invert_diagonal(np.diagonal(M))
+    factor = cholesky(M, lower=False)  # M = factor' factor
     return RowNorm(np.ascontiguousarray(solve_triangular(factor, np.eye(width)).T))
 
 
@@ -85,65 +83,82 @@ def _find_mean_products(rows: Rows, bias_feature: float) -> F64:
     return M
 
 
-def _find_mean_squares(rows: Rows) -> F64:
-    X, squares = rows.X, np.zeros(rows.X.shape[1])
-    if isinstance(X, CsrRows):
-        np.add.at(squares, X.indices, np.square(X.data, dtype=np.float64))
-    else:
-        squares += np.einsum("ij,ij->j", X, X, dtype=np.float64)
-    return squares / rows.n_rows
-
-
-def _invert_diagonal(squares: F64) -> RowNorm:
-    ridge = RIDGE * float(np.mean(squares)) + float(np.finfo(float).tiny)
-    return RowNorm(1.0 / np.sqrt(squares + ridge)[None, :])
-
-
 def measure_rows(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
     """Return |A x| and |x| of every row, (n,) each, rounded upwards; x has the constant feature."""
     X, A, width = rows.X, norm.A, norm.A.shape[1]
-    unit = UNIT
+    measured, lengths, unit = np.empty(rows.n_rows), np.empty(rows.n_rows), UNIT
     if isinstance(X, CsrRows):
-        measured, lengths = np.empty(rows.n_rows), np.empty(rows.n_rows)
-        by_feature = A if len(A) == 1 else np.ascontiguousarray(A.T)
-        _measure_csr(X.data, X.indices, X.indptr, by_feature, bias_feature, measured, lengths)
+        _measure_csr(X.data, X.indices, X.indptr, np.ascontiguousarray(A.T), bias_feature, measured, lengths)
     else:
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64) + bias_feature**2)
-        if len(A) == 1:
-            measured = np.sqrt(np.square(X, dtype=np.float64) @ A[0, :-1] ** 2 + (A[0, -1] * bias_feature) ** 2)
-        else:
-            unit = UNIT32
-            with np.errstate(over="ignore", invalid="ignore"):
-                products = X @ A[:, :-1].T.astype(np.float32) + (A[:, -1] * bias_feature).astype(np.float32)
-                measured = np.sqrt(np.einsum("ij,ij->i", products, products, dtype=np.float64))
-            measured[~np.isfinite(measured)] = np.inf
+        unit = UNIT32
+        with np.errstate(over="ignore", invalid="ignore"):
+            products = X @ A[:, :-1].T.astype(np.float32)
+            constant = (A[:, -1] * bias_feature).astype(np.float32)
+        _measure_dense(X, products, constant, bias_feature, measured, lengths)
     larger = 1.0 + 4 * UNIT * (width + 8)
     return measured * larger + 2 * unit * (width + 8) * norm.size * larger * lengths, lengths * larger
+
+
+@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+def _measure_dense(X: F32, products: F32, constant: F32, bias_feature: float, measured: F64, lengths: F64) -> None:
+    """Write |A x| and |x| of dense rows, given the products with A but for the constant feature's part of them."""
+    for i in range(X.shape[0]):
+        x, product, total, squares = X[i], products[i], 0.0, bias_feature * bias_feature
+        for j in range(x.size):
+            squares += np.float64(x[j]) * np.float64(x[j])
+        for j in range(constant.size):
+            value = np.float64(product[j] + constant[j])
+            total += value * value
+        measured[i] = np.sqrt(total) if np.isfinite(total) else np.inf
+        lengths[i] = np.sqrt(squares)
+
+
+def bound_rows(squares: F64, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
+    """Return bounds of |A x| and of |x| of every row, (n,) each, given s (`RowNorm.bound_by_squares`).
+
+    The bound of |A x| takes far less time than |A x| itself. It is positive.
+    """
+    bounds, lengths = np.empty(rows.n_rows), np.empty(rows.n_rows)
+    _bound_rows(*unpack(rows.X), squares, bias_feature, bounds, lengths)
+    larger = 1.0 + 4 * UNIT * (len(squares) + 8)
+    return bounds * larger, lengths * larger
+
+
+@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+def _bound_rows(
+    dense: F32, data: F32, indices: I32, indptr: I64, s: F64, bias_feature: float, bounds: F64, lengths: F64
+) -> None:
+    for i in range(bounds.size):
+        total, squares = s[-1] * bias_feature * bias_feature + 1e-300, bias_feature * bias_feature
+        if indptr.size:
+            for e in range(indptr[i], indptr[i + 1]):
+                square = np.float64(data[e]) * np.float64(data[e])
+                total += s[indices[e]] * square
+                squares += square
+        else:
+            x = dense[i]
+            for j in range(x.size):
+                square = np.float64(x[j]) * np.float64(x[j])
+                total += s[j] * square
+                squares += square
+        bounds[i], lengths[i] = np.sqrt(total), np.sqrt(squares)
 
 
 @njit(cache=True, nogil=True)
 def _measure_csr(
     data: F32, indices: I32, indptr: I64, A: F64, bias_feature: float, measured: F64, lengths: F64
 ) -> None:
-    """Write |A x| and |x| of sparse rows. A is transposed, (width, width), or a diagonal, (1, width)."""
-    width, is_diagonal = A.shape[1], A.shape[0] == 1
+    """Write |A x| and |x| of sparse rows; A is transposed."""
+    width = len(A)
     product = np.empty(width)
     for i in range(indptr.size - 1):
         squares, total = bias_feature * bias_feature, 0.0
-        if is_diagonal:
-            total = (A[0, width - 1] * bias_feature) ** 2
-        else:
-            product[:] = A[width - 1] * bias_feature
+        product[:] = A[width - 1] * bias_feature
         for e in range(indptr[i], indptr[i + 1]):
-            x = np.float64(data[e])
+            x, row = np.float64(data[e]), A[indices[e]]
             squares += x * x
-            if is_diagonal:
-                total += (A[0, indices[e]] * x) ** 2
-            else:
-                row = A[indices[e]]
-                for j in range(width):
-                    product[j] += row[j] * x
-        if not is_diagonal:
             for j in range(width):
-                total += product[j] * product[j]
+                product[j] += row[j] * x
+        for j in range(width):
+            total += product[j] * product[j]
         measured[i], lengths[i] = np.sqrt(total), np.sqrt(squares)

@@ -18,6 +18,8 @@ from streamsvm.methods.cutting_plane.segments import add_to_totals, read_segment
 from streamsvm.numeric.rows import F64, Rows
 
 INNER_STEPS = 60  # steps on the sample between two passes, at most
+IDLE_STEPS = 5  # so many in a row that have neither found a lower point nor raised the bound: rounding is the limit
+MOVES = 1e-12  # by this share a point is lower, or a bound higher
 MASTER_SHARE = 0.05  # the master problem is solved to this share of the gap that is asked for
 STEPS = 2.0 ** (np.arange(-14, 1) / 1.5)  # cut steps on a line
 
@@ -77,19 +79,24 @@ def minimise_sample(
 ) -> SampleOptimum:
     """Minimise the sample's problem by cutting planes with a line search, until its gap is at most `wanted`.
 
+    The search also ends after INNER_STEPS, or where IDLE_STEPS in a row have made no progress.
+
     state: holds the cuts of all rows, and the best point, from which the search starts. points, cuts, offsets: the
     points at which the sample has been cut already, and its cuts there.
     """
     best, n_full = state.best_w, len(state.offsets)
     union = Union(state.cuts, state.offsets, state.gram, state.z)
     union.add(cuts - model.h, offsets + model.r)
+    lowest, highest, idle = np.inf, -np.inf, 0
     for _ in range(INNER_STEPS):
         interrupts.check()
         master_w, bound = union.solve(wanted)
         W, objectives, found_cuts, found_offsets = _look(model, state, best, master_w)
         at = int(np.argmin(objectives))
         best = W[at]
-        if objectives[at] - bound <= wanted:
+        moves = lowest - objectives[at] > MOVES * abs(objectives[at]) or bound - highest > MOVES * abs(bound)
+        lowest, highest, idle = min(lowest, objectives[at]), max(highest, bound), 0 if moves else idle + 1
+        if objectives[at] - bound <= wanted or idle >= IDLE_STEPS:
             break
         chosen = np.unique(np.minimum([max(at, 1), at + 1], len(W) - 1))
         points = np.vstack((points, W[chosen]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -90,9 +90,13 @@ def choose_cut_steps(last_step: float, k: int) -> F64:
 
 @dataclass
 class LineState(CutState):
-    """The state of a solver that looks along a line in every pass. step: the last step that was taken."""
+    """The state of a solver that looks along a line in every pass. step: the last step that was taken.
+
+    A cut from the end of a line is a sum of the rows at its start and of the rows that change sides on the way.
+    """
 
     step: float = 1.0
+    repeats: ClassVar[float] = 2.0
 
 
 L = TypeVar("L", bound=LineState)

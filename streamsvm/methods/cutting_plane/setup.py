@@ -17,7 +17,7 @@ from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.master_qp import solve_master
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
-from streamsvm.methods.cutting_plane.row_norms import make_norm, measure_rows
+from streamsvm.methods.cutting_plane.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, State
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
@@ -30,18 +30,18 @@ from streamsvm.requests import MemoryNeed
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit:
-    """Return the fit: guided by resident rows if enough of them fit into memory, unless the options ask for another."""
-    asked_for_stop = own.epsilon is not None or own.max_cuts is not None
-    acceleration = own.acceleration or ("line-search" if asked_for_stop else "guided")
-    if acceleration in ("guided", "one-read"):
+    """Return the fit: with resident rows if enough of them fit into memory, unless the options ask for another."""
+    asked_for_stop, note = own.epsilon is not None or own.max_cuts is not None, ""
+    acceleration = "line-search" if own.acceleration == "auto" and asked_for_stop else own.acceleration
+    if acceleration not in ("line-search", "none"):
         if asked_for_stop:
             raise InputError(
                 f"epsilon and max_cuts are not for acceleration={acceleration}; use line-search, or leave them out"
             )
-        fit = guided_setup.set_up(source, options, own, acceleration)
+        fit = guided_setup.set_up(source, options, own)
         if fit is not None:
             return fit
-        acceleration = "line-search"
+        acceleration, note = "line-search", guided_setup.NO_ROWS
     if options.resident_rows is not None:
         raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use guided")
     settings = CuttingPlane(
@@ -63,6 +63,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
         report=report_progress,
         compiled=("cutting-plane",),
         dual=DualWatch("cuts", source.n_features + 1, settings.most_cuts(source.n_features)),
+        note=note,
     )
 
 
@@ -82,9 +83,11 @@ def _make_model(settings: CuttingPlane, source: RowSource, state: State, take: T
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call the compiled functions that find cuts, ascend, and solve a master problem; or those of `one_read` alone."""
+    """Call the compiled functions that `one_read` alone needs; or those that find cuts, ascend, and solve a master."""
     if group == "one-read":
-        measure_rows(make_norm(rows, 1.0), rows, 1.0)
+        norm = make_norm(rows, 1.0)
+        measure_rows(norm, rows, 1.0)
+        bound_rows(norm.bound_by_squares(), rows, 1.0)
         return
     totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
     add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)

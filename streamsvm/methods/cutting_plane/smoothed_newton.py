@@ -90,7 +90,7 @@ class HingeRows:
         add_rows(last, self.rows.X, used, np.zeros_like(used), weight)
         matrix = np.eye(d + 1) if Q is None else Q.copy()
         matrix[:d, :d] += np.triu(gram.finish())
-        matrix[:d, d] = self.bias_feature * last[0]
+        matrix[:d, d] += self.bias_feature * last[0]
         matrix[d, d] += self.bias_feature**2 * float(np.sum(weight))
         return matrix
 

@@ -8,17 +8,15 @@ from streamsvm.methods.option_fields import choice, count
 
 OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
 
+WITH_ACTIVE_ROWS = ("second-order", "largest", "smallest", "random", "chunking")  # Platt's loops hold all rows
+
 
 @dataclass(frozen=True)
 class DecompositionOptions:
     """See the help texts."""
 
     selection: str = choice(
-        "second-order",
-        "largest",
-        "smallest",
-        "random",
-        "chunking",
+        *WITH_ACTIVE_ROWS,
         "platt",
         help="how a working set is chosen; chunking is Perez-Cruz's, platt are the loops of Platt 1998",
     )
@@ -30,4 +28,8 @@ class DecompositionOptions:
         help="what solves a working set: pairs, reweighted least squares, or a QP library (default: the solver's own)",
     )
     working_rows: int | None = count(2, help="rows of a working set; a share of the active rows if not given")
-    cache_bytes: int | None = count(0, help="memory for kernel columns; a quarter of what is spare if not given")
+    cache_bytes: int | None = count(
+        0,
+        help="memory for kernel columns; a quarter of what is spare if not given",
+        read_with={"kernel": ("rbf", "poly", "sigmoid")},
+    )

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-APPROXIMATIONS = ("cholesky", "eigen", "nystrom")
-MAPS = (*APPROXIMATIONS, "polynomial")
+OF_A_KERNEL = ("kernel", "gamma", "degree", "coef0", "rank", "seed")  # what approximations of a kernel read
+READS: dict[str, tuple[str, ...]] = {  # the settings that each map reads
+    "cholesky": OF_A_KERNEL,
+    "eigen": OF_A_KERNEL,
+    "nystrom": OF_A_KERNEL,
+    "polynomial": (),
+}
+MAPS = tuple(READS)
+APPROXIMATIONS = tuple(name for name, settings in READS.items() if settings)
 
 
 @dataclass(frozen=True)

@@ -36,16 +36,16 @@ from streamsvm.methods.cutting_plane.cuts import (
 )
 from streamsvm.methods.cutting_plane.exact_points import is_noisy
 from streamsvm.methods.ranking.pair_losses import PairLoss, Sample, draw_sample, find_step, measure_pairs
-from streamsvm.numeric.exact_losses import compute_exact_scores
+from streamsvm.numeric.exact_losses import bound_score, compute_exact_scores
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
 from streamsvm.numeric.kernels import absolute, raise_largest
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
-from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.requests import All, Scan, Solver, Step
 
 AHEAD = 0.1  # the step at which the cut is made if P rises from the start of the segment on
-LONGER = (0.0, 2.0**-48, 2.0**-38)  # by these shares points in twice the precision are made longer
+LONGER = (0.0, 2.0**-48, 2.0**-36, 2.0**-24)  # by these shares points in twice the precision are made longer
 RETREATS = 8  # steps that are tried at most, each a quarter of the last, if the sample led to a higher P
 
 Tile = tuple[int, F64]
@@ -248,10 +248,26 @@ def _list_cuts(made: list[tuple[float, float]]) -> F64:
 def _take_exact(settings: Ranking, pairs: Pairs, state: State, points: F64, tiles: list[Tile]) -> State:
     """Take the best of the points if it is better. tiles: the points' scores (k, rows, 2) in twice the precision."""
     for k, w in enumerate(points):
-        own = join_tiles([(start, scores[k]) for start, scores in tiles], axis=0)
+        own, lengths, share = (
+            join_tiles([(start, scores[k]) for start, scores in tiles], axis=0),
+            np.abs(w),
+            bound_score(len(w)),
+        )
         loss, rounding = measure_pairs_exactly(own, pairs, settings.pair_cost)
+        if loss > 0.0 or not _is_apart(own, pairs, share * float(lengths @ state.largest)):
+            rounding += share * float(lengths @ state.magnitudes)
         half = float(w @ w) / 2
         rounding += bound_rounding(len(w) + 8, 2 * half)
         if is_better(half + loss, rounding, state):
             state = replace(state, best_w=w, objective=half + loss, objective_rounding=rounding)
     return state
+
+
+def _is_apart(scores: F64, pairs: Pairs, missed: float) -> bool:
+    """Return whether no pair has a loss, though each of the scores (n, 2) may be off by `missed`.
+
+    No pair has a loss even at scores that are shorter by `shrinks`. Shortening them rounds each by one unit in its last
+    place, which is allowed for as well.
+    """
+    shrinks = 4.0 * (missed + UNIT * float(np.max(np.abs(scores[:, 0]), initial=0.0)) + UNIT)
+    return shrinks < 0.5 and measure_pairs_exactly((1.0 - shrinks) * scores, pairs, 1.0)[0] == 0.0

@@ -16,7 +16,7 @@ from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane import beside
 from streamsvm.methods.cutting_plane import solver as cutting_plane
-from streamsvm.methods.cutting_plane.beside import KEEPS_UP, SMALL, Maker, State
+from streamsvm.methods.cutting_plane.beside import KEEPS_UP, RETURNS, SMALL, Maker, State
 from streamsvm.methods.cutting_plane.cuts import CutState
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
@@ -141,6 +141,40 @@ def test_converged_by_what_both_know_together() -> None:
     state = State([nothing(), nothing()], np.zeros(D + 1))
     steps = run_steps(PROBLEM.in_memory(), beside.solve(makers, 1e-3, state))
     assert [step.status for step in steps] == [None, "converged"]
+
+
+def get_stuck(first: int, last: int, state: CutState) -> Solver:
+    """As `know`, of one that is stuck from one pass to another, and has a small gap."""
+    solver, sent = know([(100.0, 99.9)], False, state), None
+    while True:
+        request = solver.send(sent)
+        if isinstance(request, Step):
+            passes = request.state.passes
+            request = replace(request, state=replace(request.state, stuck=RETURNS * (first <= passes <= last)))
+        sent = yield request
+
+
+def begin(seen: list[CutState], state: CutState) -> Solver:
+    """As `know`, of one that is far behind; notes the states that it begins from."""
+    seen.append(state)
+    yield from know([(99.99, 10.0), (99.98, 50.0)], False, state)
+
+
+def test_where_the_guided_solver_is_stuck_the_line_search_returns() -> None:
+    """From the best point of both, which was its own; and is left out again once the guided solver goes on."""
+    seen: list[CutState] = []
+    makers: list[Maker] = [partial(get_stuck, 3, 4), partial(begin, seen)]
+    steps = run_steps(
+        PROBLEM.in_memory(), beside.solve(makers, 1e-9, State([nothing(), nothing()], np.zeros(D + 1))), 7
+    )
+    assert [step.figures["beside"] for step in steps] == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert [state.objective for state in seen] == [np.inf, 99.99]
+    assert seen[1].best_w[0] == 99.99
+    assert len(seen[1].cuts) == 0
+    for k, step in enumerate(steps[:-1]):
+        makers = [partial(get_stuck, 3, 4), partial(begin, [])]
+        rest = run_steps(PROBLEM.in_memory(), beside.solve(makers, 1e-9, deepcopy(step.state)), 6 - k)
+        assert list_bytes(rest[-1].state) == list_bytes(steps[-1].state)
 
 
 def stall(state: CutState) -> Solver:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.in_memory import CHUNK_BYTES, ArrayDataset
 from streamsvm.methods.cutting_plane import guided, guided_dual
-from streamsvm.methods.decomposition.options import OTHER_BYTES
+from streamsvm.methods.cutting_plane.options import OTHER_BYTES
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import LinearModel
 from streamsvm.training.grid import draw_folds, tune
-from streamsvm.training.train import TrainOptions, train, train_chains
+from streamsvm.training.train import TrainOptions, list_fits, open_for, run_chains, train
 from tests.conftest import Problem, compute_objective, make_problem, run_python
 from tests.methods.test_one_against_rest import make_classes
 
@@ -36,6 +36,7 @@ def choose(n: int, d: int, **settings: Any) -> Fit:
     """The fit for n rows of d values, which need not exist."""
     source = make_source(n, d)
     source.n_rows, source.nbytes = n, 4 * n * d
+    source.chunk_starts = np.linspace(0, n, max(2, source.nbytes // CHUNK_BYTES)).astype(np.int64)
     fit = set_up(source, replace(OPTIONS, **{"memory_bytes": 8 << 30, **settings}))
     if "memory_bytes" in settings and is_guided(fit):
         assert fit.memory(1).driver_bytes + OTHER_BYTES <= settings["memory_bytes"]
@@ -43,8 +44,8 @@ def choose(n: int, d: int, **settings: Any) -> Fit:
 
 
 def is_guided(fit: Fit) -> bool:
-    """Whether resident rows guide it, and not a line search alone."""
-    return fit.settings.get("acceleration") == "guided"
+    """Whether it has resident rows, and is not a line search alone."""
+    return fit.settings.get("acceleration") in ("guided", "one-read")
 
 
 def state_of(fit: Fit) -> Any:
@@ -53,16 +54,44 @@ def state_of(fit: Fit) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "resident"),
-    [(100_000, 5, 10_000), (5000, 5, 1000), (600, 5, 600), (50_000, 1999, 5000), (50_000, 2000, 50_000)],
-)
-def test_guided_unless_something_is_said(n: int, d: int, resident: int) -> None:
-    """One row in ten is resident, but 1,000 at least; all of wide rows, where multipliers guide."""
-    for settings in ({}, {"options": {"acceleration": "guided"}}):
-        fit = choose(n, d, **settings)
-        assert is_guided(fit)
-        assert isinstance(state_of(fit), guided_dual.State if d >= 2000 else guided.State)
-        assert fit.settings["resident_rows"] == resident
+    ("n", "d", "usual", "guided_by"),
+    [
+        (1_000_000, 5, 100_000, 100_000), (20_000, 5, 3000, 2000), (5000, 5, 3000, 1000), (600, 5, 600, 600),
+        (100_000, 400, 10_000, 10_000), (10_000, 400, 3208, 1000), (100_000, 401, 10_000, 10_000),
+        (50_000, 1999, 5000, 5000), (50_000, 2000, 50_000, 50_000),
+    ],
+)  # fmt: skip
+def test_the_choice_if_nothing_is_said(n: int, d: int, usual: int, guided_by: int) -> None:
+    """One read for up to 400 features, with a row in ten but 3,000 at least; otherwise resident rows guide.
+
+    Then these are one row in ten, but 1,000 at least, and all of wide rows, where multipliers guide.
+    """
+    fit, asked = choose(n, d), choose(n, d, options={"acceleration": "guided"})
+    assert fit.settings["acceleration"] == ("one-read" if d <= 400 else "guided")
+    assert asked.settings["acceleration"] == "guided"
+    assert isinstance(state_of(asked), guided_dual.State if d >= 2000 else guided.State)
+    assert (fit.settings["resident_rows"], asked.settings["resident_rows"]) == (usual, guided_by)
+    assert not fit.note
+
+
+def test_what_more_memory_would_save_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Before the first pass, once; a choice that was asked for and does not suit the rows, too."""
+    assert (
+        "one-read is for up to 400 features, and the rows have 500"
+        in choose(100_000, 500, options={"acceleration": "one-read"}).note
+    )
+    few = choose(10_000, 400, resident_rows=2000).note
+    assert "since there are 2,000 of them" in few
+    assert "From 3,208 on they are solved exactly." in few
+    assert "From 10,000 on" in choose(100_000_000, 10, resident_rows=2000).note
+    assert "no room for 1,000 resident rows" in choose(20_000_000, 400, memory_bytes=400 << 20).note
+    source = make_problem(1, n=300, d=40).in_memory()
+    with caplog.at_level("INFO", "streamsvm"):
+        train(source, replace(OPTIONS, resident_rows=20, max_passes=1))
+    assert [record.message for record in caplog.records] == [
+        "Resident rows guide the cutting planes, since there are 20 of them: more memory, or more resident rows, would "
+        "save reads. From 300 on they are solved exactly."
+    ]
 
 
 @pytest.mark.parametrize("option", [{"epsilon": "0.1"}, {"max_cuts": "50"}, {"acceleration": "line-search"}])
@@ -78,7 +107,7 @@ def test_line_search_where_its_options_are_given(option: dict[str, str]) -> None
 def test_as_many_rows_as_suit_the_memory(d: int) -> None:
     """More memory, more rows; with too little for the least, line search, even if guided was asked for."""
     n = 20_000_000
-    sizes = [400 << 20, 2 << 30, 4 << 30, 8 << 30, 32 << 30, 20 << 40]
+    sizes = [300 << 20, 2 << 30, 4 << 30, 8 << 30, 32 << 30, 20 << 40]
     found = [choose(n, d, memory_bytes=size) for size in sizes]
     assert not is_guided(found[0])
     assert not is_guided(choose(n, d, memory_bytes=sizes[0], options={"acceleration": "guided"}))
@@ -180,8 +209,8 @@ def test_each_fit_of_a_chain_is_right(wide: type) -> None:
     fits = [replace(GUIDED, C=C, resident_rows="10%", tol=1e-4) for C in COSTS]
     chain = [(options, set_up(source, options)) for options in fits]
     assert isinstance(state_of(chain[0][1]), wide)
-    with train_chains(source, [chain], None, lambda *_: None) as (_, found):
-        results = found[0]
+    with open_for(source, fits[0], list_fits([chain]), None) as opened:
+        (results,) = run_chains(source, [chain], opened, lambda *_: None)
     assert len(results) == len(COSTS)
     alone = [train(source, options) for options in fits]
     for one, other, options in zip(results, alone, fits, strict=True):

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.methods.cutting_plane import row_norms
-from streamsvm.methods.cutting_plane.row_norms import RowNorm, make_norm, measure_rows
+from streamsvm.methods.cutting_plane.row_norms import RowNorm, bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows
 from tests.conftest import F64, Problem, make_problem
 from tests.linear_problems import with_bias
@@ -35,12 +34,11 @@ def bound_changes(norm: RowNorm, rows: Rows, move: F64, bias_feature: float) -> 
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 10**6), d=st.integers(1, 10), n=st.integers(2, 60), log_scale=st.floats(-14, 14),
-    spread_by=st.sampled_from([0.0, 3.0]), density=st.sampled_from([1.0, 0.3]), full=st.booleans(),
+    spread_by=st.sampled_from([0.0, 3.0]), density=st.sampled_from([1.0, 0.3]),
     bias_feature=st.sampled_from([1.0, 100.0]), repeated=st.booleans(),
 )  # fmt: skip
 def test_no_score_changes_by_more(
-    seed: int, d: int, n: int, log_scale: float, spread_by: float, density: float, full: bool, bias_feature: float,
-    repeated: bool,
+    seed: int, d: int, n: int, log_scale: float, spread_by: float, density: float, bias_feature: float, repeated: bool
 ) -> None:  # fmt: skip
     """Also where rows are repeated, so that their scatter is singular."""
     random = np.random.default_rng(seed)
@@ -48,13 +46,8 @@ def test_no_score_changes_by_more(
     problem = spread(make_problem(seed, n=n, d=d, density=density), scales)
     if repeated:
         problem = Problem(np.repeat(problem.X[:1], n, axis=0), problem.y)
-    rows, before = hold(problem), row_norms.FULL_WIDTH
-    row_norms.FULL_WIDTH = before if full else 1
-    try:
-        norm = make_norm(rows, bias_feature)
-    finally:
-        row_norms.FULL_WIDTH = before
-    assert norm.A.shape == ((d + 1, d + 1) if full else (1, d + 1))
+    rows = hold(problem)
+    norm = make_norm(rows, bias_feature)
     move = random.normal(size=d + 1) / np.append(scales, bias_feature)
     changes = np.abs(with_bias(problem, bias_feature).astype(LONG) @ move.astype(LONG))
     assert np.all(changes <= bound_changes(norm, rows, move, bias_feature))
@@ -89,3 +82,26 @@ def test_rows_beyond_float32_have_endless_norms() -> None:
     measured = measure_rows(norm, hold(problem), 1.0)[0]
     assert np.isinf(measured[0])
     assert not np.isnan(measured).any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), d=st.integers(1, 10), spread_by=st.sampled_from([0.0, 3.0]),
+    density=st.sampled_from([1.0, 0.3]), bias_feature=st.sampled_from([0.0, 1.0, 100.0]),
+)  # fmt: skip
+def test_norms_are_bounded_by_squares(seed: int, d: int, spread_by: float, density: float, bias_feature: float) -> None:
+    """In long double, and sharply where the features are independent and have one scale."""
+    random = np.random.default_rng(seed)
+    problem = spread(make_problem(seed, n=60, d=d, density=density), 10.0 ** random.uniform(-spread_by, spread_by, d))
+    rows = hold(problem)
+    norm = make_norm(rows, bias_feature)
+    bounds, lengths = bound_rows(norm.bound_by_squares(), rows, bias_feature)
+    X = with_bias(problem, bias_feature).astype(LONG)
+    assert np.all(bounds >= np.linalg.norm((X @ norm.A.T.astype(LONG)).astype(float), axis=1) * (1 - 1e-12))
+    assert np.all(lengths >= np.sqrt(np.sum(X * X, axis=1)))
+
+
+def test_the_bound_by_squares_is_the_norm_of_rows_whose_features_do_not_belong_together() -> None:
+    norm, rows = RowNorm(np.diag([3.0, 0.1, 7.0])), hold(make_problem(3, n=40, d=2))
+    bounds, measured = bound_rows(norm.bound_by_squares(), rows, 2.0)[0], measure_rows(norm, rows, 2.0)[0]
+    np.testing.assert_allclose(bounds, measured, rtol=1e-5)

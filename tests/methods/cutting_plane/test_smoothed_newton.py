@@ -88,6 +88,16 @@ def test_a_pull_keeps_w_near_a_point() -> None:
     assert distances[0] > distances[1] > distances[2]
 
 
+@pytest.mark.parametrize("density", [1.0, 0.3])
+def test_newtons_matrix_is_the_second_derivative(density: float) -> None:
+    """Of the quadratic part with its pull, and of the rows, the constant feature included."""
+    problem, random = make_problem(6, n=50, d=4, density=density), np.random.default_rng(1)
+    root, weight, used = random.normal(size=(5, 5)), random.uniform(size=20), np.arange(0, 40, 2)
+    Q, Z = root @ root.T, with_bias(problem, 3.0)[used]
+    matrix = hold(problem, np.ones(50), 3.0).add_products(Q, used, weight)
+    np.testing.assert_allclose(np.triu(matrix), np.triu(Q + Z.T @ (weight[:, None] * Z)), rtol=1e-6)
+
+
 def test_rows_without_costs_do_not_count() -> None:
     problem = make_problem(5, n=40, d=3)
     found = minimise(hold(problem, np.zeros(40)), Linear(np.ones(4), 2.0), 1e-9, np.zeros(4))

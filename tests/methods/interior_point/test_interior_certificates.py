@@ -72,7 +72,8 @@ def check(model: LinearSVC, X: Any, y: npt.NDArray[np.int64], costs: F64) -> Non
         assert model.result_.status_reason
 
 
-@settings(max_examples=choose_examples(60, 1000))
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(60, 150, 1000))
 @given(
     seed=st.integers(0, 10**6), kind=st.sampled_from(KINDS), weights=st.sampled_from(WEIGHTS),
     scale=st.integers(-8, 8), C=st.integers(-8, 8), sparse=st.booleans(), tol=st.sampled_from([1e-3, 1e-6]),

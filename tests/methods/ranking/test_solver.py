@@ -11,6 +11,7 @@ import piqp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import diags_array, eye_array, hstack
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.dask import ThreadedEngine
@@ -41,13 +42,15 @@ def list_pairs(problem: Problem) -> tuple[F64, F64]:
 def minimise(problem: Problem, cost: float) -> float:
     """P at its minimum, by the dual over all pairs, a QP library's."""
     differences, weights = list_pairs(problem)
-    m = len(weights)
-    solver = piqp.DenseSolver()
+    m, d = differences.shape
+    solver = piqp.SparseSolver()  # of a and v = differences' a, of which there are few: K itself would be m by m
     solver.settings.eps_abs = solver.settings.eps_rel = 1e-10
-    gram = differences @ differences.T + 1e-12 * np.eye(m)
-    solver.setup(gram, -np.ones(m), None, None, None, None, None, np.zeros(m), cost * weights)
-    solver.solve()
-    return measure(problem, cost, np.asarray(solver.result.x) @ differences)
+    squares, unbounded = diags_array(np.repeat([0.0, 1.0], [m, d]), format="csc"), np.full(d, np.inf)
+    sums = hstack([differences.T, -eye_array(d)], format="csc")
+    bounds = np.append(np.zeros(m), -unbounded), np.append(cost * weights, unbounded)
+    solver.setup(squares, np.repeat([-1.0, 0.0], [m, d]), sums, np.zeros(d), None, None, None, *bounds)
+    assert solver.solve() == piqp.PIQP_SOLVED
+    return measure(problem, cost, np.asarray(solver.result.x)[:m] @ differences)
 
 
 def measure(problem: Problem, cost: float, w: F64) -> float:

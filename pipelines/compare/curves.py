@@ -1,0 +1,142 @@
+"""The gap against the bytes read, read by read, of trainers that prove a gap, and of trainers that prove nothing.
+
+A curve of streamsvm is one training, from a dataset on the disk, with nothing in memory but resident rows: its points
+are the bytes read so far, with the bytes of the sample and of single rows, and the gap (P - D) / P that is proved. A
+curve of another trainer has the distance (P - D*) / D* of its model from the optimum, where D* is the highest of the
+lower bounds that streamsvm has proved; the trainer itself knows neither P nor D*. An epoch, or an iteration of
+LIBLINEAR over all rows, counts as one read; where LIBLINEAR shrinks its rows, that is more than it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from warnings import catch_warnings, simplefilter
+
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import SGDClassifier
+from sklearn.svm import LinearSVC
+
+import streamsvm
+from pipelines.compare.linear_trainers import add_one, split_bias
+from pipelines.compare.objectives import evaluate
+from pipelines.compare.problems import Part, Problem, count_bytes
+from streamsvm.data.dataset import Dataset
+from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.methods.set_up import set_up
+from streamsvm.numeric.one_blas_thread import one_blas_thread
+from streamsvm.options import TrainOptions
+from streamsvm.training.loop import Training
+from streamsvm.training.train import open_for
+
+TOL = 1e-6
+CHUNKS = 64  # of a dataset, so that small data are read like large data
+THREADS = 2
+Model = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A way of streamsvm's cutting planes: its acceleration, its resident rows, and the most passes it may make."""
+
+    name: str
+    acceleration: str
+    resident: str | None = None
+    most_passes: int = 200
+
+
+@dataclass(frozen=True)
+class Descent:
+    """A trainer that proves nothing: fit(problem, rows, reads) trains anew, for so many reads."""
+
+    name: str
+    fit: Callable[[Problem, Part, int], Model]
+    reads: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Reads of the data, and the gap after each (proved), or the distance from the optimum (not proved)."""
+
+    name: str
+    is_proved: bool
+    reads: tuple[float, ...]
+    gaps: tuple[float, ...]
+
+    def reach(self, gap: float) -> float | None:
+        """Return the reads after which the gap is reached for good; None if it is not."""
+        found = None
+        for read, own in zip(reversed(self.reads), reversed(self.gaps), strict=True):
+            if own > gap:
+                break
+            found = read
+        return found
+
+
+def store(rows: Part, path: Path) -> Dataset:
+    """Store the rows, shuffled."""
+    X, y = rows
+    return streamsvm.ingest(X, path, y, shuffle=0, chunk_bytes=max(1, count_bytes(X) // CHUNKS))
+
+
+def prove(way: Proof, problem: Problem, data: Dataset) -> tuple[Curve, float]:
+    """Train, with no chunk kept in memory; return the curve of the gap and the lower bound."""
+    options = TrainOptions(
+        C=problem.C,
+        tol=TOL,
+        threads=THREADS,
+        max_passes=way.most_passes,
+        resident_rows=way.resident,
+        options={"acceleration": way.acceleration},
+    )
+    fit = set_up(data, options)
+    with one_blas_thread(), open_for(data, options, [[fit]], None) as (engine, plan):
+        assert isinstance(engine, ThreadedEngine)
+        engine.pin_bytes = 0
+        result = Training(data, options, fit, engine, plan, None, lambda _: None).carry_out()
+    assert result.lower_bound is not None
+    points = [(line["read_bytes"] / data.nbytes, line["relative_gap"]) for line in result.history]
+    reads, gaps = zip(*points, strict=True)
+    return Curve(way.name, True, reads, gaps), result.lower_bound
+
+
+def descend(way: Descent, problem: Problem, rows: Part, lower_bound: float) -> Curve:
+    """Train for each number of reads; return the curve of the distance from the optimum."""
+    X, y = rows
+    gaps = []
+    for n in way.reads:
+        objective = evaluate(problem, way.fit(problem, rows, n), X, y, (X[:1], y[:1])).objective
+        gaps.append(objective / lower_bound - 1)
+    return Curve(way.name, False, tuple(map(float, way.reads)), tuple(gaps))
+
+
+def compute_curves(
+    problem: Problem, rows: Part, path: Path, proofs: Sequence[Proof], descents: Sequence[Descent]
+) -> list[Curve]:
+    """Return the curves of all trainers; the dataset is written to a path."""
+    data = store(rows, path)
+    proved = [prove(way, problem, data) for way in proofs]
+    lower_bound = max(bound for _, bound in proved)
+    return [curve for curve, _ in proved] + [descend(way, problem, rows, lower_bound) for way in descents]
+
+
+def fit_liblinear(problem: Problem, rows: Part, iterations: int) -> Model:
+    """Run LIBLINEAR's dual coordinate descent for so many iterations; all lengths take the same steps."""
+    model = LinearSVC(loss="hinge", C=problem.C, tol=1e-9, max_iter=iterations, random_state=0)
+    with catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)  # It is stopped on purpose.
+        model.fit(*rows)
+    return {"w": model.coef_, "b": model.intercept_[0]}
+
+
+def fit_sgd(problem: Problem, rows: Part, epochs: int) -> Model:
+    """Run averaged stochastic gradients with a penalised bias for so many epochs."""
+    X, y = rows
+    alpha = 1 / (problem.C * len(y))
+    model = SGDClassifier(
+        "hinge", alpha=alpha, fit_intercept=False, max_iter=epochs, tol=None, average=True, random_state=0
+    )
+    model.fit(add_one(X), y)
+    return split_bias(model.coef_)

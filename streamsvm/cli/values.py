@@ -1,0 +1,44 @@
+"""The values of single arguments of the command line, read from their texts."""
+
+from __future__ import annotations
+
+import argparse
+
+from streamsvm.errors import InputError
+
+
+def read_count(text: str) -> int:
+    """Return the whole number of at least 1 that an argument of argparse holds."""
+    try:
+        return parse_count("the argument", text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parse_count(name: str, text: str | int) -> int:
+    """Return the whole number of at least 1 that a text holds. Raises InputError, with this name, for other texts."""
+    if not str(text).isdecimal() or int(text) < 1:
+        raise InputError(f"{name} is {text!r}; a whole number of at least 1 is expected")
+    return int(text)
+
+
+def parse_numbers(text: str) -> tuple[float, ...]:
+    """Return the numbers of a text like "0.1,1,10"."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: write numbers, with commas between them") from None
+
+
+def parse_gamma(text: str) -> float | str:
+    """Return the value of --gamma: a number, "scale" or "auto"."""
+    return text if text in ("scale", "auto") else float(text)
+
+
+def parse_shuffle(text: str) -> int | None:
+    """Return the seed that --shuffle gives, or None for "no"."""
+    if text == "no":
+        return None
+    if not text.isdecimal():
+        raise InputError(f"--shuffle {text!r}: give a seed (a whole number) or no")
+    return int(text)

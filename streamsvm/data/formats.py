@@ -1,0 +1,81 @@
+"""All file formats by name: the endings of their files, the roles of columns that a user can name, and their readers.
+
+A new format is a file with its reader and a line here. The choices of the command line are these names. A reader is
+imported when it is needed first, so that a line here costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamsvm.errors import InputError
+from streamsvm.machine import default_threads
+
+if TYPE_CHECKING:
+    from streamsvm.data.source_rows import SourceRows
+    from streamsvm.data.tables import Columns
+
+Paths = Sequence[str | Path]
+COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of how many times larger the text is
+
+
+class Format(NamedTuple):
+    """A file format.
+
+    suffixes: the endings of its files. reads: the fields of `Columns` that its reader heeds, of those that users give.
+    read: returns the rows of files, given the roles of their columns. help: the format in a few words.
+    """
+
+    suffixes: tuple[str, ...]
+    reads: tuple[str, ...]
+    read: Callable[[Paths, Columns], Iterator[SourceRows]]
+    help: str
+
+
+def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: ARG001
+    from streamsvm.data.text import read_svmlight
+
+    return read_svmlight(paths, default_threads())
+
+
+def _read_csv(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+    from streamsvm.data.csv_text import read_csv
+
+    return read_csv(paths, columns)
+
+
+def _read_parquet(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+    from streamsvm.data.parquet import read_parquet
+
+    return read_parquet(paths, columns)
+
+
+def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: ARG001
+    from streamsvm.data.npy import read_npy
+
+    return read_npy(paths)
+
+
+ROLES = ("label", "qid", "sample_weight")
+FORMATS = {  # The first one is that of files whose names tell none.
+    "svmlight": Format((), (), _read_svmlight, "svmlight text"),
+    "csv": Format((".csv", ".tsv"), (*ROLES, "header"), _read_csv, "CSV, TSV"),
+    "parquet": Format((".parquet", ".pq"), ROLES, _read_parquet, "Parquet"),
+    "npy": Format((".npy", ".npz"), (), _read_npy, ".npy, .npz"),
+}
+
+
+def guess_format(path: str | Path) -> str:
+    """Return the format that the ending of a file's name tells; svmlight if it tells none."""
+    suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED]
+    last = suffixes[-1].lower() if suffixes else ""
+    return next((name for name, about in FORMATS.items() if last in about.suffixes), next(iter(FORMATS)))
+
+
+def find_format(name: str) -> Format:
+    """Return the format of this name; InputError if there is none."""
+    if name not in FORMATS:
+        raise InputError(f"format {name!r}: choose from {', '.join(FORMATS)}")
+    return FORMATS[name]

@@ -1,0 +1,45 @@
+"""A file format is its reader and a line in the table: ingest and the command line take all else from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.cli.arguments import make_parser
+from streamsvm.data.formats import FORMATS, Format, Paths, guess_format
+from streamsvm.data.readers import ingest
+from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.tables import Columns
+
+
+def read_lengths(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+    """Yield a row for each line: its length, and its first letter as the label."""
+    for path in paths:
+        lines = Path(path).read_text().splitlines()
+        X = np.array([[len(line)] for line in lines], np.float32)
+        yield SourceRows(X, np.array([line[0] for line in lines]))
+
+
+def test_a_new_format_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMATS, "lengths", Format((".len",), (), read_lengths, "lengths of lines"))
+    (tmp_path / "rows.len").write_text("ab\nbcd\nb\n")
+    dataset = ingest(tmp_path / "rows.len", tmp_path / "rows.zarr", shuffle=None)
+    assert dataset.read(0).X[:, 0].tolist() == [2, 3, 1]  # type: ignore[index]
+    assert np.asarray(dataset.classes).tolist() == ["a", "b"]
+    options = make_parser().parse_args(["ingest", "rows", "rows.zarr", "--format", "lengths"])
+    assert options.format == "lengths"
+
+
+def test_names_tell_the_format() -> None:
+    told = {
+        "a.csv": "csv",
+        "A.TSV.gz": "csv",
+        "a.pq": "parquet",
+        "a.npz": "npy",
+        "a.svm.xz": "svmlight",
+        "-": "svmlight",
+    }
+    assert {name: guess_format(name) for name in told} == told

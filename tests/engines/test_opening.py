@@ -1,0 +1,42 @@
+"""How many threads run if nobody has said it: as many as there are cores, or fewer if memory is short."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamsvm.engines import opening
+from streamsvm.engines.opening import open_engine
+from streamsvm.errors import MemoryBudgetError
+from streamsvm.machine import resident_bytes
+from streamsvm.requests import MemoryNeed
+from tests.conftest import make_problem
+
+TOTALS_BYTES = 100 << 20
+
+
+def need_memory(threads: int) -> MemoryNeed:
+    return MemoryNeed(driver_bytes=0, turn_bytes=0, totals_bytes=TOTALS_BYTES, shared_bytes=0)
+
+
+@pytest.mark.parametrize(("cores", "fit", "expected"), [(16, 4, 4), (3, 4, 3), (16, 1, 1)])
+def test_as_many_as_fit_into_memory(cores: int, fit: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes three totals. The projection of the run is within the budget."""
+    monkeypatch.setattr(opening, "default_threads", lambda: cores)
+    source = make_problem(1).in_memory()
+    beside = 48 << 20  # slack
+    budget = resident_bytes() + beside + fit * (3 * TOTALS_BYTES + source.stream_bytes()) + TOTALS_BYTES
+    arguments: dict[str, Any] = {"load": lambda: None, "memory": need_memory, "budget_bytes": budget}
+    with open_engine(source, **arguments) as (_, plan):
+        parts = [name for name in plan.parts if name.startswith("streaming")]
+        assert parts == [f"streaming on {expected} thread{'s' * (expected > 1)}"]
+        assert plan.projected_bytes <= budget
+    with pytest.raises(MemoryBudgetError, match="use fewer --threads"), open_engine(source, threads=16, **arguments):
+        pass
+
+
+def test_one_thread_is_refused_if_it_does_not_fit() -> None:
+    arguments: dict[str, Any] = {"load": lambda: None, "memory": need_memory, "budget_bytes": 100 << 20}
+    with pytest.raises(MemoryBudgetError, match="on 1 thread "), open_engine(make_problem(1).in_memory(), **arguments):
+        pass

@@ -1,0 +1,44 @@
+"""What is charged for the rounding of cuts: every sum that they are made of, and no more additions than were made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.data.groups import plan_groups
+from streamsvm.engines.serial import SerialEngine
+from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual
+from streamsvm.methods.cutting_plane.exact_points import look_for_rounding, take_magnitudes
+from streamsvm.methods.cutting_plane.one_read_state import State
+from streamsvm.methods.cutting_plane.segments import LineState
+from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.rows import F64
+from tests.conftest import make_problem
+
+
+@pytest.mark.parametrize(("kind", "repeats"), [(CutState, 1.0), (LineState, 2.0), (State, 3.0)])
+def test_a_row_is_charged_as_often_as_a_cut_counts_it(kind: type[CutState], repeats: float) -> None:
+    """Rows that are added and subtracted again can be off by as much each time."""
+    w, total, terms = np.array([2.0, -1.0]), 5.0, 1000.0
+    M: F64 = np.array([3.0, 4.0])
+    state = kind(
+        w, w, w[None, :], offsets=np.array([1.0]), sizes=np.array([repeats * total]), magnitudes=M,
+        largest=np.full(2, 100.0), total_cost=total, terms=terms,
+    )  # fmt: skip
+    rounding = bound_dual(state, np.ones(1))[1]
+    assert rounding >= terms * UNIT * repeats * (total + np.abs(w) @ M)
+    assert rounding <= 1.2 * terms * UNIT * repeats * (total + np.abs(w) @ M)
+
+
+@pytest.mark.usefixtures("many_groups")
+def test_groups_are_added_one_to_another_and_not_in_a_row(tmp_path: Path) -> None:
+    """Of 12,000 rows in groups no term goes through more additions than the largest group has rows, and the tree."""
+    data = make_problem(1, n=12_000, d=3).store(tmp_path / "rows", chunk_bytes=6000)
+    groups = plan_groups(data)
+    largest = max(int(data.chunk_starts[group[-1] + 1] - data.chunk_starts[group[0]]) for group in groups)
+    state = CutState(np.zeros(4), np.zeros(4), np.empty((0, 4)))
+    answers = [SerialEngine(data).scan(scan) for scan in look_for_rounding(state, None, np.ones(2), 1.0)]
+    assert answers[-1].additions == largest + int(np.ceil(np.log2(len(groups))))
+    assert largest < take_magnitudes(state, answers).terms < 12_000
