@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import signal
 import socket
@@ -20,6 +21,9 @@ from streamsvm.machine import resident_bytes
 if TYPE_CHECKING:
     from distributed import Client, Worker
     from distributed.security import Security
+
+LOGGER = logging.getLogger("streamsvm")
+FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; a worker that starts imports for a while
 
 Load = Callable[[], object]  # a function, importable by name, that loads the kernels of the tasks to come
 
@@ -55,11 +59,10 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
     """Prepare one worker of each host, and then the others, which find the compiled kernels in the host's cache.
 
     Processes that compile the same cached function at once have crashed each other (numba#4807). A worker that is lost
-    meanwhile is left out. Raises InputError if the cluster has no workers, and ConnectionError if all are lost.
+    meanwhile is left out. Raises InputError if no worker comes, and ConnectionError if all are lost.
     """
+    _wait_for_workers(client)
     hosts = {address: about["host"] for address, about in _list_workers(client).items()}
-    if not hosts:
-        raise InputError(f"scheduler {client.scheduler.address}: no workers are connected to it; start some first")
     first_of_host = {host: address for address, host in hosts.items()}.values()
     others = [address for address in hosts if address not in first_of_host]
     ready: list[ReadyWorker] = []
@@ -69,6 +72,19 @@ def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:
     if not ready:
         raise ConnectionError(f"scheduler {client.scheduler.address}: its workers were lost before the first pass")
     return ready
+
+
+def _wait_for_workers(client: Client) -> None:
+    """Return as soon as there is a worker. A cluster that grows on demand, or wakes from sleep, has none at first."""
+    if _list_workers(client):
+        return
+    who = f"scheduler {client.scheduler.address}"
+    LOGGER.warning("%s has no workers; waiting for one for up to %.0f s", who, FIRST_WORKER_SECONDS)
+    try:
+        with waiting():
+            client.wait_for_workers(1, timeout=FIRST_WORKER_SECONDS)
+    except TimeoutError as error:
+        raise InputError(f"{who}: no workers are connected to it; start some first") from error
 
 
 def _prepare(client: Client, load: Load, workers: Sequence[str]) -> list[ReadyWorker]:

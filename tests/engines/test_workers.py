@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from distributed import Client, LocalCluster
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.engines import workers
 from streamsvm.engines.workers import Load, ReadyWorker, connect, prepare_worker, prepare_workers, start_workers
 from streamsvm.errors import InputError
 from streamsvm.methods.warm_up import compile_kernels
@@ -112,12 +113,21 @@ def test_training_on_the_cluster_of_others_gives_the_same_bits(dataset: Dataset)
     assert there.model_sha256 == train(dataset, TrainOptions()).model_sha256
 
 
-def test_a_cluster_without_workers_is_refused(dataset: Dataset) -> None:
+def test_a_cluster_without_workers_is_refused(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "FIRST_WORKER_SECONDS", 0.1)
     with (
         cluster_of_others(0) as cluster,
         pytest.raises(InputError, match=r"scheduler tcp://.*: no workers"),
     ):
         train(dataset, TrainOptions(scheduler=cluster.scheduler_address))
+
+
+def test_the_first_worker_of_a_cluster_is_waited_for(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that grows on demand has none; and Dask replaces all workers when a machine wakes from sleep."""
+    with cluster_of_others(0) as cluster:
+        monkeypatch.setattr(workers.LOGGER, "warning", lambda *_: cluster.scale(1))
+        there = train(dataset, TrainOptions(scheduler=cluster.scheduler_address))
+    assert there.model_sha256 == train(dataset, TrainOptions()).model_sha256
 
 
 @pytest.mark.parametrize("address", ["nonsense", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "quic://a:1"])
