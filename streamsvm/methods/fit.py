@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
+from streamsvm.machine import default_budget_bytes
 from streamsvm.models.model import Model
 from streamsvm.numeric.feature_maps import FeatureMap
 from streamsvm.numeric.rows import I64, Rows
+from streamsvm.options import TrainOptions
 from streamsvm.requests import MemoryNeed, Progress, Solver
 
 TakeRows = Callable[[I64], Rows]
@@ -109,6 +111,13 @@ class MapFit:
 def report_progress(state: Any) -> Report:
     """Return the report of a state that has a `progress`."""
     return Report(**vars(state.progress))
+
+
+def share_memory(options: TrainOptions, n_problems: int, process_bytes: int) -> TrainOptions:
+    """Return the options of each of several problems that share the memory; what any process needs is there once."""
+    budget = options.memory_bytes or default_budget_bytes()
+    share = min(budget, process_bytes) + max(0, budget - process_bytes) // n_problems
+    return replace(options, memory_bytes=share)
 
 
 def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:

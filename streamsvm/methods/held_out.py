@@ -8,15 +8,18 @@ from typing import Any
 
 from streamsvm.data.view import Kept
 from streamsvm.methods.altered_rows import alter_rows
-from streamsvm.methods.fit import Fit
-from streamsvm.methods.set_up import set_up
+from streamsvm.methods.fit import Fit, share_memory
+from streamsvm.methods.set_up import choose_method, set_up
 from streamsvm.options import TrainOptions
 from streamsvm.requests import MemoryNeed, Solver
 
 
-def hold_out(view: Kept, options: TrainOptions) -> Fit:
-    """Return a fit on the rows that a view keeps; its engine reads all rows of the source below the view."""
-    fit = set_up(view, options)
+def hold_out(view: Kept, options: TrainOptions, n_fits: int = 1) -> Fit:
+    """Return a fit on the rows that a view keeps, one of `n_fits` that share the memory.
+
+    Its engine reads all rows of the source below the view.
+    """
+    fit = set_up(view, share_memory(options, n_fits, choose_method(options).process_bytes))
     return replace(fit, memory=partial(_need_memory, fit, view.n_rows), solve=partial(_solve, fit, view))
 
 

@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class SideBySide:
+    """A way to make several fits in the same reads of the data.
+
+    defaults: of the method's own options. in_chains: whether a fit waits for the fit with the next smaller C, and
+    starts from its end; otherwise all fits begin in the first read.
+    """
+
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    in_chains: bool = True
+
+
+@dataclass(frozen=True)
 class Method:
     """A method, as users, the command line and training know it.
 
@@ -50,7 +62,7 @@ class Method:
         How `--plan` predicts its passes: from a run on a sample, from the epochs that were asked for (its own options
         have `epochs` and `replicas`), or not at all, unless its settings say that all rows are resident.
     side_by_side
-        Defaults of its own options where several fits share one read of the data.
+        Ways to make several fits in the same reads, the best first; the first that the memory has room for is taken.
     with_dual
         Defaults of its own options where the dual point is kept.
     """
@@ -64,7 +76,7 @@ class Method:
     reads: Mapping[str, Words] = field(default_factory=lambda: {"tol": ALWAYS})
     takes_numbered_rows: bool = True
     passes: Literal["sampled", "epochs", "unknown"] = "sampled"
-    side_by_side: Mapping[str, str] = field(default_factory=dict)
+    side_by_side: tuple[SideBySide, ...] = (SideBySide(),)
     with_dual: Mapping[str, str] = field(default_factory=dict)
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:

@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import ONE, OneClass
-from streamsvm.machine import default_budget_bytes
 from streamsvm.methods import many_problems
 from streamsvm.methods.altered_rows import alter_rows
-from streamsvm.methods.fit import Fit, Report, TakeRows, sum_memory
+from streamsvm.methods.fit import Fit, Report, TakeRows, share_memory, sum_memory
 from streamsvm.methods.many_problems import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.rows import I64, Rows, stack_rows
@@ -47,14 +46,8 @@ def view_classes(source: RowSource) -> list[OneClass]:
 def share_options(source: RowSource, options: TrainOptions, process_bytes: int = 0) -> list[TrainOptions]:
     """Return the options of each class's problem: the costs of the class, and an equal part of the memory for rows."""
     factors = compute_class_factors(source, options)
-    budget = share_budget(options.memory_bytes or default_budget_bytes(), len(factors), process_bytes)
-    given = replace(options, memory_bytes=budget, class_weight=None)
+    given = replace(share_memory(options, len(factors), process_bytes), class_weight=None)
     return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
-
-
-def share_budget(budget_bytes: int, n_problems: int, process_bytes: int) -> int:
-    """Return the budget of each of several problems that share one: what any process needs is there once."""
-    return min(budget_bytes, process_bytes) + max(0, budget_bytes - process_bytes) // n_problems
 
 
 def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]) -> Fit:

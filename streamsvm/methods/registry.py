@@ -11,7 +11,7 @@ from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlane
 from streamsvm.methods.decomposition import options as decomposition
 from streamsvm.methods.decomposition.options import WITH_ACTIVE_ROWS, DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
-from streamsvm.methods.method import Method
+from streamsvm.methods.method import Method, SideBySide
 from streamsvm.methods.option_fields import ALWAYS
 from streamsvm.methods.ranking.options import RankingOptions
 
@@ -33,8 +33,11 @@ METHODS = [
         module="streamsvm.methods.cutting_plane.setup",
         process_bytes=cutting_plane.OTHER_BYTES,
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
-        # Fits side by side would need a sample each; in a chain, a fit can begin with the cuts of the last one.
-        side_by_side={"acceleration": "line-search"},
+        # Fits that are guided need reads of their own; where memory is too little, cuts for one C serve another.
+        side_by_side=(
+            SideBySide({"acceleration": "one-read"}, in_chains=False),
+            SideBySide({"acceleration": "line-search"}),
+        ),
         # What one read proves rests on a share of each near row, and the file of dual points has no room for these.
         with_dual={"acceleration": "guided"},
     ),

@@ -1,18 +1,18 @@
 """A grid of C and gamma by cross-validation, in shared reads of the data; the best setting is trained on all rows.
 
-In each fold a chain of fits has the small C and another the large C; each fit starts from the one before. One read a
-round answers the requests of all chains (engines.one_read). Held-out rows have weight 0, and one more read scores them.
+The fits of a fold are in chains (training.chains). One read a round answers the requests of all chains
+(engines.one_read). Held-out rows have weight 0, and one more read scores them.
 """
 
 from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from streamsvm.data.view import Kept
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
-from streamsvm.methods.held_out import hold_out
 from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
@@ -33,6 +32,7 @@ from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
+from streamsvm.training.chains import make_chains
 from streamsvm.training.grid_folder import GridFolder
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gammas
@@ -100,14 +100,14 @@ def _carry_out(
     """Carry the fits out and score them in one engine, and train the best setting. grid: as `_make_grid` returns it."""
     began, folds, n_measured = time.monotonic(), int(fold.max()) + 1, int(any(map(needs_scale, grid)))
     views = [Kept(source, fold != k) for k in range(folds)]
-    chains = _make_chains([put_stand_in(each) for each in grid], views)
+    chains = make_chains([put_stand_in(each) for each in grid], views)
     counter = _Counter(progress, grid[0].tol, len(grid) * folds)
     with caught(), one_blas_thread(), open_for(source, grid[0], list_fits(chains), client) as opened:
         if folder:
             folder.begin()
         if n_measured:
             grid = _sort(settle_gammas(opened[0], grid))
-            chains = _make_chains(grid, views)
+            chains = make_chains(grid, views)
             counter.n_fits = len(grid) * folds
         found = run_chains(source, chains, opened, counter.note, partial(_open_fit, folder, chains, folds))
         results = _list_by_setting(found, folds)
@@ -129,11 +129,6 @@ def _carry_out(
         lock=folder.lock if folder else None,
     )
     return Tuning(trials, trials[best], result, passes, read_bytes, seconds)
-
-
-def _make_chains(grid: list[TrainOptions], views: list[Kept]) -> list[list[Job]]:
-    """Return the chains of fits: for each part of the settings that is one chain, a chain in each fold."""
-    return [[(each, hold_out(view, each)) for each in part] for part in _split(grid) for view in views]
 
 
 def _list_by_setting(found: list[list[Result]], folds: int) -> list[list[Result]]:
@@ -188,18 +183,6 @@ class _Counter:
         self.progress((len(self._done), self.n_fits, event))
 
 
-def _split(grid: list[TrainOptions]) -> Iterator[list[TrainOptions]]:
-    """Cut the C of each gamma in two chains. Each fit starts from the one before, since cuts for one C serve another.
-
-    Measured on 30,000 rows of Covertype with six C: the fits of a fold make 105 passes in one chain, 117 in two chains
-    (72 reads), 206 if each starts anew (66 reads), and 237 side by side with each other's cuts (92 reads).
-    """
-    for _, mine in groupby(grid, key=lambda each: each.gamma):
-        whole = list(mine)
-        middle = -(-len(whole) // 2)
-        yield from filter(None, (whole[:middle], whole[middle:]))
-
-
 def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str]) -> None:
     """InputError for a grid that there cannot be, before any rows are read."""
     if not costs:
@@ -223,8 +206,6 @@ def _make_grid(
     if options.kernel != "linear":
         asked = [replace(options, gamma=gamma) for gamma in gammas or (options.gamma,)]
         kinds = {each.gamma if needs_scale(each) else make_kernel(source, each).gamma for each in asked}
-    if options.resident_rows is None:
-        options = replace(options, options={**choose_method(options).side_by_side, **options.options})
     return _sort([replace(options, C=C, gamma=gamma) for gamma, C in product(kinds, set(costs))])
 
 

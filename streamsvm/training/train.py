@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,8 @@ from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
 from streamsvm.methods.dual_points import read_dual_points
-from streamsvm.methods.fit import Fit, need_in_turn, sum_memory
-from streamsvm.methods.set_up import set_up
+from streamsvm.methods.fit import Fit, need_in_turn, share_memory, sum_memory
+from streamsvm.methods.set_up import choose_method, set_up
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
@@ -116,8 +117,9 @@ def train_together(
 ) -> list[Result]:
     """Train several models side by side, where one read of the data in each round serves all of them.
 
-    Each model is trained to its own end, and has the same bits as if `train` had made it. Models of budgeted SGD share
-    their reads only if their seeds and numbers of replicas are equal, since only then they learn the rows in one order.
+    Each model is trained to its own end, and has the same bits as if `train` had made it with an equal part of the
+    memory for the rows that it holds. Models of budgeted SGD share their reads only if their seeds and numbers of
+    replicas are equal, since only then they learn the rows in one order.
 
     Parameters
     ----------
@@ -143,13 +145,20 @@ def train_together(
     """
     if not many:
         raise InputError("no settings are given to train with")
-    jobs = [[(options, set_up(source, put_stand_in(options)))] for options in many]
+    many = [replace(each, memory_bytes=many[0].memory_bytes) for each in many]
+    jobs = _set_up_each(source, [put_stand_in(each) for each in many])
     with caught(), one_blas_thread(), open_for(source, many[0], list_fits(jobs), client) as opened:
         settled = settle_gammas(opened[0], many)
         if settled != list(many):
-            jobs = [[(options, set_up(source, options))] for options in settled]
+            jobs = _set_up_each(source, settled)
         results = run_chains(source, jobs, opened, lambda _chain, _place, event: listener(event))
         return [result for chain in results for result in chain]
+
+
+def _set_up_each(source: RowSource, many: Sequence[TrainOptions]) -> list[list[Job]]:
+    """Return a chain of one fit for each of the settings; the fits share the memory."""
+    shares = [share_memory(each, len(many), choose_method(each).process_bytes) for each in many]
+    return [[(each, set_up(source, mine))] for each, mine in zip(many, shares, strict=True)]
 
 
 def run_chains(

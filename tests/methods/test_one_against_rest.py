@@ -23,7 +23,7 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES as GUIDED_BYTES
 from streamsvm.methods.decomposition.options import OTHER_BYTES
-from streamsvm.methods.one_against_rest import share_budget
+from streamsvm.methods.fit import share_memory
 from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.training.statistics import settle_gammas
@@ -225,9 +225,11 @@ def test_the_memory_of_all_is_counted(name: str, dataset: Dataset, relabelled: l
 @pytest.mark.parametrize("budget", [1 << 28, 2 << 30, 8 << 30])
 def test_problems_share_what_the_budget_leaves(budget: int) -> None:
     """What any process needs is there once."""
-    shares = [share_budget(budget, 5, OTHER_BYTES) - min(budget, OTHER_BYTES)] * 5
-    assert 0 <= budget - min(budget, OTHER_BYTES) - sum(shares) < 5
-    assert share_budget(budget, 1, OTHER_BYTES) == budget
+    options = TrainOptions(memory_bytes=budget)
+    share = share_memory(options, 5, OTHER_BYTES).memory_bytes
+    assert share is not None
+    assert 0 <= budget - min(budget, OTHER_BYTES) - 5 * (share - min(budget, OTHER_BYTES)) < 5
+    assert share_memory(options, 1, OTHER_BYTES) == options
 
 
 def test_problems_that_take_turns_share_what_a_step_needs(tmp_path: Path) -> None:

@@ -21,9 +21,12 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.readers import ingest
+from streamsvm.data.view import Kept
 from streamsvm.errors import InputError
 from streamsvm.methods.fit import need_in_turn, sum_memory
+from streamsvm.methods.held_out import hold_out
 from streamsvm.methods.set_up import set_up
+from streamsvm.training.chains import make_chains
 from streamsvm.training.grid import draw_folds, tune
 from streamsvm.training.loop import Training
 from streamsvm.training.train import TrainOptions, list_fits, open_for, run_chains, train
@@ -113,11 +116,11 @@ def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
         assert other.result.model_sha256 == found[0].result.model_sha256
 
 
-def test_one_read_serves_all(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chains_share_their_reads(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept in memory here: bytes are reads. Half of the fits start from another, and need fewer of them."""
     monkeypatch.setattr("streamsvm.engines.opening.plan_memory", _without_pins)
     costs, folds = (0.01, 0.1, 1.0, 10.0), 4
-    found = tune(dataset, OPTIONS, costs, folds=folds)
+    found = tune(dataset, replace(OPTIONS, options=LINES), costs, folds=folds)
     assert found.read_bytes == found.passes * dataset.nbytes
     fold = draw_folds(dataset, OPTIONS, folds)
     rows = dataset.take(np.arange(dataset.n_rows))
@@ -131,6 +134,35 @@ def test_one_read_serves_all(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) 
     warm, cold = [trial.passes for trial in found.trials], np.max(alone, axis=0)
     assert [warm[0], warm[2]] == pytest.approx([cold[0], cold[2]], abs=1)
     assert warm[1] + warm[3] < cold[1] + cold[3]
+
+
+def test_fits_by_one_read_share_the_memory(tmp_path: Path) -> None:
+    """All of them begin in the first read, each with an equal part of the memory, and none waits for another."""
+    data = make_problem(3, n=60_000, d=20).store(tmp_path / "rows.zarr", layout="dense", chunk_bytes=1 << 18)
+    views = [Kept(data, draw_folds(data, OPTIONS, 3) != k) for k in range(3)]
+    grid = [TrainOptions(C=C, memory_bytes=800 << 20, threads=1) for C in COSTS]
+    chains = make_chains(grid, views)
+    assert [len(chain) for chain in chains] == [1] * 9
+    assert {fit.settings["acceleration"] for chain in chains for _, fit in chain} == {"one-read"}
+    alone = hold_out(views[0], grid[0]).settings["resident_rows"]
+    shared = {fit.settings["resident_rows"] for chain in chains for _, fit in chain}
+    assert max(shared) < alone
+    with open_for(data, grid[0], list_fits(chains), None) as (_, plan):  # refused if it is over the budget
+        assert plan.projected_bytes <= 800 << 20
+    small = make_chains([replace(each, memory_bytes=320 << 20) for each in grid], views)
+    assert [len(chain) for chain in small] == [2, 2, 2, 1, 1, 1]
+    assert all("resident_rows" not in fit.settings for chain in small for _, fit in chain)
+
+
+def test_a_grid_takes_the_reads_of_its_slowest_fit(tmp_path: Path) -> None:
+    """And one more, in which the rows that are held out are scored."""
+    data = make_problem(3, n=60_000, d=20).store(tmp_path / "rows.zarr", layout="dense", chunk_bytes=1 << 18)
+    options = TrainOptions(tol=1e-3, threads=1, memory_bytes=2 << 30)
+    found = tune(data, options, COSTS, folds=3)
+    assert found.passes == max(trial.passes for trial in found.trials) + 1
+    lines = tune(data, replace(options, options=LINES), COSTS, folds=3)
+    assert found.passes < lines.passes / 3
+    assert found.best.C == lines.best.C
 
 
 def _without_pins(*arguments: Any, **named: Any) -> Any:

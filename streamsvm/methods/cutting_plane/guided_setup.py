@@ -200,7 +200,7 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
         settings={name: value for name, value in told.items() if name != "seed"},
         memory=partial(guide.need_memory, source),
         start=partial(guide.start, source),
-        warm_start=partial(guide.warm_start, source),
+        warm_start=None if is_one_read else partial(guide.warm_start, source),
         solve=partial(guide.solve, source.n_features),
         make_model=partial(guide.make_model, source),
         report=report_progress,

@@ -31,7 +31,6 @@ from streamsvm.methods.cutting_plane.guided import (
     find_first_rows,
     settle,
     take_sure,
-    warm_state,
     weigh_rows,
 )
 from streamsvm.methods.cutting_plane.near_rows import add_near, combine_near, start_near
@@ -40,7 +39,7 @@ from streamsvm.methods.cutting_plane.point_cuts import read_cuts
 from streamsvm.methods.cutting_plane.segments import look_along, read_segment
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
-__all__ = ["solve", "start_state", "warm_state"]
+__all__ = ["solve", "start_state"]
 
 
 def solve(settings: OneRead, state: State) -> Solver:
