@@ -28,6 +28,7 @@ NEAR_SHARE = 0.01  # F is minimised to this share of the tolerance: in the ball 
 def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
     """Return the rows that are kept as one part with the smallest radius of all groups, and what each stands for."""
     parts = close_group(totals, look.share)
+    totals.parts = []  # so that of the rows of all groups only those that are kept are in memory while they are joined
     priority = np.concatenate([part.priority for part in parts])
     if len(priority) > look.most:
         parts = keep_below(parts, float(np.partition(priority, look.most)[look.most]))

@@ -16,7 +16,7 @@ from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.one_read_state import HELD, ROW_VECTORS, OneRead
+from streamsvm.methods.cutting_plane.one_read_state import HELD, HELD_SHARE, ROW_VECTORS, OneRead
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
@@ -30,12 +30,12 @@ SHARE = 10  # one row in so many is resident if memory allows; where multipliers
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
 ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away for `one_read`
 LAW_SHARE = 0.01  # of (n d)^(2/3) rows: with fewer, guided cutting planes take fewer reads
-ENOUGH_SHARE = 0.05  # of (n d)^(2/3) rows: with fewer, users are told what more memory would save
+ENOUGH_SHARE = 0.15  # of (n d)^(2/3) rows: with fewer, users are told what more memory would save
 LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search runs alone
 SMALL_ROWS = 3000  # for `one_read` so many rows are resident if memory allows: all rows of small data, for one pass
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
 COPIES = 3  # copies of the resident rows while they are read
-ONE_READ_COPIES = 5  # the first sample, twice in the groups of a pass, all resident rows at once, and the near rows
+ONE_READ_COPIES = 3  # twice in the groups of a pass, and once more while they are chosen; or all, near and active ones
 TOO_FEW_ROWS = (
     "Resident rows guide the cutting planes, since there are {{:,}} of them: more memory, or more resident rows, would "
     "save reads. From {:,} on they are solved exactly."
@@ -101,9 +101,9 @@ class Guide:
     def need_memory(self, source: RowSource, threads: int = 1) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the guided solver, of its resident rows, and of the line search beside it."""
         n, d, own, other = source.n_rows, source.n_features, self.settings, self.line_search
-        rows_bytes = own.resident_rows * _copies_bytes(source, type(own))
+        rows_bytes = own.resident_rows * _count_copies(own, n) * _find_row_bytes(source)
         group_rows, exact = n // len(plan_groups(source)), exact_bytes(d + 1)
-        held = own.count_held(group_rows, n) * (source.nbytes // n + 64) if isinstance(own, OneRead) else 0
+        held = own.count_held(group_rows, n) * _find_row_bytes(source) if isinstance(own, OneRead) else 0
         return MemoryNeed(
             driver_bytes=rows_bytes + own.driver_bytes(n, d) + other.driver_bytes(d),
             turn_bytes=own.turn_bytes(d) + other.turn_bytes(d),
@@ -160,7 +160,7 @@ def _tell_more(source: RowSource, options: TrainOptions, resident_rows: int) -> 
     enough = _count_enough(source)
     if resident_rows >= enough:
         return ""
-    more_bytes = int(ONE_READ_SHARE * (enough - resident_rows) * _find_row_bytes(source, OneRead))
+    more_bytes = (enough - resident_rows) * _find_one_read_bytes(source, ONE_READ_COPIES + 1)
     more = "" if options.resident_rows is not None else MORE_MEMORY.format(format_bytes(more_bytes))
     return MORE_ROWS.format(resident_rows, enough, more)
 
@@ -178,12 +178,16 @@ def _choose_settings(
     )
     need = Guide(settings).need_memory(source)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
-    share = ONE_READ_SHARE if kind is OneRead else BUDGET_SHARE
-    row_bytes = _find_row_bytes(source, kind)
-    wanted = source.n_rows if kind is GuidedDual else max(LEAST_ROWS, source.n_rows // SHARE)
-    if kind is OneRead:
-        wanted = max(wanted, SMALL_ROWS, count_needed(source), _count_enough(source))
-    return replace(settings, resident_rows=_count_rows(source, options, wanted, round(share * row_bytes), other_bytes))
+    count, wanted = partial(_count_rows, source, options, other_bytes), max(LEAST_ROWS, source.n_rows // SHARE)
+    if kind is not OneRead:
+        wanted = source.n_rows if kind is GuidedDual else wanted
+        return replace(settings, resident_rows=count(wanted, BUDGET_SHARE * COPIES * _find_row_bytes(source)))
+    wanted = max(wanted, SMALL_ROWS, count_needed(source), _count_enough(source))
+    number = count(wanted, _find_one_read_bytes(source, ONE_READ_COPIES + 1))
+    if number <= HELD_SHARE * source.n_rows:  # so the first sample is not held, which leaves memory for more rows
+        wanted = max(number, min(wanted, int(HELD_SHARE * source.n_rows)))
+        number = count(wanted, _find_one_read_bytes(source, ONE_READ_COPIES))
+    return replace(settings, resident_rows=number)
 
 
 def _make_fit(source: RowSource, guide: Guide) -> Fit:
@@ -209,7 +213,7 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
     )
 
 
-def _count_rows(source: RowSource, options: TrainOptions, wanted: int, row_bytes: int, other_bytes: int) -> int:
+def _count_rows(source: RowSource, options: TrainOptions, other_bytes: int, wanted: int, row_bytes: int) -> int:
     """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory."""
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
@@ -219,14 +223,15 @@ def _count_rows(source: RowSource, options: TrainOptions, wanted: int, row_bytes
     return number if number >= min(source.n_rows, LEAST_ROWS) else 0
 
 
-def _copies_bytes(source: RowSource, kind: type[Guided | GuidedDual | OneRead]) -> int:
-    return (ONE_READ_COPIES if kind is OneRead else COPIES) * (source.nbytes // source.n_rows + 64)
+def _find_row_bytes(source: RowSource) -> int:
+    return source.nbytes // source.n_rows + 64
 
 
-def _find_row_bytes(source: RowSource, kind: type[Guided | GuidedDual | OneRead]) -> int:
-    """Return the bytes that a resident row takes: its copies, and parts of the problems in memory and of the totals."""
-    own = _copies_bytes(source, kind)
-    if kind is OneRead:
-        held = 3 * THREADS * HELD / len(plan_groups(source))
-        own += 8 * ROW_VECTORS + round(held * (source.nbytes // source.n_rows + 64))
-    return own
+def _count_copies(settings: Guided | GuidedDual | OneRead, n_rows: int) -> int:
+    return ONE_READ_COPIES + settings.holds_sample(n_rows) if isinstance(settings, OneRead) else COPIES
+
+
+def _find_one_read_bytes(source: RowSource, copies: int) -> int:
+    """Return the part of the memory for a resident row: its copies, and parts of the problems and of the totals."""
+    held = 3 * THREADS * HELD / len(plan_groups(source))
+    return round(ONE_READ_SHARE * (8 * ROW_VECTORS + (copies + held) * _find_row_bytes(source)))

@@ -49,7 +49,9 @@ def solve(settings: OneRead, state: State) -> Solver:
         before, held = state, None
         if sample is None:
             taken = yield Take(state.resident)
-            sample, held = weigh_rows(taken, state.weight), find_first_rows(taken, state.resident)
+            sample = weigh_rows(taken, state.weight)
+            if settings.holds_sample(state.n_rows):
+                held = find_first_rows(taken, state.resident)
             del taken
         state, aim = choose_centre(settings, state, sample)
         look, sample = make_look(settings, state), None
@@ -67,7 +69,6 @@ def solve(settings: OneRead, state: State) -> Solver:
         if points is not None:
             state = take_sure(state, points, found[2 + len(lines)], read_cuts(found[0])[0][:SURE_POINTS])
         kept, weight = gather(found[1 + len(lines)], look)
-        found[1 + len(lines)].parts.clear()  # the rows would stay in memory during the next pass
         state, figures = prove(settings, state, found[1 + len(lines)], kept, weight)
         state = count_pass(state, before, 1)
         sample = weigh_rows(kept.rows, weight)

@@ -18,6 +18,7 @@ from streamsvm.numeric.rows import F64, Rows
 ROW_VECTORS = 24  # vectors of 8 bytes that problems in memory take for each of their rows
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
 GROUP_SHARE = 2.0  # a group keeps so many times its share of the resident rows: near rows may be more frequent there
+HELD_SHARE = 0.05  # a first sample that is a larger share of the rows is not read again in the first pass, but held
 HELD = 6  # a group that is being read may hold twice the rows that it keeps, and copies some
 ALLOWANCE = 1e-9  # of |w_0|: what the bound of a move may charge to the rows' lengths
 
@@ -34,6 +35,10 @@ class OneRead(Guided):
     def shared_bytes(self, n_features: int) -> int:
         """Return the bytes that every task of a pass is sent."""
         return super().shared_bytes(n_features) + 8 * 2 * (n_features + 1) ** 2
+
+    def holds_sample(self, n_rows: int) -> bool:
+        """Return whether the first sample stays in memory during the first pass, so that it is not read twice."""
+        return self.resident_rows > HELD_SHARE * n_rows
 
     def count_held(self, group_rows: int, n_rows: int) -> int:
         """Return how many rows the totals of a group of `group_rows` rows may hold."""
