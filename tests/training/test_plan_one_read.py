@@ -52,9 +52,9 @@ def test_the_probe_keeps_no_larger_share_of_the_rows_than_training(
 def test_it_is_told_with_how_many_resident_rows_fewer_reads_are_enough(
     large: Dataset, rows: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """15% of (n d)^(2/3) rows; by the plan and by training, and only where there are fewer."""
+    """8% of (n d)^(2/3) rows; by the plan and by training, and only where there are fewer."""
     options = TrainOptions(C=0.01, threads=1, resident_rows=rows, max_passes=1)
-    enough = round(0.15 * (large.n_rows * large.n_features) ** (2 / 3))
+    enough = round(0.08 * (large.n_rows * large.n_features) ** (2 / 3))
     expected = f"{rows} rows stay in memory. With {enough}, the data would be read fewer times."
     told = expected if rows < enough else ""
     plan = plan_training(large, options)
