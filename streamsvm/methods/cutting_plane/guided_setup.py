@@ -26,7 +26,7 @@ from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, c
 from streamsvm.requests import MemoryNeed, Solver
 
 WIDE = 2000  # with so many features the cuts of a sample cost more than its rows, and multipliers guide instead
-SHARE = 10  # one row in so many is resident if memory allows; where multipliers guide, every row is
+SHARE = 10  # one row in so many is resident if memory allows, or as many as the law says; with multipliers, every row
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
 ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away for `one_read`
 LAW_SHARE = 0.01  # of (n d)^(2/3) rows: with fewer, guided cutting planes take fewer reads
@@ -182,7 +182,7 @@ def _choose_settings(
     if kind is not OneRead:
         wanted = source.n_rows if kind is GuidedDual else wanted
         return replace(settings, resident_rows=count(wanted, BUDGET_SHARE * COPIES * _find_row_bytes(source)))
-    wanted = max(wanted, SMALL_ROWS, count_needed(source), _count_enough(source))
+    wanted = max(wanted, SMALL_ROWS, count_needed(source), round(_count_by_law(source)))
     number = count(wanted, _find_one_read_bytes(source, ONE_READ_COPIES + 1))
     if number <= HELD_SHARE * source.n_rows:  # so the first sample is not held, which leaves memory for more rows
         wanted = max(number, min(wanted, int(HELD_SHARE * source.n_rows)))
