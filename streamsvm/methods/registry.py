@@ -35,8 +35,6 @@ METHODS = [
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
         # Fits side by side would need a sample each; in a chain, a fit can begin with the cuts of the last one.
         side_by_side={"acceleration": "line-search"},
-        # What one read proves rests on a share of each near row, and the file of dual points has no room for these.
-        with_dual={"acceleration": "guided"},
     ),
     Method(
         name="cutting-plane",

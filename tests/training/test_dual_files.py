@@ -143,9 +143,10 @@ def test_the_command(by_cuts: Kept, run: Run) -> None:
 
 def test_a_run_that_is_asked_for_it(by_cuts: Kept, run: Run, tmp_path: Path) -> None:
     data, out = by_cuts.data.path, tmp_path / "asked"
-    assert run("train", data, "--out", out, "--keep-dual", "--max-passes", "1").code == 3
+    asked = ("--keep-dual", "--max-passes", "1", "--option", "acceleration=guided")
+    assert run("train", data, "--out", out, *asked).code == 3
     assert run("verify", out, data, "--dual").code == 0
-    again = run("train", data, "--out", out, "--resume")
+    again = run("train", data, "--out", out, "--resume", "--option", "acceleration=guided")
     assert again.code == 2
     assert "keep_dual" in again.err
     assert run("train", data, "--out", out, "--overwrite").code == 0
