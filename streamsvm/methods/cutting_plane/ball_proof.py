@@ -61,8 +61,8 @@ def prove(
     cut, offset = far.slope + data.combine(found.shares), far.value + float(data.costs @ found.shares)
     size = totals.cost + float(data.costs @ (frozen + found.shares))
     state = add_cuts(state, cut[None, :], np.array([offset]), np.array([size]), most_cuts(len(cut)))
-    before = _take_bound(_note_shares(state, kept, near, found.shares))
-    state = _make_room(note_proof(minimise_master(before, settings.tol), before), settings.resident_rows)
+    before = _take_bound(note_shares(state, kept, near, found.shares))
+    state = make_room(note_proof(minimise_master(before, settings.tol), before), settings.resident_rows)
     figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
     return state, {**figures, "moved": moved, "predicted": state.predicted}
 
@@ -77,7 +77,7 @@ def _take_bound(state: State) -> State:
     return replace(state, lower_bound=value - rounding, bound_rounding=rounding, z=alone, proof=alone)
 
 
-def _note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
+def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
     """Return the state with the rows whose share in its last cut does not follow from their side at the centre.
 
     These are the near rows with another share, and those whose side is uncertain, because rounding may choose it.
@@ -89,7 +89,7 @@ def _note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
     return replace(state, n_own=n_own, own_rows=kept.numbers[near[own]], own_shares=shares[own])
 
 
-def _make_room(state: State, resident_rows: int) -> State:
+def make_room(state: State, resident_rows: int) -> State:
     """Return the state in which the oldest dual points of F are idle if all of them have too many shares together.
 
     So the next pass drops them before it proves a bound. Those that the bound rests on come last.
