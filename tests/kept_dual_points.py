@@ -18,10 +18,12 @@ from streamsvm.training.verify import Verification, verify
 from tests.conftest import Problem
 
 GUIDED: dict[str, Any] = {"options": {"acceleration": "guided"}}
+ONE_READ: dict[str, Any] = {"options": {"acceleration": "one-read"}, "resident_rows": 60, "tol": 1e-6}
 LINE_SEARCH: dict[str, Any] = {"options": {"acceleration": "line-search", "intercept_scaling": "2"}}
 PLAIN: dict[str, Any] = {"options": {"acceleration": "none"}, "tol": 0.02}
 INTERIOR: dict[str, Any] = {"solver": "interior-point"}
 SOLVERS = {
+    "one-read": ONE_READ,
     "guided": GUIDED,
     "guided-dual": GUIDED,
     "line-search": LINE_SEARCH,

@@ -24,6 +24,7 @@ from streamsvm.requests import All, MemoryNeed, Progress, Solver, Step
 
 ROW_VECTORS = 4  # vectors of 8 bytes a row: shares of this state, of the next, of a checkpoint, and one being formed
 TABLES = 4  # vectors for each cut: two ends if the cut is in use, and two ends if the bound rests on it
+OWN_SHARES = 2  # times the rows with a share of their own: in the cuts in use, and in those that the bound rests on
 MADE = 96  # vectors of the cuts that a pass finds, of which only a few are kept
 
 
@@ -75,9 +76,11 @@ def read_dual_points(state: Any) -> list[DualPoint]:
 
 
 def _need_memory(fit: Fit, dual: DualWatch, threads: int) -> MemoryNeed:
-    """Return the memory of the fit, of the tables of vectors (twice while they are copied), and of the shares."""
+    """Return the memory of the fit, of the tables of vectors and the shares of cuts (twice while they are copied), and
+    of the shares of rows.
+    """
     need = fit.memory(threads)
-    tables = 8 * dual.width * (2 * TABLES * dual.most_cuts + MADE)
+    tables = 8 * dual.width * (2 * TABLES * dual.most_cuts + MADE) + 16 * 2 * OWN_SHARES * dual.n_own
     return replace(need, driver_bytes=need.driver_bytes + tables + 8 * ROW_VECTORS * dual.n_rows)
 
 

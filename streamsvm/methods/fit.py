@@ -30,13 +30,15 @@ class DualWatch:
 
     kind: "cuts" (of rows) and "pairs" (cuts of pairs of rows) keep the points at which cuts were made; "shares" are
     read from a state that holds a share of every row. width: the number of entries of a point. most_cuts: the number of
-    cuts in use at once. n_rows: the number of rows whose shares are held, or 0.
+    cuts in use at once. n_rows: the number of rows whose shares are held, or 0. n_own: how many rows have a share of
+    their own in the cuts in use at once, at most.
     """
 
     kind: Literal["cuts", "pairs", "shares"]
     width: int
     most_cuts: int
     n_rows: int = 0
+    n_own: int = 0
 
 
 @dataclass(frozen=True)

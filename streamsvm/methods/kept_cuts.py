@@ -18,7 +18,9 @@ from streamsvm.methods.cutting_plane import guided_dual, origins
 from streamsvm.methods.cutting_plane.origins import Origin
 from streamsvm.methods.interior_point.shares import read_point
 from streamsvm.methods.ranking import origins as ranking_origins
+from streamsvm.numeric import own_shares
 from streamsvm.numeric.dual_points import DualPoint
+from streamsvm.numeric.own_shares import OfCut, OwnShares
 from streamsvm.numeric.rows import F64, I64
 from streamsvm.requests import Progress
 
@@ -32,8 +34,9 @@ class State:
     """All that changes from step to step; it is saved as it is. inner: a list of the solver's own state alone.
 
     digests (m, 2), ends (m, 2), steps (m,), multipliers (m,) and vectors (p, width) describe the cuts whose origin is
-    known, as in DualPoint. share (n,) is that of every row, or empty; most, rows (k,) and corrections (k, 2) belong to
-    it, as in DualPoint. bound: the lower bound that this dual point gives.
+    known, as in DualPoint; own_cuts, own_stops (c,), own_rows and own_shares (e,) are the rows that have a share of
+    their own in these cuts (numeric.own_shares). share (n,) is that of every row, or empty; most, rows (k,) and
+    corrections (k, 2) belong to it, as in DualPoint. bound: the lower bound that this dual point gives.
     """
 
     inner: list[Any]
@@ -47,6 +50,10 @@ class State:
     rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     corrections: F64 = field(default_factory=lambda: np.empty((0, 2)))
     bound: float = 0.0
+    own_cuts: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_stops: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_shares: F64 = field(default_factory=lambda: np.empty(0))
     shapes: ClassVar[dict[str, tuple[str, ...]]] = {
         "vectors": ("p", "d"),
         "digests": ("m", "2"),
@@ -56,35 +63,47 @@ class State:
         "share": ("n",),
         "rows": ("k",),
         "corrections": ("k", "2"),
+        "own_cuts": ("c",),
+        "own_stops": ("c",),
+        "own_rows": ("e",),
+        "own_shares": ("e",),
     }
-    row_numbers: ClassVar[tuple[str, ...]] = ("rows",)
-    added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections")
+    row_numbers: ClassVar[tuple[str, ...]] = ("rows", "own_rows")
+    added: ClassVar[tuple[str, ...]] = ("most", "rows", "corrections", *OwnShares._fields)
+
+    @property
+    def own(self) -> OwnShares:
+        """The rows that have a share of their own in a cut."""
+        return OwnShares(self.own_cuts, self.own_stops, self.own_rows, self.own_shares)
 
     def check(self) -> None:
-        """Raise ValueError if a cut refers to a vector that does not exist."""
+        """Raise ValueError if a cut refers to a vector that does not exist, or rows to a cut."""
+        own_shares.check(self.own, len(self.ends))
         if self.ends.size and not 0 <= int(self.ends.min()) <= int(self.ends.max()) < len(self.vectors):
             raise ValueError(f"ends are not from 0 to {len(self.vectors) - 1}")
 
 
 class Place(NamedTuple):
-    """The place where a cut was made: at `step` of the segment from `start` to `end`."""
+    """The place where a cut was made: at `step` of the segment from `start` to `end`; and its rows with own shares."""
 
     start: F64
     end: F64
     step: float
+    own: OfCut
 
 
 def read_dual_point(state: State) -> DualPoint:
     """Return the dual point behind the bound."""
     if len(state.share):
         return DualPoint(share=state.share, most=state.most, rows=state.rows, corrections=state.corrections)
-    used = np.flatnonzero(state.multipliers)
+    used, known = np.flatnonzero(state.multipliers), own_shares.split(state.own)
     places, ends = np.unique(state.ends[used], return_inverse=True)
     return DualPoint(
         vectors=state.vectors[places],
         ends=ends.reshape(-1, 2),
         steps=state.steps[used],
         multipliers=state.multipliers[used],
+        **own_shares.join([known.get(k, own_shares.NONE) for k in used.tolist()])._asdict(),
     )
 
 
@@ -112,8 +131,8 @@ def note_pair_cuts(state: State, inner: Any, progress: Progress, notes: Sequence
 
 def note_cuts(state: State, inner: Any, progress: Progress, made: Sequence[Origin]) -> State:
     """Return the state after a step that made these cuts, of which the solver may have kept only some."""
-    known = {digest: _read_place(state, k) for k, digest in enumerate(_list_digests(state))}
-    known |= {_digest(one.cut, one.offset): Place(one.start, one.end, one.step) for one in made}
+    known = dict(zip(_list_digests(state), _list_places(state), strict=True))
+    known |= {_digest(one.cut, one.offset): Place(*one[2:]) for one in [*made, *origins.list_proved(inner)]}
     share, bound = state.share, progress.lower_bound or 0.0
     multipliers = dict(zip(_list_digests(state), state.multipliers.tolist(), strict=True))
     digests = {id(one): _digest_cuts(one) for one in origins.list_states(inner)}
@@ -142,6 +161,7 @@ def _fill(state: State, places: Mapping[bytes, Place], multipliers: Mapping[byte
         ends=np.array([[rank[one] for one in pair] for pair in pairs], np.int64).reshape(-1, 2),
         steps=np.array([place.step for place in places.values()]),
         multipliers=np.array([multipliers.get(digest, 0.0) for digest in places]),
+        **own_shares.join([place.own for place in places.values()])._asdict(),
     )
 
 
@@ -153,9 +173,13 @@ def _add_up(digests: Sequence[bytes], z: F64) -> dict[bytes, float]:
     return found
 
 
-def _read_place(state: State, k: int) -> Place:
-    start, end = state.ends[k]
-    return Place(state.vectors[start], state.vectors[end], float(state.steps[k]))
+def _list_places(state: State) -> list[Place]:
+    own = own_shares.split(state.own)
+    pairs = enumerate(zip(state.ends.tolist(), state.steps.tolist(), strict=True))
+    return [
+        Place(state.vectors[start], state.vectors[end], step, own.get(k, own_shares.NONE))
+        for k, ((start, end), step) in pairs
+    ]
 
 
 def _list_digests(state: State) -> list[bytes]:

@@ -63,8 +63,6 @@ class Method:
         have `epochs` and `replicas`), or not at all, unless its settings say that all rows are resident.
     side_by_side
         Ways to make several fits in the same reads, the best first; the first that the memory has room for is taken.
-    with_dual
-        Defaults of its own options where the dual point is kept.
     """
 
     name: str
@@ -77,7 +75,6 @@ class Method:
     takes_numbered_rows: bool = True
     passes: Literal["sampled", "epochs", "unknown"] = "sampled"
     side_by_side: tuple[SideBySide, ...] = (SideBySide(),)
-    with_dual: Mapping[str, str] = field(default_factory=dict)
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:
         """Return the method, ready for the rows of a source; InputError if it cannot be trained on them."""

@@ -38,8 +38,6 @@ METHODS = [
             SideBySide({"acceleration": "one-read"}, in_chains=False),
             SideBySide({"acceleration": "line-search"}),
         ),
-        # What one read proves rests on a share of each near row, and the file of dual points has no room for these.
-        with_dual={"acceleration": "guided"},
     ),
     Method(
         name="cutting-plane",

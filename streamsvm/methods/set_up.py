@@ -32,8 +32,6 @@ def read_own_options(options: TrainOptions) -> Any:
 def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) -> Fit:
     """Return the fit that was asked for; it keeps its dual point if `keep_dual`. InputError if it cannot be made."""
     problem, method = find_problem(options.task), choose_method(options)
-    if keep_dual:
-        options = replace(options, options={**method.with_dual, **options.options})
     own = read_own_options(options)
     check_numbers(options)
     check_costs(source, options)

@@ -8,7 +8,8 @@ s_t of the segment from the weight vector u_t to v_t, with the multiplier lambda
 
     c_i = sum_t lambda_t [the margin of row i at that point is below 1],   lambda_t >= 0,   sum_t lambda_t <= 1
 
-and a row that changes sides on the segment is on the side that numeric.losses puts it on. The shares that come out
+and a row that changes sides on the segment is on the side that numeric.losses puts it on. In some cuts some rows have
+a share of their own, from 0 to 1, in place of the 1 or 0 of their side (numeric.own_shares). The shares that come out
 are rounded, and are feasible all the same: they are never above 1, and rounding C_i c_i cannot exceed C_i.
 
 A point by shares may come with corrections of some rows, alpha_i = C_i c_i + delta_i. They are pairs of numbers that
@@ -29,6 +30,7 @@ import numpy.typing as npt
 
 from streamsvm.numeric.exact_sums import ExactSums, add_exact_sums, combine_exact_sums, start_exact_sums
 from streamsvm.numeric.kernels import absolute
+from streamsvm.numeric.own_shares import OwnShares
 from streamsvm.numeric.rounding import SMALLEST, UNIT, add_pairs
 from streamsvm.numeric.rows import F64, I64, Rows, add_rows
 
@@ -40,7 +42,8 @@ class DualPoint:
     share (n,): c_i of every row; empty if the point is given by cuts. most: from 1/2 to 1; no share is above it. rows
     (k,): ascending numbers of the rows that are corrected; corrections (k, 2): the pairs that make up delta_i.
     vectors (p, width): weight vectors, with the weight of the constant feature last where there is one; ends (m, 2):
-    the vectors u_t and v_t of each cut, by their place; steps and multipliers (m,).
+    the vectors u_t and v_t of each cut, by their place; steps and multipliers (m,). own_cuts, own_stops (c,), own_rows
+    and own_shares (e,): as in numeric.own_shares.OwnShares.
     """
 
     share: F64 = field(default_factory=lambda: np.empty(0))
@@ -51,6 +54,15 @@ class DualPoint:
     ends: I64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
     steps: F64 = field(default_factory=lambda: np.empty(0))
     multipliers: F64 = field(default_factory=lambda: np.empty(0))
+    own_cuts: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_stops: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_shares: F64 = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def own(self) -> OwnShares:
+        """The rows that have a share of their own in a cut."""
+        return OwnShares(self.own_cuts, self.own_stops, self.own_rows, self.own_shares)
 
     @property
     def nbytes(self) -> int:

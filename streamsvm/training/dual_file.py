@@ -3,9 +3,11 @@
 about                                 JSON: the format, the SHA-256 of the model, the fingerprint and n_rows of the data
 k/share, most, rows, corrections      the point of problem k, if it is given by shares (numeric.dual_points.DualPoint)
 k/vectors, ends, steps, multipliers   the point of problem k, if it is given by cuts
+k/own_cuts, own_stops, own_rows, own_shares   the rows with shares of their own in these cuts
 
-With more than two classes, problem k separates class k from the rest. Files of earlier versions may lack most, rows and
-corrections. `verify` trusts nothing in the file: it refuses points that are not feasible, and computes D from the rest.
+With more than two classes, problem k separates class k from the rest. Files of format 1 lack the last line, and may
+lack most, rows and corrections. `verify` trusts nothing in the file: it refuses points that are not feasible, and
+computes D from the rest.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ from streamsvm.errors import InputError, say_count
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.models.model import Model
 from streamsvm.numeric.dual_points import DualPoint
+from streamsvm.numeric.own_shares import OwnShares, check
 
 NAME = "dual.npz"
-FORMAT = 1
-ADDED = ("most", "rows", "corrections")  # files of earlier versions lack these parts; then no row is corrected
+FORMAT = 2
+READABLE = (1, 2)
+# Files of earlier versions lack these parts: then no row is corrected, and none has a share of its own in a cut.
+ADDED = ("most", "rows", "corrections", *OwnShares._fields)
 MOST_ABOVE = 1e-9  # a sum of multipliers may exceed 1 by this much, since it is rounded
 
 
@@ -82,7 +87,7 @@ def _describe(model: Model, source: RowSource) -> dict[str, Any]:
 
 def _read_about(text: Any) -> dict[str, Any]:
     about = json.loads(str(text)) if text is not None else None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") not in READABLE:
         found = about.get("format") if isinstance(about, dict) else about
         raise ValueError(f"format {str(found)[:40]}; this version of streamsvm reads {FORMAT}")
     return about
@@ -103,6 +108,7 @@ def _read_point(arrays: Mapping[str, Any], k: int, model: Model, source: RowSour
     _check_shares(point, model, source)
     _check_corrections(point)
     _check_cuts(point, source.n_features + model.problem.predicts_labels)
+    _check_own_shares(point, model, source)
     return point
 
 
@@ -127,6 +133,12 @@ def _check_corrections(point: DualPoint) -> None:
         raise ValueError(f"rows of corrections are not among the {say_count(len(point.share), 'row')} with a share")
     if (point.rows[1:] <= point.rows[:-1]).any():
         raise ValueError("rows of corrections are not in ascending order")
+
+
+def _check_own_shares(point: DualPoint, model: Model, source: RowSource) -> None:
+    if len(point.own_cuts) and not model.problem.predicts_labels:
+        raise ValueError("own_cuts: in the cuts of a ranking no row has a share of its own")
+    check(point.own, len(point.steps), source.n_rows)
 
 
 def _check_cuts(point: DualPoint, width: int) -> None:

@@ -37,6 +37,7 @@ from streamsvm.numeric.dual_points import (
 )
 from streamsvm.numeric.exact_pairs import count_pairs_exactly
 from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.own_shares import put_own_shares
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rounding import UNIT, add_pairs, bound_rounding, multiply_two
 from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, take_rows
@@ -139,7 +140,8 @@ def _find_shares(problem: Problem, rows: Rows, y: F64) -> F64:
     if not len(point.steps):
         return np.zeros(rows.n_rows)
     scores, biases = compute_scores(rows.X, point.vectors), point.vectors[:, -1] * (problem.bias_feature or 0.0)
-    share: F64 = find_active(scores, biases, y, point.ends, point.steps) @ point.multipliers
+    active = find_active(scores, biases, y, point.ends, point.steps)
+    share: F64 = put_own_shares(active, rows.start, point.own) @ point.multipliers
     return np.minimum(share, 1.0, out=share)
 
 

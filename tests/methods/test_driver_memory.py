@@ -13,6 +13,7 @@ from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.files import pack_arrays
 from streamsvm.methods.cutting_plane.cuts import add_cuts, minimise_master
+from streamsvm.methods.cutting_plane.one_read_state import MOST_OWN
 from streamsvm.methods.cutting_plane.origins import Origin
 from streamsvm.methods.cutting_plane.segments import start_totals
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, State, start_state
@@ -114,3 +115,31 @@ def test_keeping_a_dual_point_takes_what_is_planned() -> None:
         assert tracemalloc.get_traced_memory()[1] <= planned
     finally:
         tracemalloc.stop()
+
+
+def test_keeping_the_dual_point_of_one_read_takes_what_is_planned() -> None:
+    """As many rows with shares of their own as there is room for, and as many in dropped cuts behind the bound."""
+    n_rows, random = 200_000, np.random.default_rng(0)
+    labels = np.arange(n_rows, dtype=np.int32) % 2
+    source = ArrayDataset(np.ones((n_rows, 2), np.float32), labels, np.arange(2))
+    fit = set_up(source, TrainOptions(resident_rows=n_rows, options={"acceleration": "one-read"}))
+    keeping = keep_dual_point(fit)
+    planned = keeping.memory(1).driver_bytes - fit.memory(1).driver_bytes
+    cuts, rows, shares = random.normal(size=(2 * MOST_OWN, 3)), np.arange(n_rows), random.random(n_rows)
+    tracemalloc.start()
+    try:
+        state = keeping.start()
+        for last in range(2 * MOST_OWN):
+            inner, held = state.inner[0], slice(max(0, last + 1 - MOST_OWN), last + 1)
+            m = len(cuts[held])
+            first = replace(
+                inner.states[0], cuts=cuts[held], offsets=np.ones(m), sizes=np.ones(m), z=np.zeros(m),
+                proof=np.full(m, 1 / m), own_rows=rows, own_shares=shares, magnitudes=np.ones(3), largest=np.ones(3),
+            )  # fmt: skip
+            bound = float(min(last + 1, MOST_OWN))
+            state = note_cuts(state, replace(inner, states=[first, inner.states[1]]), Progress(9.0, bound, 1), [])
+        assert len(state.own_rows) == 2 * MOST_OWN * n_rows
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert planned / 2 < peak <= planned

@@ -20,7 +20,7 @@ from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
 from tests.commands import Run, run  # noqa: F401
 from tests.conftest import Problem, make_problem
-from tests.kept_dual_points import GUIDED, INTERIOR, LINE_SEARCH, SOLVERS, Kept, guide_by_multipliers, keep  # noqa: F401
+from tests.kept_dual_points import GUIDED, INTERIOR, LINE_SEARCH, ONE_READ, SOLVERS, Kept, guide_by_multipliers, keep  # noqa: F401
 
 
 @pytest.mark.usefixtures("guide_by_multipliers")
@@ -39,13 +39,15 @@ def test_model_and_history_are_the_same_without_it(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.usefixtures("guide_by_multipliers")
-@pytest.mark.parametrize("name", [*SOLVERS, "roc-area", "several"])
+@pytest.mark.parametrize("name", [*SOLVERS, "roc-area", "several", "several-one-read"])
 def test_a_resumed_run_keeps_the_same_bytes(tmp_path: Path, name: str) -> None:
-    settings = {**SOLVERS, "roc-area": {"task": "roc-area"}, "several": GUIDED}[name]
+    more = {"roc-area": {"task": "roc-area"}, "several": GUIDED, "several-one-read": ONE_READ}
+    settings = {**SOLVERS, **more}[name]
     problem = make_problem(10, n=200, d=6)
-    if name == "several":
+    if name.startswith("several"):
         problem = replace(problem, y=np.arange(200) % 3)
     kept = keep(problem, tmp_path, **settings)
+    assert kept.result.passes > 2 or "one-read" not in name
     for passes in (2, 5, None):
         options = replace(kept.options, max_passes=passes, threads=2)
         train(kept.data, options, tmp_path / "stopped", resume=passes != 2, keep_dual=True)
@@ -143,9 +145,10 @@ def test_the_command(by_cuts: Kept, run: Run) -> None:
 
 def test_a_run_that_is_asked_for_it(by_cuts: Kept, run: Run, tmp_path: Path) -> None:
     data, out = by_cuts.data.path, tmp_path / "asked"
-    assert run("train", data, "--out", out, "--keep-dual", "--max-passes", "1").code == 3
+    asked = ("--keep-dual", "--max-passes", "1", "--option", "acceleration=guided")
+    assert run("train", data, "--out", out, *asked).code == 3
     assert run("verify", out, data, "--dual").code == 0
-    again = run("train", data, "--out", out, "--resume")
+    again = run("train", data, "--out", out, "--resume", "--option", "acceleration=guided")
     assert again.code == 2
     assert "keep_dual" in again.err
     assert run("train", data, "--out", out, "--overwrite").code == 0

@@ -69,7 +69,8 @@ def test_it_is_told_with_how_many_resident_rows_fewer_reads_are_enough(
 def test_with_as_much_more_memory_as_is_told_there_are_as_many_rows(
     large: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guided_setup, "ENOUGH_SHARE", 5.0)  # most of these few rows
+    most = guided_setup.SMALL_ROWS / (large.n_rows * large.n_features) ** (2 / 3)
+    monkeypatch.setattr(guided_setup, "ENOUGH_SHARE", most)  # as many as are kept at most
     notes = {memory: set_up(large, TrainOptions(C=0.01, memory_bytes=memory << 20)).note for memory in range(300, 400)}
     told = {memory: note for memory, note in notes.items() if "more memory" in note}
     assert len(told) > 5

@@ -12,6 +12,7 @@ import pytest
 
 from streamsvm.data.readers import ingest
 from streamsvm.numeric.dual_points import find_active
+from streamsvm.numeric.rows import compute_scores
 from streamsvm.training import verify_dual
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import Problem, make_problem
@@ -34,21 +35,34 @@ def read_shares(arrays: dict[str, Any], k: int, X: Long, y: Long, bias_feature: 
     """c_i of problem k, by the formulas: shares as they are, or sums over the cuts.
 
     A line search ends where the margin of a row is 1, and rounding says on which side the row is: both are feasible, so
-    the program may choose for it.
+    the program may choose for it. Where rows have shares of their own, it says so for all rows that are so near.
     """
     if len(arrays[f"{k}/share"]):
         return np.asarray(arrays[f"{k}/share"], LONG)
     rows = np.column_stack((X, np.full(len(X), LONG(bias_feature))))
     share = np.zeros(len(X), LONG)
     vectors, ends, steps = (arrays[f"{k}/{name}"] for name in ("vectors", "ends", "steps"))
-    scores = np.asarray(rows[:, :-1] @ vectors[:, :-1].T, np.float64)
+    scores = compute_scores(X.astype(np.float32), vectors)
     chosen = find_active(scores, vectors[:, -1] * bias_feature, np.asarray(y, np.float64), ends, steps)
     for cut, multiplier in enumerate(arrays[f"{k}/multipliers"]):
         step, (start, end) = LONG(steps[cut]), ends[cut]
         w = (1 - step) * vectors[start] + step * vectors[end]
         margin, size = y * (rows @ w), np.abs(rows) @ (np.abs(vectors[start]) + np.abs(vectors[end]))
-        share += LONG(multiplier) * np.where(np.abs(margin - 1) > 1e-14 * size, margin < 1, chosen[:, cut])
+        is_sure = np.abs(margin - 1) > 1e-14 * size
+        in_cut = np.where(is_sure, margin < 1, chosen[:, cut]).astype(LONG)
+        for place, (rows_of_cut, shares_of_cut) in list_own_shares(arrays, k).items():
+            if place == cut:
+                in_cut[rows_of_cut] = shares_of_cut
+                assert is_sure[np.setdiff1d(np.arange(len(X)), rows_of_cut)].all()
+        share += LONG(multiplier) * in_cut
     return share
+
+
+def list_own_shares(arrays: dict[str, Any], k: int) -> dict[int, tuple[Any, Any]]:
+    """The rows with shares of their own, and these shares, by the place of their cut."""
+    cuts, stops, rows, shares = (arrays[f"{k}/own_{name}"] for name in ("cuts", "stops", "rows", "shares"))
+    parts = zip(np.split(rows, stops[:-1]), np.split(shares, stops[:-1]), strict=True)
+    return dict(zip(cuts.tolist(), parts, strict=True)) if len(cuts) else {}
 
 
 def evaluate(
@@ -129,7 +143,7 @@ def test_a_proof_in_twice_the_precision(tmp_path: Path) -> None:
     agree(kept, *evaluate_binary(kept))
 
 
-@pytest.mark.parametrize("name", ["guided", "line-search", "interior-point"])
+@pytest.mark.parametrize("name", ["one-read", "guided", "line-search", "interior-point"])
 def test_more_classes_than_two(tmp_path: Path, name: str) -> None:
     problem = make_problem(6, n=200, d=5)
     codes = np.where(problem.dense()[:, 1] > 0.5, 2, problem.y > 0)

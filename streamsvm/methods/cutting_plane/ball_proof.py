@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.cuts import add_cuts, bound_dual, is_better, minimise_master, most_cuts
+from streamsvm.methods.cutting_plane.cuts import (
+    IDLE_STEPS,
+    add_cuts,
+    bound_dual,
+    is_better,
+    minimise_master,
+    most_cuts,
+)
 from streamsvm.methods.cutting_plane.near_rows import (
     Look,
     NearTotals,
@@ -17,10 +24,10 @@ from streamsvm.methods.cutting_plane.near_rows import (
     join_parts,
     keep_below,
 )
-from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, OneRead, State, read_rows
+from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, MOST_OWN, OneRead, State, note_proof, read_rows
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, I64
 
 NEAR_SHARE = 0.01  # F is minimised to this share of the tolerance: in the ball its gap is the gap that is proved
 
@@ -55,7 +62,8 @@ def prove(
     cut, offset = far.slope + data.combine(found.shares), far.value + float(data.costs @ found.shares)
     size = totals.cost + float(data.costs @ (frozen + found.shares))
     state = add_cuts(state, cut[None, :], np.array([offset]), np.array([size]), most_cuts(len(cut)))
-    state = minimise_master(_take_bound(state), settings.tol)
+    before = _take_bound(note_shares(state, kept, near, found.shares))
+    state = make_room(note_proof(minimise_master(before, settings.tol), before), settings.resident_rows)
     figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
     return state, {**figures, "moved": moved, "predicted": state.predicted}
 
@@ -67,7 +75,33 @@ def _take_bound(state: State) -> State:
     value, rounding = bound_dual(state, alone)
     if value - rounding <= state.lower_bound:
         return state
-    return replace(state, lower_bound=value - rounding, bound_rounding=rounding, z=alone)
+    return replace(state, lower_bound=value - rounding, bound_rounding=rounding, z=alone, proof=alone)
+
+
+def note_shares(state: State, kept: Part, near: I64, shares: F64) -> State:
+    """Return the state with the rows whose share in its last cut does not follow from their side at the centre.
+
+    These are the near rows with another share, and those whose side is uncertain, because rounding may choose it.
+    """
+    differs = shares != (kept.margins[near] < 1.0)
+    own = np.flatnonzero(differs | (kept.reach[near] == 0.0))
+    n_own = state.n_own.copy()
+    n_own[-1] = len(own)
+    return replace(state, n_own=n_own, own_rows=kept.numbers[near[own]], own_shares=shares[own])
+
+
+def make_room(state: State, resident_rows: int) -> State:
+    """Return the state in which the oldest dual points of F are idle if all of them have too many shares together.
+
+    So the next pass drops them before it proves a bound. Those that the bound rests on come last.
+    """
+    excess = int(np.sum(state.n_own)) - (MOST_OWN - 1) * resident_rows
+    held = np.flatnonzero(state.n_own)
+    order = held[np.lexsort((state.z[held], -state.idle[held], state.proof[held] > 0.0))]
+    dropped = order[: np.searchsorted(np.cumsum(state.n_own[order]), excess) + 1] if excess > 0 else order[:0]
+    idle = state.idle.copy()
+    idle[dropped] = IDLE_STEPS + 1
+    return replace(state, idle=idle)
 
 
 def _take_inside(state: State, data: HingeRows, far: Linear, w: F64) -> State:

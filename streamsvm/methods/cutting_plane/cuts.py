@@ -19,7 +19,7 @@ for the gap that is asked for, points are evaluated in twice the precision as we
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -65,8 +65,8 @@ class CutState:
         How far P of the best point can be off, and how much was subtracted from D.
     tried_rounding
         What would have been subtracted from the latest D, if that alone keeps it from being the highest; else 0.
-    repeats
-        How many times a cut may count a row.
+    repeats, of_cuts
+        How many times a cut may count a row, and the fields with a number for each cut that is 0 for a new one.
     """
 
     best_w: F64
@@ -91,6 +91,7 @@ class CutState:
     bound_rounding: float = 0.0
     tried_rounding: float = 0.0
     repeats: ClassVar[float] = 1.0
+    of_cuts: ClassVar[tuple[str, ...]] = ("z", "idle")
     added: ClassVar[tuple[str, ...]] = ("tried_rounding",)
     shapes: ClassVar[dict[str, tuple[str, ...]]] = {
         "best_w": ("d",),
@@ -166,15 +167,15 @@ def add_cuts(state: S, cuts: F64, offsets: F64, sizes: F64, most: int) -> S:
     both = np.empty((m + len(cuts), cuts.shape[1]))  # one copy only: cuts may be most of the memory
     old = np.take(state.cuts, np.flatnonzero(keep), axis=0, out=both[:m], mode="clip")
     both[m:] = cuts
-    none = np.zeros(len(cuts))
+    kept = {name: getattr(state, name)[keep] for name in state.of_cuts}
+    others: dict[str, Any] = {name: np.append(part, np.zeros(len(cuts), part.dtype)) for name, part in kept.items()}
     return replace(
         state,
         cuts=both,
         offsets=np.concatenate((state.offsets[keep], offsets)),
         sizes=np.concatenate((state.sizes[keep], sizes)),
-        z=np.concatenate((state.z[keep], none)),
-        idle=np.concatenate((state.idle[keep], none.astype(np.int64))),
         gram=extend_products(state.gram[np.ix_(keep, keep)], old, cuts),
+        **others,
     )
 
 
@@ -257,8 +258,7 @@ def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
 
 def scale_costs(state: S, factor: float, tol: float) -> S:
     """Return the state to go on from if all costs are `factor` times larger: the cuts times `factor` are cuts again."""
-    half = float(state.best_w @ state.best_w) / 2
-    none = np.zeros(len(state.z))
+    half, none = float(state.best_w @ state.best_w) / 2, np.zeros(len(state.z))
     scaled = replace(
         state,
         cuts=factor * state.cuts,

@@ -123,7 +123,7 @@ class State(LineState):
     weight: F64 = field(default_factory=lambda: np.empty(0))
     points: F64 = field(default_factory=lambda: np.empty((0, 0)))
     shapes: ClassVar = CutState.shapes | {"resident": ("r",), "weight": ("r",), "points": ("p", "d")}
-    row_numbers: ClassVar = ("resident",)
+    row_numbers: ClassVar[tuple[str, ...]] = ("resident",)
 
 
 S = TypeVar("S", bound=State)

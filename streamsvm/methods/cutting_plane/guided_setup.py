@@ -16,7 +16,7 @@ from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.one_read_state import HELD, HELD_SHARE, ROW_VECTORS, OneRead
+from streamsvm.methods.cutting_plane.one_read_state import HELD, HELD_SHARE, MOST_OWN, ROW_VECTORS, OneRead
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
@@ -209,7 +209,13 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
         make_model=partial(guide.make_model, source),
         report=report_progress,
         compiled=("cutting-plane", "one-read") if is_one_read else ("cutting-plane",),
-        dual=None if is_one_read else DualWatch("cuts", width, BESIDE_CUTS + own_cuts, source.n_rows),
+        dual=DualWatch(
+            kind="cuts",
+            width=width,
+            most_cuts=BESIDE_CUTS + own_cuts,
+            n_rows=0 if is_one_read else source.n_rows,
+            n_own=MOST_OWN * guide.settings.resident_rows if is_one_read else 0,
+        ),
     )
 
 

@@ -34,7 +34,7 @@ from streamsvm.methods.cutting_plane.guided import (
     weigh_rows,
 )
 from streamsvm.methods.cutting_plane.near_rows import add_near, combine_near, start_near
-from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, start_state
+from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, note_proof, start_state
 from streamsvm.methods.cutting_plane.point_cuts import read_cuts
 from streamsvm.methods.cutting_plane.segments import look_along, read_segment
 from streamsvm.requests import All, Scan, Solver, Step, Take
@@ -64,7 +64,7 @@ def solve(settings: OneRead, state: State) -> Solver:
         found = yield All([cut_at(settings, aim.W), *looks, near, *extra])
         state = take_magnitudes(state, found)
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
-        state = settle(settings, state, aim.W, found[0], segments)
+        state = note_proof(settle(settings, state, aim.W, found[0], segments), state)
         state = update_trust(state, before, aim, float(found[0].losses[1]))
         if points is not None:
             state = take_sure(state, points, found[2 + len(lines)], read_cuts(found[0])[0][:SURE_POINTS])

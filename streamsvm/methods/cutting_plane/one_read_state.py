@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,13 +13,14 @@ from streamsvm.methods.cutting_plane.near_rows import Look
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.rows import F64, I64, Rows
 
 ROW_VECTORS = 24  # vectors of 8 bytes that problems in memory take for each of their rows
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
 GROUP_SHARE = 2.0  # a group keeps so many times its share of the resident rows: near rows may be more frequent there
 HELD_SHARE = 0.05  # a first sample that is a larger share of the rows is not read again in the first pass, but held
 HELD = 6  # a group that is being read may hold twice the rows that it keeps, and copies some
+MOST_OWN = 3  # the cuts have so many times as many rows with a share of their own as there are resident rows
 ALLOWANCE = 1e-9  # of |w_0|: what the bound of a move may charge to the rows' lengths
 
 
@@ -54,6 +55,10 @@ class State(guided.State):
     predicted: the expected distance from the centre to the minimiser; trust: how far a step may go. A dual point of F
     counts a row up to three times: in the sum over all rows, which the sum over the near rows is taken from, and in
     the sum over the near rows with their shares.
+
+    What others need to form the dual point behind the lower bound anew (cutting_plane.origins): proof (m,): the
+    multipliers with which the bound last rose; n_own (m,): how many rows have a share of their own in each cut;
+    own_rows, own_shares (e,): their numbers, and their shares, in the last cut.
     """
 
     n_rows: int = 0
@@ -63,14 +68,32 @@ class State(guided.State):
     widest: float = 0.0
     predicted: float = 0.0
     trust: float = 0.0
+    proof: F64 = field(default_factory=lambda: np.empty(0))
+    n_own: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    own_shares: F64 = field(default_factory=lambda: np.empty(0))
     repeats: ClassVar[float] = 3.0
-    shapes: ClassVar = guided.State.shapes | {"centre": ("d",), "A": ("k", "d")}
+    of_cuts: ClassVar = (*guided.State.of_cuts, "proof", "n_own")
+    shapes: ClassVar = guided.State.shapes | {
+        "centre": ("d",),
+        "A": ("k", "d"),
+        "proof": ("m",),
+        "n_own": ("m",),
+        "own_rows": ("e",),
+        "own_shares": ("e",),
+    }
+    row_numbers: ClassVar = (*guided.State.row_numbers, "own_rows")
 
 
 def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""
     first, none = guided.start_state(settings, n_rows, n_features, is_shuffled), np.zeros(n_features + 1)
     return State(**vars(first) | {"terms": float(settings.resident_rows)}, n_rows=n_rows, centre=none)
+
+
+def note_proof(state: State, before: State) -> State:
+    """Return the state with its multipliers as its proof if these have raised the lower bound."""
+    return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
 
 
 def make_look(settings: OneRead, state: State) -> Look:

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane import beside, guided_dual
+from streamsvm.methods.cutting_plane import beside, guided_dual, one_read_state
 from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual
 from streamsvm.methods.cutting_plane.point_cuts import PointTotals, read_cuts
 from streamsvm.methods.cutting_plane.segments import SegmentTotals
+from streamsvm.numeric.own_shares import NONE, OfCut
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import Scan
 
@@ -24,7 +25,8 @@ from streamsvm.requests import Scan
 class Origin(NamedTuple):
     """A cut as the solver adds it to its master problem, and where it was made. Vectors are (width,).
 
-    cut, offset: a_c and b_c; start, end, step: the cut was made at (1 - step) start + step end.
+    cut, offset: a_c and b_c; start, end, step: the cut was made at (1 - step) start + step end; own: the rows that have
+    a share of their own in it.
     """
 
     cut: F64
@@ -32,6 +34,7 @@ class Origin(NamedTuple):
     start: F64
     end: F64
     step: float
+    own: OfCut = NONE
 
 
 def list_origins(request: Any, answer: Any) -> Iterator[Origin]:
@@ -47,6 +50,14 @@ def list_origins(request: Any, answer: Any) -> Iterator[Origin]:
     elif isinstance(answer, PointTotals):
         for w, cut, offset in zip(request.shared[0], *read_cuts(answer), strict=True):
             yield Origin(cut, float(offset), w, w, 1.0)
+
+
+def list_proved(state: Any) -> Iterator[Origin]:
+    """Yield the origins of cuts that a solver has made of rows in memory: the last cut of one read."""
+    for one in list_states(state):
+        if isinstance(one, one_read_state.State):
+            own = OfCut(one.own_rows, one.own_shares)
+            yield Origin(one.cuts[-1], float(one.offsets[-1]), one.centre, one.centre, 1.0, own)
 
 
 def list_states(state: Any) -> list[CutState]:
@@ -71,7 +82,9 @@ class Certificate(NamedTuple):
 
 def find_certificate(state: Any) -> Certificate:
     """Return the certificate with the highest lower bound at the end of a step."""
-    found = [Certificate(one, one.z) for one in list_states(state)]
+    found = [
+        Certificate(one, one.proof if isinstance(one, one_read_state.State) else one.z) for one in list_states(state)
+    ]
     first = found[0].state
     if isinstance(first, guided_dual.State):  # its first cut, the dual point, may be better than z
         alone = np.zeros(len(first.z))

@@ -57,12 +57,12 @@ def state_of(fit: Fit) -> Any:
     ("n", "d", "usual", "guided_by"),
     [
         (1_000_000, 5, 100_000, 100_000), (20_000, 5, 3000, 2000), (5000, 5, 3000, 1000), (600, 5, 600, 600),
-        (100_000, 400, 10_000, 10_000), (10_000, 400, 3208, 1000), (100_000, 401, 10_000, 10_000),
-        (50_000, 1999, 5000, 5000), (50_000, 2000, 50_000, 50_000),
+        (100_000, 400, 100_000, 10_000), (10_000, 400, 10_000, 1000), (100_000, 100, 46_416, 10_000),
+        (100_000, 401, 10_000, 10_000), (50_000, 1999, 5000, 5000), (50_000, 2000, 50_000, 50_000),
     ],
 )  # fmt: skip
 def test_the_choice_if_nothing_is_said(n: int, d: int, usual: int, guided_by: int) -> None:
-    """One read for up to 400 features, with a row in ten but 3,000 at least; otherwise resident rows guide.
+    """One read for up to 400 features, with a row in ten but (n d)^(2/3) at least; otherwise resident rows guide.
 
     Then these are one row in ten, but 1,000 at least, and all of wide rows, where multipliers guide.
     """
