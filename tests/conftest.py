@@ -44,7 +44,8 @@ WORKER_BYTES = 2 << 30
 START_METHOD = "distributed.worker.multiprocessing-method"
 COMPILE = """
 from streamsvm.methods.warm_up import compile_all
-compile_all(["cutting-plane", "one-read", "smo", "platt", "interior-point", "budgeted-sgd"])
+from streamsvm.methods.registry import METHODS
+compile_all(sorted({group for method in METHODS for group in method.compiled or (method.name,)}))
 """
 
 

@@ -2,8 +2,8 @@
 
 To add a method, add a folder for it and a record in methods.registry. The folder's `setup.py` holds two functions.
 `set_up(source, options, own) -> Fit` makes the method ready for the rows of a source, where `own` are its own options,
-read and checked. `run_kernels(group, rows)` calls every compiled function of the method on two rows. The module is
-imported when it is needed first, so that a record costs nothing.
+read and checked. `run_kernels(group, rows)` calls every compiled function of the method on two rows, dense or sparse.
+The module is imported when it is needed first, so that a record costs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from streamsvm.methods.option_fields import ALWAYS, Words
 if TYPE_CHECKING:
     from streamsvm.data.source import RowSource
     from streamsvm.methods.fit import Fit
-    from streamsvm.numeric.rows import Rows
     from streamsvm.options import TrainOptions
 
 
@@ -61,6 +60,8 @@ class Method:
     passes
         How `--plan` predicts its passes: from a run on a sample, from the epochs that were asked for (its own options
         have `epochs` and `replicas`), or not at all, unless its settings say that all rows are resident.
+    compiled
+        The groups of compiled functions that `run_kernels` knows (methods.warm_up). None: one, with the method's name.
     side_by_side
         Ways to make several fits in the same reads, the best first; the first that the memory has room for is taken.
     """
@@ -74,13 +75,10 @@ class Method:
     reads: Mapping[str, Words] = field(default_factory=lambda: {"tol": ALWAYS})
     takes_numbered_rows: bool = True
     passes: Literal["sampled", "epochs", "unknown"] = "sampled"
+    compiled: tuple[str, ...] = ()
     side_by_side: tuple[SideBySide, ...] = (SideBySide(),)
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:
         """Return the method, ready for the rows of a source; InputError if it cannot be trained on them."""
         fit: Fit = import_module(self.module).set_up(source, options, own)
         return fit
-
-    def run_kernels(self, group: str, rows: Rows) -> None:
-        """Call every compiled function of the method on these rows, so that it is compiled or loaded."""
-        import_module(self.module).run_kernels(group, rows)

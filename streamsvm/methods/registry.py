@@ -22,6 +22,7 @@ DECOMPOSITION = Method(
     module="streamsvm.methods.decomposition.setup",
     kernels=("linear", "rbf", "poly", "sigmoid"),
     process_bytes=decomposition.OTHER_BYTES,
+    compiled=("smo", "linear-sums", "kernel-sums", "platt"),
     reads={"tol": ALWAYS, "resident_rows": {"selection": WITH_ACTIVE_ROWS}},
     passes="unknown",
 )
@@ -32,6 +33,7 @@ METHODS = [
         options=CuttingPlaneOptions,
         module="streamsvm.methods.cutting_plane.setup",
         process_bytes=cutting_plane.OTHER_BYTES,
+        compiled=("cutting-plane", "guided-dual", "one-read"),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
         # Fits that are guided need reads of their own; where memory is too little, cuts for one C serve another.
         side_by_side=(
@@ -44,20 +46,23 @@ METHODS = [
         losses=("pairs",),
         options=RankingOptions,
         module="streamsvm.methods.ranking.setup",
+        compiled=("ranking",),
     ),
     Method(
         name="cutting-plane",
         losses=("convex",),
         options=AnyLossOptions,
         module="streamsvm.methods.cutting_plane.any_loss_setup",
+        compiled=("any-loss",),
     ),
     DECOMPOSITION,
-    replace(DECOMPOSITION, name="irwls"),
+    replace(DECOMPOSITION, name="irwls", compiled=("irwls",)),
     Method(
         name="budgeted-sgd",
         losses=("hinge",),
         options=BudgetedOptions,
         module="streamsvm.methods.budgeted_sgd.setup",
+        compiled=("budgeted-sgd", "budgeted-removal", "budgeted-average"),
         kernels=("rbf", "linear", "poly", "sigmoid"),
         reads={},  # it proves no gap that could be compared with a tolerance
         takes_numbered_rows=False,

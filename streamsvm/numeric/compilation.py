@@ -14,7 +14,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ sys.path[:] = json.loads(sys.argv[1])
 from streamsvm.numeric.compilation import lock_cache
 from {module} import {function}
 with lock_cache():
-    {function}(sys.argv[2])
+    for name in json.loads(sys.argv[2]):
+        {function}(name)
 """
 
 
@@ -53,22 +54,31 @@ class _Refusal(event.Listener):  # type: ignore[misc]
         """Do nothing, since no compilation has begun."""
 
 
-def load_or_compile(name: str, run: Callable[[str], None]) -> None:
-    """Call run(name), which calls kernels, without compiling them in this process if that can be avoided.
+def load_or_compile(names: Sequence[str], run: Callable[[str], None]) -> None:
+    """Call run(name) for each name, which calls kernels, without compiling here if that can be avoided.
 
-    run: a function of a module, so that a child process can import it.
+    One child process compiles what any of the names need. run: a function of a module, so that the child can import it.
     """
-    with suppress(NotCompiledError), event.install_listener("numba:compile", _Refusal()):
-        run(name)
+    missing = [name for name in names if not _is_in_cache(name, run)]
+    if not missing:
         return
-    LOGGER.info("compiling kernels for %s, once ...", name or "all solvers")
+    LOGGER.info("compiling kernels for %s, once, for some ten seconds ...", ", ".join(missing))
     code = CHILD.format(module=run.__module__, function=run.__name__)
-    command = [sys.executable, "-c", code, json.dumps(sys.path), name]
+    command = [sys.executable, "-c", code, json.dumps(sys.path), json.dumps(missing)]
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     with suppress(OSError), waiting():
         subprocess.run(command, check=False, **quiet)
     with lock_cache():  # if the child has failed, the kernels are compiled here
+        for name in missing:
+            run(name)
+
+
+def _is_in_cache(name: str, run: Callable[[str], None]) -> bool:
+    """Call run(name) if all its kernels are in the cache; return whether they are."""
+    with suppress(NotCompiledError), event.install_listener("numba:compile", _Refusal()):
         run(name)
+        return True
+    return False
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.losses import NO_WEIGHTS
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, add_two, bound_rounding, split_for_float32
-from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, unpack
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Rows, split
 
 OWN_ROUNDINGS = 8  # the units in the last place that the terms of a loss and their last sum can lose
 
@@ -58,7 +59,7 @@ def add_exact(totals: ExactLosses, rows: Rows, W: F64, biases: F64, class_costs:
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     high, low = split_for_float32(W)
     share = 2.0 * bound_score(W.shape[1])
-    _add_exact(*unpack(rows.X), rows.y, weight, class_costs, high, low, biases, share, totals.losses, totals.magnitudes)
+    _add_exact(*split(rows.X), rows.y, weight, class_costs, high, low, biases, share, totals.losses, totals.magnitudes)
     totals.n_rows += rows.n_rows
 
 
@@ -72,29 +73,27 @@ def compute_exact_scores(X: Matrix, W: F64) -> F64:
     """Return the scores X W' as pairs of numbers, (K, n, 2)."""
     high, low = split_for_float32(W)
     scores = np.empty((len(W), X.shape[0], 2))
-    _fill_exact_scores(*unpack(X), high, low, scores)
+    _fill_exact_scores(*split(X), high, low, scores)
     return scores
 
 
-@njit(cache=True, nogil=True)
-def _score(
-    dense: F32, data: F32, indices: I32, indptr: I64, i: int, u: F64, v: F64, bias: float
-) -> tuple[float, float, float]:
+@register_jitable
+def _score(values: F32, indices: I32, indptr: I64, i: int, u: F64, v: F64, bias: float) -> tuple[float, float, float]:
     """Return (u + v).x_i + b as a pair, and the sum of its terms' magnitudes.
 
     The products with u and with v, which are smaller by 2^-28, are two sums: their rounding would not be so small in
     the sum of what the additions lose.
     """
     total, lower, rest, size = bias, 0.0, 0.0, abs(bias)
-    if indptr.size:
+    if values.ndim == 1:
         for e in range(indptr[i], indptr[i + 1]):
-            product = np.float64(data[e]) * u[indices[e]]
+            product = np.float64(values[e]) * u[indices[e]]
             total, lost = add_two(total, product)
-            lower, lost_too = add_two(lower, np.float64(data[e]) * v[indices[e]])
+            lower, lost_too = add_two(lower, np.float64(values[e]) * v[indices[e]])
             rest += lost + lost_too
             size += abs(product)
     else:
-        x = dense[i]
+        x = values[i]
         for j in range(x.size):
             product = np.float64(x[j]) * u[j]
             total, lost = add_two(total, product)
@@ -106,17 +105,16 @@ def _score(
 
 
 @njit(cache=True, nogil=True)
-def _fill_exact_scores(dense: F32, data: F32, indices: I32, indptr: I64, high: F64, low: F64, scores: F64) -> None:
+def _fill_exact_scores(values: F32, indices: I32, indptr: I64, high: F64, low: F64, scores: F64) -> None:
     for k in range(scores.shape[0]):
         for i in range(scores.shape[1]):
-            total, rest, _ = _score(dense, data, indices, indptr, i, high[k], low[k], 0.0)
+            total, rest, _ = _score(values, indices, indptr, i, high[k], low[k], 0.0)
             scores[k, i, 0], scores[k, i, 1] = add_two(total, rest)
 
 
 @njit(cache=True, nogil=True)
 def _add_exact(
-    dense: F32,
-    data: F32,
+    values: F32,
     indices: I32,
     indptr: I64,
     y: I32,
@@ -133,7 +131,7 @@ def _add_exact(
     for i in range(y.size):
         cost, sign = class_costs[y[i]] * (weight[i] if weight.size else 1.0), 1.0 if y[i] == 1 else -1.0
         for k in range(biases.size if cost > 0.0 else 0):
-            total, rest, size = _score(dense, data, indices, indptr, i, high[k], low[k], biases[k])
+            total, rest, size = _score(values, indices, indptr, i, high[k], low[k], biases[k])
             slack, lost = add_two(1.0, -sign * total)
             slack += lost - sign * rest
             if slack > -share * (size + 1.0):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rounding import UNIT, add_to_pair, add_two, bound_rounding, multiply_two
@@ -41,7 +42,7 @@ def count_pairs_exactly(scores: F64, pairs: Pairs) -> tuple[F64, F64]:
     return up, down
 
 
-@njit(cache=True, nogil=True, inline="always")
+@register_jitable
 def _is_within(s: F64, i: int, j: int) -> bool:
     """Tell whether s_i - s_j < 1."""
     difference, lost = add_two(s[i, 0], -s[j, 0])
@@ -49,14 +50,14 @@ def _is_within(s: F64, i: int, j: int) -> bool:
     return bool(beyond + (lost_too + lost + (s[i, 1] - s[j, 1])) < 0.0)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@register_jitable
 def _add(tree: F64, at: int, value: float) -> None:
     while at < tree.shape[0]:
         tree[at, 0], tree[at, 1] = add_to_pair(tree[at, 0], tree[at, 1], value)
         at += at & -at
 
 
-@njit(cache=True, nogil=True, inline="always")
+@register_jitable
 def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
     total, rest = 0.0, 0.0
     while at > 0:
@@ -66,7 +67,7 @@ def _sum_up_to(tree: F64, at: int) -> tuple[float, float]:
     return total, rest
 
 
-@njit(cache=True, nogil=True, inline="always")
+@register_jitable
 def _add_term(
     total: float, rest: float, weight: float, lacking: float, v: float, s: float, low: float
 ) -> tuple[float, float, float]:

@@ -11,9 +11,10 @@ from fractions import Fraction
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.rounding import UNIT, add_pairs, add_to_pair, bound_rounding, split_for_float32
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, unpack
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
 
 
 @dataclass
@@ -58,7 +59,7 @@ def add_exact_sums(sums: ExactSums, rows: Rows, alpha: F64) -> None:
     """Add rows; alpha: theirs."""
     assert rows.y is not None
     high, low = split_for_float32(alpha)
-    _add_exact_sums(*unpack(rows.X), rows.y, high, low, sums.totals, sums.rests)
+    _add_exact_sums(*split(rows.X), rows.y, high, low, sums.totals, sums.rests)
     sums.n_rows += rows.n_rows
 
 
@@ -69,15 +70,22 @@ def combine_exact_sums(left: ExactSums, right: ExactSums) -> ExactSums:
 
 @njit(cache=True, nogil=True)
 def _add_exact_sums(
-    dense: F32, data: F32, indices: I32, indptr: I64, y: I32, high: F64, low: F64, totals: F64, rests: F64
+    values: F32, indices: I32, indptr: I64, y: I32, high: F64, low: F64, totals: F64, rests: F64
 ) -> None:
     width = totals.shape[1] - 1
     for i in range(y.size):
         total, rest, a, b = totals[y[i]], rests[y[i]], high[i], low[i]
-        first, stop = (indptr[i], indptr[i + 1]) if indptr.size else (0, width)
-        for e in range(first, stop):
-            j, x = (indices[e], np.float64(data[e])) if indptr.size else (np.int32(e), np.float64(dense[i, e]))
-            total[j], rest[j] = add_to_pair(total[j], rest[j], a * x)
-            total[j], rest[j] = add_to_pair(total[j], rest[j], b * x)
-        total[width], rest[width] = add_to_pair(total[width], rest[width], a)
-        total[width], rest[width] = add_to_pair(total[width], rest[width], b)
+        if values.ndim == 2:
+            for j in range(width):
+                _add_twice(total, rest, j, a, b, np.float64(values[i, j]))
+        else:
+            for e in range(indptr[i], indptr[i + 1]):
+                _add_twice(total, rest, indices[e], a, b, np.float64(values[e]))
+        _add_twice(total, rest, width, a, b, 1.0)
+
+
+@register_jitable
+def _add_twice(total: F64, rest: F64, j: int, a: float, b: float, x: float) -> None:
+    """Add a x and b x to the pair (total_j, rest_j)."""
+    total[j], rest[j] = add_to_pair(total[j], rest[j], a * x)
+    total[j], rest[j] = add_to_pair(total[j], rest[j], b * x)

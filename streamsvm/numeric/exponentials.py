@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import float32, float64, njit
-from numba.extending import intrinsic
+from numba import float32, float64
+from numba.extending import intrinsic, register_jitable
 
 from streamsvm.numeric.rows import F32, F64
 
@@ -56,7 +56,7 @@ def _power_of_two_double(_context: Any, _k: Any) -> Any:
     return float64(float64), generate
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@register_jitable(fastmath={"contract"})
 def _exponentiate_single(row: F32) -> None:
     for i in range(row.size):
         x = min(max(np.float32(row[i]), LOWEST_32), HIGHEST_32)
@@ -66,7 +66,7 @@ def _exponentiate_single(row: F32) -> None:
         row[i] = (series * (r * r) + (r + ONE_32)) * _power_of_two_single(k)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@register_jitable(fastmath={"contract"})
 def _exponentiate_double(row: F64) -> None:
     for i in range(row.size):
         x = min(max(np.float64(row[i]), LOWEST), HIGHEST)
@@ -77,7 +77,7 @@ def _exponentiate_double(row: F64) -> None:
         row[i] = (series * (r * r) + (r + 1.0)) * _power_of_two_double(k)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def exponentiate(row: F32 | F64) -> None:
     """Replace each x by e^x in place. x is first clipped so that e^x is a normal number."""
     if row.itemsize == 4:

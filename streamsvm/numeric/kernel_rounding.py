@@ -17,7 +17,7 @@ than (m / 4 + 4) u of the sum of the magnitudes, because four columns are added 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.kernel_codes import POLY, RBF, CompiledKernel
 from streamsvm.numeric.rounding import UNIT
@@ -30,7 +30,7 @@ SQUASHED = 0.16  # times the share of `bound_sums` this is more than 4 u, the er
 STEEP = 40.0  # beyond this argument tanh is 1 or -1 to the last bit
 
 
-@njit(cache=True, nogil=True)  # with "contract", products that are used twice would be fused in some processes only
+@register_jitable  # with "contract", products that are used twice would be fused in some processes only
 def add_with_magnitudes(values: Values, coef: F64, f: F64, magnitudes: F64) -> None:
     """Add sum_c coef_c values_ci to f_i, as `add_columns` does, and sum_c |coef_c values_ci| to magnitudes_i."""
     k, n = 0, values.shape[0]
@@ -51,7 +51,7 @@ def add_with_magnitudes(values: Values, coef: F64, f: F64, magnitudes: F64) -> N
             k += 1
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@register_jitable(fastmath={"contract"})
 def add_slopes(
     kernel: CompiledKernel, unit: float, products: Values, left: Values, right: Values, coef: F64, magnitudes: F64
 ) -> None:

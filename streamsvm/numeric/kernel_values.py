@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  compiled np.dot calls it; thread limits hold for it once it is loaded
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.exponentials import exponentiate
 from streamsvm.numeric.kernel_codes import POLY, RBF, CompiledKernel
 from streamsvm.numeric.kernel_rounding import CLOSE_REACH, FAINT, SMALL, add_slopes, add_with_magnitudes
-from streamsvm.numeric.rows import F32, F64, I32, I64, Unpacked, Values
+from streamsvm.numeric.rows import F32, F64, I32, I64, Split, Values
 from streamsvm.numeric.tiles import Tile, make_tile, multiply_sparse
 
 Proof = tuple[()] | tuple[F64, float]
@@ -25,14 +26,14 @@ BLOCK_COLUMNS = 256  # columns whose kernel values are computed at a time: half 
 
 
 class Columns(NamedTuple):
-    """Rows z_c whose kernel values are added up: as `unpack` gives them, their squared lengths, and the coef_c."""
+    """Rows z_c whose kernel values are added up: as `split` gives them, their squared lengths, and the coef_c."""
 
-    rows: Unpacked
+    rows: Split
     squares: Values
     coef: F64
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@register_jitable(fastmath={"contract"})
 def apply_kernel(
     code: int, gamma: float, coef0: float, degree: int, values: Values, left: Values, right: Values
 ) -> None:
@@ -53,7 +54,7 @@ def apply_kernel(
                 _squash(row)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _raise(row: Values, degree: int) -> None:
     base = row.copy()
     for _ in range(degree - 1):
@@ -61,7 +62,7 @@ def _raise(row: Values, degree: int) -> None:
             row[i] *= base[i]
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _squash(row: Values) -> None:
     """Replace v by tanh v = (e^2v - 1) / (e^2v + 1), or by the series of tanh for small v."""
     small = row.copy()
@@ -109,23 +110,42 @@ def copy_values(columns: F32, slots: I64, chosen: I64, K: Values, first: int, la
                     K[j, c] = K[c, j]
 
 
-@njit(cache=True, nogil=True)
-def _measure_distance(z: int, i: int, Z: Unpacked, tile: Tile, mark: I32) -> float:
+@register_jitable
+def _measure_distance(values: Values, indices: I32, indptr: I64, z: int, i: int, tile: Tile, mark: I32) -> float:
     """Return |x_i - z|^2 by differences. mark is z + 1 for the lines of the tile in which row z has an item."""
     X, total = tile.rows, 0.0
-    if Z.indptr.size == 0:
+    if values.ndim == 2:
         for j in range(tile.values.shape[1]):
-            total += (np.float64(Z.dense[z, j]) - tile.values[i, j]) ** 2
-        return total
-    for e in range(Z.indptr[z], Z.indptr[z + 1]):
-        total += (np.float64(Z.data[e]) - tile.values[tile.position[Z.indices[e]], i]) ** 2
-    for e in range(X.indptr[i], X.indptr[i + 1]):
-        if mark[tile.position[X.indices[e]]] != z + 1:
-            total += np.float64(X.data[e]) ** 2
+            total += (np.float64(values[z, j]) - tile.values[i, j]) ** 2
+    else:
+        for e in range(indptr[z], indptr[z + 1]):
+            total += (np.float64(values[e]) - tile.values[tile.position[indices[e]], i]) ** 2
+        for e in range(X.indptr[i], X.indptr[i + 1]):
+            if mark[tile.position[X.indices[e]]] != z + 1:
+                total += np.float64(X.values[e]) ** 2
     return total
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
+def _multiply(values: Values, indices: I32, indptr: I64, first: int, tile: Tile, products: Values) -> None:
+    """Set products[c, i] = z_(first + c).x_i."""
+    if values.ndim == 2:
+        np.dot(values[first : first + len(products)], tile.values.T, products)
+    else:
+        limits = indptr[first : first + len(products) + 1]
+        multiply_sparse(values, indices, limits, tile.position, tile.values, products)
+
+
+@register_jitable
+def _find_largest(values: Values) -> float:
+    """Return the largest value, or 0; np.max takes five times as long to compile."""
+    largest = 0.0
+    for value in values:
+        largest = max(largest, value)
+    return largest
+
+
+@register_jitable
 def _recompute_close(first: int, columns: Columns, tile: Tile, gamma: float, unit: float, values: Values) -> None:
     """Compute e^(-gamma |x - z|^2) again by differences, if rounding of |x|^2 + |z|^2 - 2 x.z makes it inexact."""
     Z = columns.rows
@@ -136,10 +156,11 @@ def _recompute_close(first: int, columns: Columns, tile: Tile, gamma: float, uni
         for i in range(values.shape[1]):
             reach = gamma * (columns.squares[first + c] + tile.squares[i])
             if reach > CLOSE_REACH and (values[c, i] > FAINT or reach * unit > 1.0):
-                values[c, i] = np.exp(-gamma * _measure_distance(first + c, i, Z, tile, mark))
+                distance = _measure_distance(Z.values, Z.indices, Z.indptr, first + c, i, tile, mark)
+                values[c, i] = np.exp(-gamma * distance)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _add_with_proof(
     kernel: CompiledKernel,
     values: Values,
@@ -161,7 +182,7 @@ def _add_with_proof(
     if code > RBF and magnitudes.size:
         add_slopes(kernel, unit, values, left, right, coef, magnitudes)
     apply_kernel(code, gamma, coef0, degree, values, left, right)
-    if code == RBF and gamma * (longest + right.max()) > CLOSE_REACH:
+    if code == RBF and gamma * (longest + _find_largest(right)) > CLOSE_REACH:
         _recompute_close(first, columns, tile, gamma, unit, values)
     if magnitudes.size:
         add_with_magnitudes(values, coef, f, magnitudes)
@@ -172,7 +193,7 @@ def _add_with_proof(
 @njit(cache=True, nogil=True)
 def evaluate_rows(
     kernel: CompiledKernel,
-    X: Unpacked,
+    X: Split,
     columns: Columns,
     n_features: int,
     tile_rows: int,
@@ -192,19 +213,14 @@ def evaluate_rows(
     code, gamma, coef0, degree = kernel
     values = np.empty((min(BLOCK_COLUMNS, coef.size), tile_rows), left.dtype).ravel()
     every, position, squares = np.arange(BLOCK_COLUMNS), np.empty(n_features, np.int32), np.empty(tile_rows, left.dtype)
-    longest = left.max() if left.size else 0.0
+    longest = _find_largest(left)
     for at in range(first, last, tile_rows):
         n = min(tile_rows, last - at)
-        tile = make_tile(
-            Unpacked(X.dense[at : at + n], X.data, X.indices, X.indptr[at : at + n + 1]), position, squares
-        )
+        tile = make_tile(X.values, X.indices, X.indptr, at, n, position, squares)
         for c in range(0, coef.size, BLOCK_COLUMNS):
             k = min(BLOCK_COLUMNS, coef.size - c)
             part = values[: k * n].reshape((k, n))
-            if X.indptr.size:
-                multiply_sparse(Z.data, Z.indices, Z.indptr[c : c + k + 1], position, tile.values, part)
-            else:
-                np.dot(Z.dense[c : c + k], tile.values.T, part)
+            _multiply(Z.values, Z.indices, Z.indptr, c, tile, part)
             if len(proof) > 0:
                 own = proof[0][at : at + n]
                 _add_with_proof(kernel, part, c, columns, tile, longest, f[at : at + n], own, proof[1])

@@ -42,7 +42,7 @@ from streamsvm.numeric.rows import (
     add_rows,
     compute_scores,
     slice_rows,
-    unpack,
+    split,
 )
 from streamsvm.numeric.tiles import measure_dense, measure_sparse
 
@@ -50,7 +50,7 @@ TILE_ROWS = 512
 TILE_VALUES = 1 << 18  # float32 values (a MiB) of a tile of sparse rows that are written out
 SUMMED_ROWS = 4096  # rows whose sums are computed together if kernel values are known or not needed
 PARTS_A_THREAD = 4
-NO_STORE, NO_SLOTS, NO_MAGNITUDES = np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0)
+NO_SLOTS, NO_MAGNITUDES = np.empty(0, np.int64), np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,10 @@ def add_kernel_sums(
             errors += bound_linear_sums(X, bound_combination(columns, coef))
         return
     if errors is None:
-        _evaluate_all(kernel, X, columns, coef, f, threads, keep or (NO_STORE, NO_SLOTS))
+        _evaluate_all(kernel, X, columns, coef, f, threads, keep)
         return
     magnitudes = np.zeros(len(f))
-    _evaluate_all(kernel, X, columns, coef, f, threads, keep or (NO_STORE, NO_SLOTS), magnitudes)
+    _evaluate_all(kernel, X, columns, coef, f, threads, keep, magnitudes)
     items = min(count_items(X), count_items(columns))
     longest = float(np.max(compute_squares(columns, np.float64), initial=0.0))
     reach: F64 = (kernel.gamma * (compute_squares(X, np.float64) + longest)).astype(np.float64, copy=False)
@@ -188,7 +188,7 @@ def _evaluate_all(
     coef: F64,
     f: F64,
     threads: int,
-    keep: tuple[Values, I64],
+    keep: tuple[Values, I64] | None = None,
     magnitudes: F64 = NO_MAGNITUDES,
 ) -> None:
     """Do what `add_kernel_sums` does, for kernels other than the linear one, in compiled code on several threads."""
@@ -197,12 +197,12 @@ def _evaluate_all(
     number, size = type_of(columns).type, _choose_tile_rows(X)
     code = KERNELS.index(kernel.name)
     compiled = CompiledKernel(code, number(kernel.gamma), number(kernel.coef0), kernel.degree)
-    unpacked, own = unpack(X), Columns(unpack(columns), compute_squares(columns), np.require(coef, requirements="W"))
-    store, slots = keep
+    parts, own = split(X), Columns(split(columns), compute_squares(columns), np.require(coef, requirements="W"))
+    store, slots = keep or (np.empty((0, 0), number), NO_SLOTS)
     proof = () if number is np.float32 else (magnitudes, (2 * count_items(columns) + 6) * UNIT)
 
     def evaluate(rows: slice) -> None:
-        evaluate_rows(compiled, unpacked, own, X.shape[1], size, rows.start, rows.stop, f, store, slots, proof)
+        evaluate_rows(compiled, parts, own, X.shape[1], size, rows.start, rows.stop, f, store, slots, proof)
 
     _share(evaluate, len(f), size, threads)
 

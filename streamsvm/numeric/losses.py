@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, unpack
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, split
 
 NO_WEIGHTS = np.empty(0)
 FINE_STEPS = 64  # steps with an exact loss in each interval between two cut steps
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
     """Return (cut interval k, fine bin) of a step: cut_steps[k-1] < step <= cut_steps[k], where step 0 has k = 0."""
     if not step > 0.0:  # this catches NaN, too, which must not become an index
@@ -35,7 +36,7 @@ def _locate(step: float, cut_steps: F64) -> tuple[int, int]:
     return k + 1, k * FINE_STEPS + (int(np.ceil(part)) if part < FINE_STEPS else FINE_STEPS)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _classify(
     scores: F64,
     bias: F64,
@@ -86,8 +87,7 @@ def _classify(
 
 @njit(cache=True, nogil=True)
 def _add_segment(
-    dense: F32,
-    data: F32,
+    values: F32,
     indices: I32,
     indptr: I64,
     y: I32,
@@ -105,8 +105,8 @@ def _add_segment(
     row, bucket = np.empty(2 * y.size, np.int64), np.empty(2 * y.size, np.int64)
     coef = np.empty(2 * y.size)
     n, end = _classify(scores, bias, y, weight, class_costs, cut_steps, losses, costs, signs, row, bucket, coef)
-    add_rows_of(dense, data, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
-    add_rows_of(dense, data, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
+    add_rows_of(values, indices, indptr, row[:n], bucket[:n], coef[:n], gradients)
+    add_rows_of(values, indices, indptr, row[end:], bucket[end:], coef[end:], gradients)
 
 
 def add_segment_totals(
@@ -132,7 +132,7 @@ def add_segment_totals(
     scores = compute_scores(rows.X, ends) if rows.scores is None else rows.scores
     signs = np.zeros(len(costs))
     bias = ends[:, -1] * bias_feature
-    tile = (*unpack(rows.X), rows.y, weight, scores, bias)
+    tile = (*split(rows.X), rows.y, weight, scores, bias)
     _add_segment(*tile, class_costs, cut_steps, losses, costs, signs, gradients)
     gradients[:, -1] += bias_feature * signs
 

@@ -13,7 +13,7 @@ loses at most 2 u^2 |sum so far|, and all of them lose at most 2 n u^2 sum |term
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.rows import F64
 
@@ -30,7 +30,7 @@ def bound_rounding(n_terms: float, magnitude: float) -> float:
     return share / (1.0 - share) * magnitude + n_terms * SMALLEST if share < 0.5 else float("inf")
 
 
-@njit(cache=True, nogil=True, inline="always")
+@register_jitable
 def add_two(a: float, b: float) -> tuple[float, float]:
     """Return fl(a + b) and its exact error, a + b - fl(a + b)."""
     total = a + b
@@ -38,7 +38,7 @@ def add_two(a: float, b: float) -> tuple[float, float]:
     return total, (a - (total - part)) + (b - part)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@register_jitable
 def add_to_pair(total: float, rest: float, value: float) -> tuple[float, float]:
     """Return the sum of the pair (total, rest) and of the value as a pair, whose first number is its rounded sum."""
     total, lost = add_two(total, value)
@@ -46,7 +46,7 @@ def add_to_pair(total: float, rest: float, value: float) -> tuple[float, float]:
     return pair
 
 
-@njit(cache=True, nogil=True, inline="always")
+@register_jitable
 def multiply_two(a: float, b: float) -> tuple[float, float]:
     """Return fl(a b) and its error a b - fl(a b), which is exact unless it overflows (Dekker's product)."""
     product, part_a, part_b = a * b, SPLITTER * a, SPLITTER * b
@@ -57,8 +57,8 @@ def multiply_two(a: float, b: float) -> tuple[float, float]:
 
 def add_pairs(a: F64, rest_a: F64, b: F64, rest_b: F64) -> tuple[F64, F64]:
     """Return the sum of the pairs (a, rest_a) and (b, rest_b) as a pair, whose first numbers are its rounded sum."""
-    total, lost = add_two.py_func(a, b)
-    pair: tuple[F64, F64] = add_two.py_func(total, lost + (rest_a + rest_b))
+    total, lost = add_two(a, b)
+    pair: tuple[F64, F64] = add_two(total, lost + (rest_a + rest_b))
     return pair
 
 

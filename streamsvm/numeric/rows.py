@@ -4,7 +4,7 @@
     total[bucket_e] += coef_e x_{row_e}         linear combinations of rows, several at once
 
 Data are float32 and sums float64. Only these two products treat dense and sparse rows differently: compiled code calls
-`scores_of` and `add_rows_of` with the arrays of `unpack`, for rows of either kind.
+`scores_of` and `add_rows_of` with the arrays of `split`, for rows of either kind.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numba import njit
+from numba.extending import register_jitable
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -49,11 +50,14 @@ class CsrRows:
 Matrix = F32 | CsrRows
 
 
-class Unpacked(NamedTuple):
-    """Rows as compiled code takes them: dense values, or data, indices and indptr; the arrays not needed are empty."""
+class Split(NamedTuple):
+    """Rows as compiled code for one layout takes them: dense values (n, d), or the data, indices and indptr of rows.
 
-    dense: F32
-    data: F32
+    A function is compiled for each layout by itself: where it asks for `values.ndim`, the compiler leaves the branch of
+    the other layout out. The arrays that dense rows do not need are empty.
+    """
+
+    values: Values
     indices: I32
     indptr: I64
 
@@ -96,7 +100,7 @@ class Rows:
         return Rows(self.start + part.start, slice_rows(self.X, part), y, weight, qid)
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
 def _dense_scores(X: F32, W: F64, scores: F64) -> None:
     """Compute X W' for four rows and two weight vectors at a time, so that every loaded number is used more than once.
 
@@ -123,7 +127,7 @@ def _dense_scores(X: F32, W: F64, scores: F64) -> None:
             scores[i, c1], scores[i1, c1], scores[i2, c1], scores[i3, c1] = v0, v1, v2, v3
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _csr_scores(data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
     for i in range(indptr.size - 1):
         for c in range(W.shape[0]):
@@ -133,38 +137,41 @@ def _csr_scores(data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> No
             scores[i, c] = total
 
 
-def unpack(X: Matrix) -> Unpacked:
-    """Return X as compiled code takes it: for read-only arrays, which are copied, it would be compiled once more."""
+def split(X: Matrix) -> Split:
+    """Return X as compiled code takes it. Read-only arrays, for which it would be compiled once more, are copied."""
     if isinstance(X, CsrRows):
         data, indices = np.require(X.data, requirements="W"), np.require(X.indices, requirements="W")
-        return Unpacked(np.empty((0, 0), data.dtype), data, indices, np.require(X.indptr, requirements="W"))
-    return Unpacked(np.require(X, requirements="W"), np.empty(0, X.dtype), NO_INDICES, NO_INDPTR)
+        return Split(data, indices, np.require(X.indptr, requirements="W"))
+    return Split(np.require(X, requirements="W"), NO_INDICES, NO_INDPTR)
 
 
 @njit(cache=True, nogil=True)
-def scores_of(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
-    """Write X W' into scores (n, k). The first four arguments are those of `unpack`."""
-    if indptr.size:
-        _csr_scores(data, indices, indptr, W, scores)
+def scores_of(values: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+    """Write X W' into scores (n, k). The first three arguments are those of `split`."""
+    if values.ndim == 2:
+        _dense_scores(values, W, scores)
     else:
-        _dense_scores(dense, W, scores)
+        _csr_scores(values, indices, indptr, W, scores)
 
 
 def compute_scores(X: Matrix, W: F64) -> F64:
     """Return X W', (n, k) float64, for W of shape (k, d) with a small k."""
     scores = np.empty((X.shape[0], len(W)))
-    scores_of(*unpack(X), W, scores)
+    scores_of(*split(X), W, scores)
     return scores
 
 
 @njit(cache=True, nogil=True)
-def _scores_of_parts(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
+def _scores_of_parts(values: F32, indices: I32, indptr: I64, W: F64, scores: F64) -> None:
     """Write the scores of some rows at a time to their parts, while they are in the cache."""
     n_parts, n_rows, width = scores.shape
     some = np.empty((SCORED_ROWS, W.shape[0]))
     for at in range(0, n_rows, SCORED_ROWS):
         n = min(SCORED_ROWS, n_rows - at)
-        scores_of(dense[at : at + n], data, indices, indptr[at : at + n + 1], W, some[:n])
+        if values.ndim == 2:
+            scores_of(values[at : at + n], indices, indptr, W, some[:n])
+        else:
+            scores_of(values, indices, indptr[at : at + n + 1], W, some[:n])
         for part in range(n_parts):
             for i in range(n):
                 for c in range(width):
@@ -174,11 +181,11 @@ def _scores_of_parts(dense: F32, data: F32, indices: I32, indptr: I64, W: F64, s
 def compute_scores_of_parts(X: Matrix, W: F64) -> F64:
     """Return X W' by parts: scores (parts, n, k) for weight vectors (parts, k, d)."""
     scores = np.empty((len(W), X.shape[0], W.shape[1]))
-    _scores_of_parts(*unpack(X), W.reshape(-1, W.shape[2]), scores)
+    _scores_of_parts(*split(X), W.reshape(-1, W.shape[2]), scores)
     return scores
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _add_dense(X: F32, row: I64, bucket: I64, coef: F64, total: F64) -> None:
     """Add four rows at a time if they go to one bucket, so that its sums are loaded and stored once."""
     e, n = 0, row.size
@@ -197,7 +204,7 @@ def _add_dense(X: F32, row: I64, bucket: I64, coef: F64, total: F64) -> None:
             e += 1
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _add_csr(data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64) -> None:
     for e in range(row.size):
         sums, c = total[bucket[e]], coef[e]
@@ -206,17 +213,17 @@ def _add_csr(data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: 
 
 
 @njit(cache=True, nogil=True)
-def add_rows_of(dense: F32, data: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64) -> None:
-    """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. The first four arguments are those of `unpack`."""
-    if indptr.size:
-        _add_csr(data, indices, indptr, row, bucket, coef, total)
+def add_rows_of(values: F32, indices: I32, indptr: I64, row: I64, bucket: I64, coef: F64, total: F64) -> None:
+    """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. The first three arguments are those of `split`."""
+    if values.ndim == 2:
+        _add_dense(values, row, bucket, coef, total)
     else:
-        _add_dense(dense, row, bucket, coef, total)
+        _add_csr(values, indices, indptr, row, bucket, coef, total)
 
 
 def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
     """Add coef_e x_{row_e} to total[bucket_e] for each e, in order. total is (k, at least d) float64."""
-    add_rows_of(*unpack(X), row, bucket, np.require(coef, requirements="W"), total)
+    add_rows_of(*split(X), row, bucket, np.require(coef, requirements="W"), total)
 
 
 @njit(cache=True, nogil=True)

@@ -6,17 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
-from streamsvm.numeric.rows import I32, I64, Unpacked, Values
+from streamsvm.numeric.rows import I32, I64, Split, Values
 
 
 class Tile(NamedTuple):
-    """Some rows x_i: as `unpack` gives them, as a dense tile, and their squared lengths.
+    """Some rows x_i: as `split` gives them, as a dense tile, and their squared lengths.
 
     `values` are the dense rows themselves, or sparse rows that `_write_out` wrote out, with `position` as there.
     """
 
-    rows: Unpacked
+    rows: Split
     values: Values
     position: I32
     squares: Values
@@ -42,7 +43,7 @@ def measure_sparse(data: Values, indptr: I64, squares: Values) -> None:
         squares[i] = total
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values:
     """Return sparse rows as a dense tile (used features + 1, n), and set position[j] to the line of feature j.
 
@@ -65,21 +66,20 @@ def _write_out(data: Values, indices: I32, indptr: I64, position: I32) -> Values
     return tile
 
 
-@njit(cache=True, nogil=True)
-def make_tile(rows: Unpacked, position: I32, squares: Values) -> Tile:
-    """Return a tile of some rows. position (d,) and squares (at least the rows) are its memory."""
-    is_sparse = rows.indptr.size > 0
-    squares = squares[: rows.indptr.size - 1 if is_sparse else rows.dense.shape[0]]
-    if is_sparse:
-        measure_sparse(rows.data, rows.indptr, squares)
-    else:
-        measure_dense(rows.dense, squares)
-    # one expression, since rows that cannot be written to and a tile that can are of two types
-    values = _write_out(rows.data, rows.indices, rows.indptr, position) if is_sparse else rows.dense
-    return Tile(rows, values, position, squares)
+@register_jitable
+def make_tile(values: Values, indices: I32, indptr: I64, at: int, n: int, position: I32, squares: Values) -> Tile:
+    """Return the tile of the n rows from row `at` on. position (d,) and squares (at least n) are its memory."""
+    squares = squares[:n]
+    if values.ndim == 2:
+        part = values[at : at + n]
+        measure_dense(part, squares)
+        return Tile(Split(part, indices, indptr), part, position, squares)
+    limits = indptr[at : at + n + 1]
+    measure_sparse(values, limits, squares)
+    return Tile(Split(values, indices, limits), _write_out(values, indices, limits, position), position, squares)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@register_jitable(fastmath={"contract"})
 def multiply_sparse(data: Values, indices: I32, indptr: I64, position: I32, tile: Values, products: Values) -> None:
     """Set products[c, i] = z_c.x_i, four features a sweep. position[j]: the line of feature j in the tile."""
     for c in range(indptr.size - 1):

@@ -157,7 +157,7 @@ def _open(
 
     There are at most as many threads as groups of chunks, since further threads would be idle.
     """
-    load = partial(compile_all, fit.compiled)
+    load = partial(compile_all, fit.compiled, source.is_sparse)
     load()
     threads = settings.threads
     if client is None and settings.workers is None and settings.scheduler is None:

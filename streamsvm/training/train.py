@@ -232,7 +232,8 @@ def open_for(
 
     Gamma changes nothing of their memory, so that fits with another gamma have room as well.
     """
-    load = partial(compile_all, sorted({group for chain in chains for fit in chain for group in fit.compiled}))
+    groups = sorted({group for chain in chains for fit in chain for group in fit.compiled})
+    load = partial(compile_all, groups, source.is_sparse)
     load()
     return open_engine(
         source,

@@ -115,6 +115,7 @@ def verify(
         If the model holds no costs (version 0.1), or the rows or the dual point are not its own; if D exceeds P.
     """
     problem = _read_problem(model, source)
+    compile_kernels(_name_kernels(model), source.is_sparse)
     points = None if not dual or isinstance(model, KernelModel) else _read_points(model, source, dual_file)
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
         objective, rounding, bound = _evaluate(model, engine, problem, points)
@@ -170,11 +171,17 @@ def _open(
     held += 48 * source.n_rows if is_ranking else 0
     return open_engine(
         source,
-        load=compile_kernels,
+        load=partial(compile_kernels, _name_kernels(model), source.is_sparse),
         memory=lambda _: MemoryNeed(held + size, 0, (1 << 20) + totals, size),
         budget_bytes=memory_bytes,
         threads=threads,
     )
+
+
+def _name_kernels(model: Model) -> str:
+    if isinstance(model, KernelModel):
+        return "kernel-sums"
+    return "ranking" if _compares_pairs(model) else "cutting-plane"
 
 
 def _compares_pairs(model: Model) -> bool:

@@ -177,7 +177,7 @@ class PairCounts:
     def add(self, share: float, up: F64, down: F64) -> None:
         """Add `share` times the counts of a cut; up and down are (n, 2), sums of two numbers for each row."""
         for counts, sign in ((up, 1.0), (down, -1.0)):
-            product, lost = multiply_two.py_func(counts[:, 0], sign * share)
+            product, lost = multiply_two(counts[:, 0], sign * share)
             added = product, lost + counts[:, 1] * (sign * share)
             self.coefs = np.stack(add_pairs(self.coefs[:, 0], self.coefs[:, 1], *added), axis=1)
             self.sizes += np.abs(product)

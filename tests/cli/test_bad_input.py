@@ -62,8 +62,8 @@ def test_bad_training(run: Run, text: Path, data: Path, tmp_path: Path, case: st
     ran = run("train", *(part.format(text=text, data=data) for part in arguments), "--out", out)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err.splitlines()[-1]
-    told = ran.err.removeprefix("compiling kernels for cutting-plane, once ...\n")  # where no test has done it before
-    assert told.startswith(("streamsvm train: ", "usage: "))
+    told = [line for line in ran.err.splitlines() if not line.startswith("compiling kernels ")]  # if no test has before
+    assert told[0].startswith(("streamsvm train: ", "usage: "))
     assert not out.exists()
 
 

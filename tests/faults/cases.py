@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse import random_array
 
 from streamsvm.data.readers import ingest
+from streamsvm.methods.registry import METHODS
 from streamsvm.methods.warm_up import compile_all
 from tests.conftest import make_problem
 
@@ -53,7 +54,7 @@ def load_kernels(cases: Iterable[Case]) -> None:
 def name_kernels(case: Case) -> set[str]:
     """Return the names by which the kernels of a case are compiled."""
     solver = dict(pairwise(case.arguments)).get("--solver", "cutting-plane")
-    return {solver, "platt"} if "selection=platt" in case.arguments else {solver}
+    return {group for method in METHODS if method.name == solver for group in method.compiled or (solver,)}
 
 
 def _write_long(path: Path, part: int) -> None:

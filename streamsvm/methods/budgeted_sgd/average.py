@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from streamsvm.methods.budgeted_sgd.maintenance import keep_budget
-from streamsvm.methods.budgeted_sgd.merging import build_table
+from streamsvm.methods.budgeted_sgd.maintenance import choose_table, keep_budget
 from streamsvm.methods.budgeted_sgd.state import BIAS, SCALE, VECTORS, BudgetRules, BudgetState, make_state
 from streamsvm.numeric.rows import F32
 
@@ -43,7 +42,7 @@ def average_models(states: Sequence[BudgetState], rules: BudgetRules) -> BudgetS
     union.totals[:] = np.sum([state.totals for state in states], axis=0)
     union.totals[BIAS] /= len(states)
     union.totals[SCALE] = scale
-    _shrink(union, rules, build_table())
+    _shrink(union, rules, choose_table(rules))
     average = make_state(union.vectors.shape[0], rules.budget)
     slots = average.alpha.size
     average.vectors[:], average.squares[:] = union.vectors[:, :slots], union.squares[:slots]

@@ -32,14 +32,12 @@ from typing import Literal
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.errors import InputError
-from streamsvm.methods.budgeted_sgd.maintenance import keep_budget
-from streamsvm.methods.budgeted_sgd.merging import build_table
+from streamsvm.methods.budgeted_sgd.maintenance import choose_table, keep_budget
 from streamsvm.methods.budgeted_sgd.state import (
     BIAS,
-    GRADIENT_MERGE,
-    MERGE,
     SCALE,
     STEPS,
     VECTORS,
@@ -53,10 +51,11 @@ from streamsvm.methods.budgeted_sgd.state import (
 from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.rows import F32, F64, I64, Matrix, Unpacked, unpack
+from streamsvm.numeric.rows import F32, F64, I32, I64, Matrix, Split, split
 
 Maintenance = Literal["merge", "gradient-merge", "projection", "removal"]
-MAINTENANCES = ("merge", "gradient-merge", "projection", "removal")  # in the order of their codes in state.py
+# in the order of their codes in state.py
+MAINTENANCES: tuple[Maintenance, ...] = ("merge", "gradient-merge", "projection", "removal")
 
 VECTORS_OF_A_BLOCK = 512  # all rows of a pack meet these support vectors before the next, while they are in the cache
 
@@ -105,41 +104,60 @@ def make_rules(
     )
 
 
-@njit(cache=True, nogil=True)
-def collect_pack(X: Unpacked, chosen: I64, position: I64) -> Pack:
-    """Return the chosen rows as a pack.
+@register_jitable
+def collect_pack(values: F32, indices: I32, indptr: I64, chosen: I64, position: I64) -> Pack:
+    """Return the chosen rows as a pack. The first three arguments are those of `split`.
 
     position (d,): working memory, which is -1 at the beginning and again at the end.
     """
-    dense, data, indices, indptr = X
-    sparse = indptr.size > 0
     size = 0
     for i in chosen:
-        size += indptr[i + 1] - indptr[i] if sparse else dense.shape[1]
-    values, features = np.empty(size, np.float32), np.empty(size, np.int64)
+        size += _count_items(values, indptr, i)
+    items, features = np.empty(size, np.float32), np.empty(size, np.int64)
     starts, squares = np.zeros(chosen.size + 1, np.int64), np.empty(chosen.size, np.float32)
-    at = 0
     for k in range(chosen.size):
-        i, square = chosen[k], 0.0
-        first, last = (indptr[i], indptr[i + 1]) if sparse else (np.int64(0), np.int64(dense.shape[1]))
-        for e in range(first, last):
-            value, feature = (data[e], np.int64(indices[e])) if sparse else (dense[i, e], np.int64(e))
-            if value != 0.0:
-                values[at], features[at], position[feature] = value, feature, 0
-                square += np.float64(value) * value
-                at += 1
-        starts[k + 1], squares[k] = at, square
+        starts[k + 1] = _collect_items(values, indices, indptr, chosen[k], starts[k], items, features)
+        square = 0.0
+        for e in range(starts[k], starts[k + 1]):
+            position[features[e]] = 0
+            square += np.float64(items[e]) * items[e]
+        squares[k] = square
     used = np.nonzero(position >= 0)[0]
-    position[used] = np.arange(used.size)
+    for e in range(used.size):  # arrays of places, and slices, take much longer to compile
+        position[used[e]] = e
     tile = np.zeros((used.size, chosen.size), np.float32)
     for k in range(chosen.size):
         for e in range(starts[k], starts[k + 1]):
-            tile[position[features[e]], k] = values[e]
-    position[used] = -1
-    return Pack(values, features, starts, squares, used, tile)
+            tile[position[features[e]], k] = items[e]
+    for e in range(used.size):
+        position[used[e]] = -1
+    return Pack(items, features, starts, squares, used, tile)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
+def _count_items(values: F32, indptr: I64, i: int) -> int:
+    if values.ndim == 2:
+        return int(values.shape[1])
+    return int(indptr[i + 1] - indptr[i])
+
+
+@register_jitable
+def _collect_items(values: F32, indices: I32, indptr: I64, i: int, at: int, items: F32, features: I64) -> int:
+    """Write the items of row i that are not zero from place `at` on; return the place after them."""
+    if values.ndim == 2:
+        for j in range(values.shape[1]):
+            if values[i, j] != 0.0:
+                items[at], features[at] = values[i, j], j
+                at += 1
+    else:
+        for e in range(indptr[i], indptr[i + 1]):
+            if values[e] != 0.0:
+                items[at], features[at] = values[e], indices[e]
+                at += 1
+    return at
+
+
+@register_jitable
 def meet_pack(state: BudgetState, rules: BudgetRules, pack: Pack, K: F32) -> None:
     """Set K[i, j] to k(x_i, z_j) for the rows of the pack and all support vectors."""
     n = state.counts[VECTORS]
@@ -154,7 +172,7 @@ def meet_pack(state: BudgetState, rules: BudgetRules, pack: Pack, K: F32) -> Non
         apply_kernel(rules.kernel, gamma, coef0, rules.degree, row, pack.squares[i : i + 1], state.squares[:n])
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@register_jitable(fastmath={"reassoc", "contract", "nsz"})
 def _sum_products(values: F32, alpha: F64) -> float:
     """Return sum_j alpha_j values_j."""
     total = 0.0
@@ -167,7 +185,8 @@ def _sum_products(values: F32, alpha: F64) -> float:
 def _add_row(state: BudgetState, pack: Pack, i: int, coef: float) -> int:
     """Make row i of the pack a support vector; return its slot."""
     slot = int(state.counts[VECTORS])
-    state.vectors[:, slot] = 0.0
+    for j in range(len(state.vectors)):
+        state.vectors[j, slot] = 0.0
     for e in range(pack.starts[i], pack.starts[i + 1]):
         state.vectors[pack.features[e], slot] = pack.values[e]
     state.squares[slot], state.alpha[slot] = pack.squares[i], coef
@@ -175,7 +194,7 @@ def _add_row(state: BudgetState, pack: Pack, i: int, coef: float) -> int:
     return slot
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _compute_rate(rules: BudgetRules, steps: int) -> tuple[float, float]:
     """Return eta_t for t = steps + 1, and the factor by which it has fallen: from 1 to 0 in an epoch, or always 1."""
     fall = 1.0
@@ -184,7 +203,7 @@ def _compute_rate(rules: BudgetRules, steps: int) -> tuple[float, float]:
     return fall / (rules.regularisation * (rules.period + steps + 1)), fall
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, y: F64, cost: F64, K: F32) -> None:
     """Make the steps of a pack, one a row, in order. K (rows, slots): kernel values of the rows and the vectors."""
     for i in range(y.size):
@@ -208,16 +227,19 @@ def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, y: F
 
 @njit(cache=True, nogil=True)
 def _learn(
-    state: BudgetState, rules: BudgetRules, table: F32, X: Unpacked, order: I64, y: F64, cost: F64, pack_rows: int
+    state: BudgetState, rules: BudgetRules, table: F32, X: Split, order: I64, y: F64, cost: F64, pack_rows: int
 ) -> None:
     """Make one step for each row of `order`, a pack at a time."""
     position = np.full(state.vectors.shape[0], -1, np.int64)
     K = np.empty((pack_rows, state.alpha.size), np.float32)
+    own_y, own_cost = np.empty(pack_rows), np.empty(pack_rows)
     for at in range(0, order.size, pack_rows):
         chosen = order[at : at + pack_rows]
-        pack = collect_pack(X, chosen, position)
+        pack = collect_pack(X.values, X.indices, X.indptr, chosen, position)
         meet_pack(state, rules, pack, K)
-        _replay(state, rules, table, pack, y[chosen], cost[chosen], K)
+        for k in range(chosen.size):
+            own_y[k], own_cost[k] = y[chosen[k]], cost[chosen[k]]
+        _replay(state, rules, table, pack, own_y[: chosen.size], own_cost[: chosen.size], K)
 
 
 def learn_rows(
@@ -229,5 +251,5 @@ def learn_rows(
     class weight times the sample weight. Neither pack_rows nor the division of the rows among calls changes a bit of
     the result.
     """
-    table = build_table() if rules.maintenance in (MERGE, GRADIENT_MERGE) else np.empty((0, 0), np.float32)
-    _learn(state, rules, table, unpack(X), order, y, cost, pack_rows)
+    table = choose_table(rules)
+    _learn(state, rules, table, split(X), order, y, cost, pack_rows)

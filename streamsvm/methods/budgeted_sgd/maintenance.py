@@ -18,9 +18,9 @@ Sources: Wang, Crammer & Vucetic 2012, section 4.2; Qaadan & Glasmachers 2018, s
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
-from streamsvm.methods.budgeted_sgd.merging import merge_by_ascent, merge_in_turn, rate_partners
+from streamsvm.methods.budgeted_sgd.merging import build_table, merge_by_ascent, merge_in_turn, rate_partners
 from streamsvm.methods.budgeted_sgd.state import (
     DEGRADATION,
     GRADIENT_ERROR,
@@ -42,18 +42,25 @@ from streamsvm.numeric.rows import F32, F64, I64
 PROJECTION_RIDGE = 1e-9  # times the mean diagonal; equal support vectors make K_BB singular
 
 
-@njit(cache=True, nogil=True)
+def choose_table(rules: BudgetRules) -> F32:
+    """Return the table of merging, or for rules that merge nothing a vector without entries."""
+    return build_table() if rules.maintenance in (MERGE, GRADIENT_MERGE) else np.empty(0, np.float32)
+
+
+@register_jitable
 def _drop(state: BudgetState, slot: int, K: F32) -> None:
     """Remove the vector of a slot. The last vector moves there, with its kernel values."""
     last = state.counts[VECTORS] - 1
     if slot != last:
-        state.vectors[:, slot] = state.vectors[:, last]
+        for j in range(len(state.vectors)):  # as slices they take much longer to compile
+            state.vectors[j, slot] = state.vectors[j, last]
+        for i in range(len(K)):
+            K[i, slot] = K[i, last]
         state.squares[slot], state.alpha[slot] = state.squares[last], state.alpha[last]
-        K[:, slot] = K[:, last]
     state.counts[VECTORS] = last
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _find_least(values: F32 | F64, count: int) -> I64:
     """Return the positions of the `count` least values, least first, equal ones in order. It overwrites `values`."""
     found = np.empty(count, np.int64)
@@ -66,7 +73,18 @@ def _find_least(values: F32 | F64, count: int) -> I64:
     return found
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
+def _sort(slots: I64) -> None:
+    """Sort a few numbers in place; np.sort takes much longer to compile."""
+    for k in range(1, slots.size):
+        slot, at = slots[k], k
+        while at > 0 and slots[at - 1] > slot:
+            slots[at] = slots[at - 1]
+            at -= 1
+        slots[at] = slot
+
+
+@register_jitable
 def _compute_separations(state: BudgetState, gamma: float, slot: int) -> F32:
     """Return gamma |z_slot - z_j|^2 for all support vectors, (n,), from one product."""
     n = state.counts[VECTORS]
@@ -75,14 +93,14 @@ def _compute_separations(state: BudgetState, gamma: float, slot: int) -> F32:
     for e in range(features.size):
         values[e] = state.vectors[features[e], slot]
     sums = np.empty(n, np.float32)
-    multiply_vectors(state.vectors, features, values, 0, sums)
+    multiply_vectors(state.vectors, features, values, np.int64(0), sums)  # the literal would be compiled once more
     factor, square = np.float32(gamma), state.squares[slot]
     for j in range(n):
         sums[j] = factor * (square + state.squares[j] - sums[j] - sums[j])
     return sums
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
     """Return the slots to merge: that of the smallest |alpha|, its best partner, and the M - 2 best of the pair."""
     alpha = state.alpha[: state.counts[VECTORS]]
@@ -94,9 +112,9 @@ def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
     degradations[group[0]] = np.inf
     group[1] = _find_least(degradations, 1)[0]
     if rules.merge > 2:
-        pair, apart = group[:2], np.zeros((2, 2))
+        apart, of_pair = np.zeros((2, 2)), np.array([alpha[group[0]], alpha[group[1]]])
         apart[0, 1] = apart[1, 0] = max(separations[group[1]], np.float32(0.0))
-        shares, merged, _ = merge_in_turn(alpha[pair], apart)
+        shares, merged, _ = merge_in_turn(of_pair, apart)
         distance_to_z = np.float32(abs(shares[1]) * np.sqrt(apart[0, 1]))  # of x_a, times the root of gamma
         for j in range(alpha.size):
             separations[j] = np.float32(-2.0) * (np.sqrt(max(separations[j], np.float32(0.0))) + distance_to_z) ** 2
@@ -104,12 +122,14 @@ def _choose_group(state: BudgetState, rules: BudgetRules, table: F32) -> I64:
         for j in range(alpha.size):
             smaller = min(abs(alpha[j]), abs(merged))
             degradations[j] = smaller * smaller * (1.0 - separations[j])
-        degradations[pair] = np.inf
-        group[2:] = _find_least(degradations, rules.merge - 2)
+        degradations[group[0]] = degradations[group[1]] = np.inf
+        others = _find_least(degradations, rules.merge - 2)
+        for k in range(others.size):
+            group[2 + k] = others[k]
     return group
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _merge(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> tuple[int, float]:
     """Merge M vectors; return the slot of the new one, and |Delta|^2 at a scale of 1."""
     group = _choose_group(state, rules, table)
@@ -125,7 +145,7 @@ def _merge(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> tuple[
         shares, merged, loss = merge_by_ascent(state.alpha[group], separations)
     else:
         shares, merged, loss = merge_in_turn(state.alpha[group], separations)
-    group = np.sort(group)
+    _sort(group)
     slot, square = group[0], 0.0
     for k in range(d):
         value = np.float32(np.sum(shares * points[:, k]))
@@ -137,19 +157,20 @@ def _merge(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> tuple[
     return slot, loss
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _compute_gram(state: BudgetState, rules: BudgetRules, slots: I64) -> F64:
     """Return the kernel matrix of the vectors in these slots."""
     points = np.empty((slots.size, state.vectors.shape[0]))
     for i in range(slots.size):
-        points[i] = state.vectors[:, slots[i]]
+        for j in range(points.shape[1]):
+            points[i, j] = state.vectors[j, slots[i]]
     gram: F64 = np.dot(points, points.T)
     squares = np.diag(gram).copy()
     apply_kernel(rules.kernel, rules.gamma, rules.coef0, rules.degree, gram, squares, squares)
     return gram
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _solve(K: F64, b: F64) -> F64:
     """Solve K x = b by Cholesky; K is symmetric and positive semidefinite, and a ridge makes it definite."""
     L = np.linalg.cholesky(K + PROJECTION_RIDGE * np.trace(K) / b.size * np.eye(b.size))
@@ -162,11 +183,12 @@ def _solve(K: F64, b: F64) -> F64:
     return x
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _remove(state: BudgetState, rules: BudgetRules, K: F32) -> float:
     """Remove the M - 1 vectors of smallest |alpha|, by projection if the rules say so; return |Delta|^2 at scale 1."""
     n = state.counts[VECTORS]
-    removed = np.sort(_find_least(np.abs(state.alpha[:n]), rules.merge - 1))
+    removed = _find_least(np.abs(state.alpha[:n]), rules.merge - 1)
+    _sort(removed)
     alpha = state.alpha[removed]
     gram = _compute_gram(state, rules, removed)
     loss = np.sum(alpha * (gram @ alpha))
@@ -185,14 +207,14 @@ def _remove(state: BudgetState, rules: BudgetRules, K: F32) -> float:
     return float(max(0.0, loss))
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def keep_budget(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> int:
     """Maintain the budget once, which leaves M - 1 support vectors fewer; return the slot of the new vector, or -1.
 
-    table: what `build_table` returns, for merging. K (rows, slots): kernel values of rows and vectors, whose columns
-    move with their vectors.
+    table: what `choose_table` returns; the compiler leaves out what the rules with such a table do not need. K (rows,
+    slots): kernel values of rows and vectors, whose columns move with their vectors.
     """
-    if rules.maintenance in (MERGE, GRADIENT_MERGE):
+    if table.ndim == 2:
         slot, loss = _merge(state, rules, table, K)
     else:
         slot, loss = -1, _remove(state, rules, K)

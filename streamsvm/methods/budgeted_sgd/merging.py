@@ -23,6 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.rows import F32, F64
 
@@ -36,7 +37,7 @@ MAX_ASCENT_STEPS = 200
 LEAST_SUM_SHARE = 0.5  # if |sum alpha| is less than this share of sum |alpha|, the weighted mean may lie anywhere
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def solve_share(ratio: float, separation: float) -> float:
     """Return the best u by Newton's method on the logarithm of its equation.
 
@@ -59,7 +60,7 @@ def solve_share(ratio: float, separation: float) -> float:
     return float(sign * v)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def weigh_share(ratio: float, separation: float, u: float) -> tuple[float, float]:
     """Return f(u) and |Delta|^2 for any u. |Delta|^2 is a sum of small terms, so that close vectors lose no digits."""
     p, q = np.exp(-separation * u * u), np.exp(-separation * (1.0 - u) ** 2)
@@ -88,7 +89,7 @@ def search_share(ratio: float, separation: float) -> float:
     return 0.5 * (low + high)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def compute_loss(ratio: float, separation: float) -> float:
     """Return |Delta|^2 / r^2 of the best merge: from 0, if nothing is lost, to 1, as for removing the smaller term."""
     if abs(ratio) < 1e-7:
@@ -113,7 +114,7 @@ def build_table() -> F32:
     return table
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@register_jitable(error_model="numpy", fastmath={"contract"})
 def rate_partners(table: F32, own: float, alpha: F64, separations: F32, degradations: F64) -> None:
     """Set degradations_j to |Delta|^2 of merging a term of coefficient `own` with partner j.
 
@@ -137,7 +138,7 @@ def rate_partners(table: F32, own: float, alpha: F64, separations: F32, degradat
         degradations[j] = smaller * smaller * (near + a * (far - near))
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _compute_separations_from(shares: F64, separations: F64) -> F64:
     """Return gamma |x_i - z|^2, (M,), for z = sum_j shares_j x_j with sum shares = 1."""
     to_parts = np.zeros(shares.size)
@@ -149,7 +150,7 @@ def _compute_separations_from(shares: F64, separations: F64) -> F64:
     return to_z
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def compute_degradation(alpha: F64, separations: F64, shares: F64, merged: float) -> float:
     """Return |sum_i alpha_i phi(x_i) - merged phi(z)|^2 for z = sum_i shares_i x_i."""
     to_z = float(np.sum(alpha * np.exp(-_compute_separations_from(shares, separations))))
@@ -160,7 +161,7 @@ def compute_degradation(alpha: F64, separations: F64, shares: F64, merged: float
     return max(0.0, total)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def merge_in_turn(alpha: F64, separations: F64) -> tuple[F64, float, float]:
     """Merge M terms into one by M - 1 binary merges, in their order (Qaadan & Glasmachers 2018, Algorithm 1).
 
@@ -188,7 +189,7 @@ def merge_in_turn(alpha: F64, separations: F64) -> tuple[F64, float, float]:
     return shares, merged, loss
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def merge_by_ascent(alpha: F64, separations: F64, tol: float = 1e-6) -> tuple[F64, float, float]:
     """Merge M terms into one by gradient steps on z (Qaadan & Glasmachers 2018, Algorithm 2).
 

@@ -22,6 +22,7 @@ from streamsvm.methods.option_fields import read_options
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.kernel_values import BLOCK_COLUMNS
 from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES, Kernel, add_kernel_sums
+from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions, check_numbers, compute_class_costs, make_kernel
 from streamsvm.requests import MemoryNeed
@@ -76,7 +77,7 @@ def _make_fit(source: RowSource, settings: BudgetedSGD) -> Fit:
         solve=partial(budgeted_sgd.solve, settings, _choose_sample(source, settings.seed)),
         make_model=partial(_make_model, settings, source),
         report=partial(_report, settings),
-        compiled=("budgeted-sgd",),
+        compiled=(_name_kernels(settings.maintenance), *(("budgeted-average",) if settings.replicas > 1 else ())),
     )
 
 
@@ -189,14 +190,21 @@ def _choose_sample(source: RowSource, seed: int) -> I64:
     return np.sort(rng.choice(rows, min(SAMPLE_ROWS, len(rows)), replace=False))
 
 
-def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call every compiled function that budgeted SGD needs: four rows are learned with a budget of two.
+def _name_kernels(maintenance: str) -> str:
+    return "budgeted-sgd" if maintenance in ("merge", "gradient-merge") else "budgeted-removal"
 
-    To `learn_rows` dense and sparse rows have one type, so it is called for dense rows only.
+
+def run_kernels(group: str, rows: Rows) -> None:
+    """Call the compiled functions of budgeted SGD: four rows are learned with a budget of two, which keeps a budget.
+
+    The group "budgeted-removal" is for maintenance that merges no vectors; "budgeted-average" joins replicas.
     """
-    if isinstance(rows.X, np.ndarray):
-        rules, state = make_rules(Kernel("rbf"), 2, 2, regularisation=1.0), make_state(2, 2)
-        y, order = np.array([-1.0, 1.0]), np.array([0, 1, 0, 1])
-        learn_rows(state, rules, rows.X, y, np.ones(2), order, 2)
-        average_models([state, state], rules)
+    add_moments([], rows, np.ones((1, 2)))
+    for maintenance in MAINTENANCES:
+        rules, state = make_rules(Kernel("rbf"), 2, 2, maintenance, regularisation=1.0), make_state(2, 2)
+        if (group, maintenance) in (("budgeted-average", "merge"), ("budgeted-removal", "removal")):
+            average_models([state, state], rules)
+        if group == _name_kernels(maintenance):
+            y, order = np.array([-1.0, 1.0]), np.array([0, 1, 0, 1])
+            learn_rows(state, rules, rows.X, y, np.ones(2), order, 2)
     add_kernel_sums(Kernel("rbf"), rows.X, rows.X, np.ones(2), np.zeros(2))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.kernel_values import apply_kernel
 from streamsvm.numeric.rows import F32, F64, I64
@@ -90,11 +90,12 @@ def read_model(state: BudgetState) -> tuple[F32, F64, float]:
     return vectors, state.alpha[:n] * state.totals[SCALE], float(state.totals[BIAS])
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@register_jitable(fastmath={"contract"})
 def multiply_vectors(vectors: F32, features: I64, values: F32, start: int, sums: F32) -> None:
     """Set sums_j to x.z_{start + j} for a row x, given by its items in ascending order; a sweep takes four features."""
     n, e, stop = features.size, 0, start + sums.size
-    sums[:] = np.float32(0.0)
+    for j in range(sums.size):
+        sums[j] = np.float32(0.0)
     while e + 3 < n:
         s, t = vectors[features[e], start:stop], vectors[features[e + 1], start:stop]
         u, v = vectors[features[e + 2], start:stop], vectors[features[e + 3], start:stop]
@@ -109,10 +110,11 @@ def multiply_vectors(vectors: F32, features: I64, values: F32, start: int, sums:
         e += 1
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@register_jitable(fastmath={"contract"})
 def _multiply_pack(pack: Pack, first: int, vectors: F32, slot: int, sums: F32) -> None:
     """Set sums_i to x_{first + i}.z for the vector z of the slot, summed in the same order of the features."""
-    sums[:] = np.float32(0.0)
+    for i in range(sums.size):
+        sums[i] = np.float32(0.0)
     for p in range(pack.used.size):
         value, x = vectors[pack.used[p], slot], pack.tile[p, first:]
         if value != 0.0:
@@ -120,7 +122,7 @@ def _multiply_pack(pack: Pack, first: int, vectors: F32, slot: int, sums: F32) -
                 sums[i] = sums[i] + value * x[i]
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def form_column(state: BudgetState, rules: BudgetRules, pack: Pack, first: int, slot: int, K: F32) -> None:
     """Set K[i, slot] to k(x_i, z) for the vector z of the slot and the rows i >= first of the pack."""
     rest = pack.squares.size - first

@@ -41,7 +41,7 @@ def set_up(source: RowSource, options: TrainOptions, own: AnyLossOptions) -> Fit
         solve=partial(any_loss.solve, settings, source.n_features),
         make_model=partial(_make_model, settings, source),
         report=report_progress,
-        compiled=("cutting-plane",),
+        compiled=("any-loss",),
     )
 
 

@@ -13,41 +13,41 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm import interrupts
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, unpack
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
 
 
-@njit(cache=True, nogil=True)
-def _dot(dense: F32, data: F32, indices: I32, indptr: I64, i: int, w: F64) -> float:
+@register_jitable
+def _dot(values: F32, indices: I32, indptr: I64, i: int, w: F64) -> float:
     total = 0.0
-    if indptr.size:
+    if values.ndim == 1:
         for e in range(indptr[i], indptr[i + 1]):
-            total += data[e] * w[np.uint32(indices[e])]
+            total += values[e] * w[np.uint32(indices[e])]
     else:
-        x = dense[i]
+        x = values[i]
         for j in range(x.size):
             total += x[j] * w[j]
     return total
 
 
-@njit(cache=True, nogil=True)
-def _add_row(dense: F32, data: F32, indices: I32, indptr: I64, i: int, coef: float, w: F64) -> None:
-    if indptr.size:
+@register_jitable
+def _add_row(values: F32, indices: I32, indptr: I64, i: int, coef: float, w: F64) -> None:
+    if values.ndim == 1:
         for e in range(indptr[i], indptr[i + 1]):
-            w[np.uint32(indices[e])] += coef * data[e]
+            w[np.uint32(indices[e])] += coef * values[e]
     else:
-        x = dense[i]
+        x = values[i]
         for j in range(x.size):
             w[j] += coef * x[j]
 
 
 @njit(cache=True, nogil=True)
 def _visit(
-    dense: F32,
-    data: F32,
+    values: F32,
     indices: I32,
     indptr: I64,
     y: F64,
@@ -67,7 +67,7 @@ def _visit(
     gap, worst, n = 0.0, 0.0, 0
     for k in range(order.size):
         i = order[k]
-        slope = 1.0 - y[i] * (_dot(dense, data, indices, indptr, i, w) + w[-1] * bias_feature)
+        slope = 1.0 - y[i] * (_dot(values, indices, indptr, i, w) + w[-1] * bias_feature)
         gap += costs[i] * (max(slope, 0.0) - share[i] * slope)
         if (share[i] <= 0.0 and slope < -limit) or (share[i] >= 1.0 and slope > limit):
             continue
@@ -77,7 +77,7 @@ def _visit(
         if after != share[i]:
             worst = max(worst, abs(slope))
             coef = (after - share[i]) * costs[i] * y[i]
-            _add_row(dense, data, indices, indptr, i, coef, w)
+            _add_row(values, indices, indptr, i, coef, w)
             w[-1] += coef * bias_feature
             share[i] = after
     return gap, worst, n
@@ -110,7 +110,7 @@ def ascend(
         interrupts.check()
         visited = len(order)
         rng.shuffle(order)
-        gap, worst, n = _visit(*unpack(rows.X), y, costs, squares, bias_feature, order, w, share, limit)
+        gap, worst, n = _visit(*split(rows.X), y, costs, squares, bias_feature, order, w, share, limit)
         order, limit = order[:n], worst
         if gap <= max(wanted, tol * (others + costs @ share - w @ w / 2)):
             if visited == len(everything):

@@ -48,6 +48,7 @@ MORE_MEMORY = ", which takes {} more memory"
 NO_ROWS = f"The memory has no room for {LEAST_ROWS:,} resident rows, with which fewer reads of the data are enough."
 THREADS = 8  # memory is left for the totals of so many threads: resident rows must not depend on the machine's
 STREAMS = 2  # and for so many streams of rows
+COMPILED = {OneRead: ("one-read",), GuidedDual: ("guided-dual",)}  # groups beside that of the line search
 ONE_READ_SHARE = 1.5  # of what is spare two thirds are for the rows of `one_read`, those in the totals included
 
 
@@ -208,7 +209,7 @@ def _make_fit(source: RowSource, guide: Guide) -> Fit:
         solve=partial(guide.solve, source.n_features),
         make_model=partial(guide.make_model, source),
         report=report_progress,
-        compiled=("cutting-plane", "one-read") if is_one_read else ("cutting-plane",),
+        compiled=("cutting-plane", *COMPILED.get(type(guide.settings), ())),
         dual=DualWatch(
             kind="cuts",
             width=width,

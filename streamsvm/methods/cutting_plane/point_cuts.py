@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.methods.cutting_plane.nearness import Codes, code_distances
 from streamsvm.numeric.losses import NO_WEIGHTS
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, unpack
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, split
 
 
 @dataclass
@@ -39,7 +40,7 @@ def start_points(k: int, width: int) -> PointTotals:
     return PointTotals(np.zeros(k), np.zeros(k), np.zeros((k, width)))
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _classify(
     scores: F64,
     bias: F64,
@@ -87,8 +88,7 @@ def _classify(
 
 @njit(cache=True, nogil=True)
 def _add_points(
-    dense: F32,
-    data: F32,
+    values: F32,
     indices: I32,
     indptr: I64,
     y: I32,
@@ -106,8 +106,8 @@ def _add_points(
     size = y.size * (scores.shape[1] + 1)
     row, point, coef = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
     n, end = _classify(scores, bias, y, weight, class_costs, losses, costs, signs, margins, row, point, coef)
-    add_rows_of(dense, data, indices, indptr, row[:n], point[:n], coef[:n], gradients)
-    add_rows_of(dense, data, indices, indptr, row[end:], point[end:], coef[end:], gradients)
+    add_rows_of(values, indices, indptr, row[:n], point[:n], coef[:n], gradients)
+    add_rows_of(values, indices, indptr, row[end:], point[end:], coef[end:], gradients)
 
 
 def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
@@ -117,7 +117,7 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
     scores = compute_scores(rows.X, W) if rows.scores is None else rows.scores
     signs, margins = np.zeros(len(W)), np.empty((rows.n_rows, min(2, len(W))), np.float32)
     _add_points(
-        *unpack(rows.X),
+        *split(rows.X),
         rows.y,
         weight,
         scores,

@@ -20,7 +20,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, CsrRows, Rows, add_rows, unpack
+from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, CsrRows, Rows, add_rows, split
 
 RIDGE = 1e-6  # times the mean of M's diagonal, which is added to the diagonal: M is positive definite then
 UNIT32 = 2.0**-24
@@ -119,24 +119,22 @@ def bound_rows(squares: F64, rows: Rows, bias_feature: float) -> tuple[F64, F64]
     The bound of |A x| takes far less time than |A x| itself. It is positive.
     """
     bounds, lengths = np.empty(rows.n_rows), np.empty(rows.n_rows)
-    _bound_rows(*unpack(rows.X), squares, bias_feature, bounds, lengths)
+    _bound_rows(*split(rows.X), squares, bias_feature, bounds, lengths)
     larger = 1.0 + 4 * UNIT * (len(squares) + 8)
     return bounds * larger, lengths * larger
 
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
-def _bound_rows(
-    dense: F32, data: F32, indices: I32, indptr: I64, s: F64, bias_feature: float, bounds: F64, lengths: F64
-) -> None:
+def _bound_rows(values: F32, indices: I32, indptr: I64, s: F64, bias_feature: float, bounds: F64, lengths: F64) -> None:
     for i in range(bounds.size):
         total, squares = s[-1] * bias_feature * bias_feature + 1e-300, bias_feature * bias_feature
-        if indptr.size:
+        if values.ndim == 1:
             for e in range(indptr[i], indptr[i + 1]):
-                square = np.float64(data[e]) * np.float64(data[e])
+                square = np.float64(values[e]) * np.float64(values[e])
                 total += s[indices[e]] * square
                 squares += square
         else:
-            x = dense[i]
+            x = values[i]
             for j in range(x.size):
                 square = np.float64(x[j]) * np.float64(x[j])
                 total += s[j] * square
@@ -153,7 +151,8 @@ def _measure_csr(
     product = np.empty(width)
     for i in range(indptr.size - 1):
         squares, total = bias_feature * bias_feature, 0.0
-        product[:] = A[width - 1] * bias_feature
+        for j in range(width):  # as a slice it takes three times as long to compile
+            product[j] = A[width - 1, j] * bias_feature
         for e in range(indptr[i], indptr[i + 1]):
             x, row = np.float64(data[e]), A[indices[e]]
             squares += x * x

@@ -14,7 +14,6 @@ from streamsvm.methods.cutting_plane import guided_setup
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.cutting_plane.coordinate_ascent import ascend
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
-from streamsvm.methods.cutting_plane.master_qp import solve_master
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
 from streamsvm.methods.cutting_plane.row_norms import bound_rows, make_norm, measure_rows
@@ -83,16 +82,17 @@ def _make_model(settings: CuttingPlane, source: RowSource, state: State, take: T
 
 
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call the compiled functions that `one_read` alone needs; or those that find cuts, ascend, and solve a master."""
+    """Call the compiled functions that find cuts and measure points; or those that `one_read` or an ascent needs."""
     if group == "one-read":
         norm = make_norm(rows, 1.0)
         measure_rows(norm, rows, 1.0)
         bound_rows(norm.bound_by_squares(), rows, 1.0)
         return
+    if group == "guided-dual":
+        ascend(rows, np.ones(2), 1.0, np.zeros(2), np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
+        return
     totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
     add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
     compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
     add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
-    ascend(rows, np.ones(2), 1.0, np.zeros(2), np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
-    solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))

@@ -57,12 +57,12 @@ def _multiply_rows(X: F64, columns: F64) -> Pair:
 
 
 def _add(a: F64, b: F64 | float) -> Pair:
-    pair: Pair = add_two.py_func(a, b)
+    pair: Pair = add_two(a, b)
     return pair
 
 
 def _multiply(a: F64, b: F64 | float) -> Pair:
-    pair: Pair = multiply_two.py_func(a, b)
+    pair: Pair = multiply_two(a, b)
     return pair
 
 

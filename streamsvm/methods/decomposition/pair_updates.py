@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.methods.decomposition.extremes import larger
 from streamsvm.methods.decomposition.working_set import F32, WorkingSet
@@ -54,7 +55,7 @@ class _Pairs(NamedTuple):
     greatest: F64
 
 
-@njit(cache=True, nogil=True, fastmath=VECTOR_FLAGS)
+@register_jitable(fastmath=VECTOR_FLAGS)
 def _update_errors(errors: F64, Ki: F32, Kj: F32, t: float, up: F64, down: F64) -> tuple[float, float]:
     """Update the errors after a step t; return m and M.
 
@@ -70,7 +71,7 @@ def _update_errors(errors: F64, Ki: F32, Kj: F32, t: float, up: F64, down: F64) 
     return greatest, -least_negated
 
 
-@njit(cache=True, nogil=True, fastmath=VECTOR_FLAGS)
+@register_jitable(fastmath=VECTOR_FLAGS)
 def _find_error(errors: F64, barred: F64, value: float) -> int:
     """Return the last row with this error, or -1. barred (q,): 0, or infinite for rows that are left out."""
     found = -1
@@ -79,7 +80,7 @@ def _find_error(errors: F64, barred: F64, value: float) -> int:
     return found
 
 
-@njit(cache=True, nogil=True, fastmath=VECTOR_FLAGS)
+@register_jitable(fastmath=VECTOR_FLAGS)
 def _find_second(
     errors: F64, down: F64, Ki: F32, diagonal: F32, i: int, greatest: float, least: float, scores: F32
 ) -> int:
@@ -101,7 +102,7 @@ def _find_second(
     return found if best > 0.0 else _find_error(errors, down, least)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, difference: float) -> float:
     """Move the pair as far as F falls and the box allows; return t, or 0 if rounding leaves nothing of the step.
 
@@ -123,7 +124,7 @@ def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, di
     return t if moved[i] != before_i or moved[j] != before_j else 0.0
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _refresh_errors(K: F32, start_errors: F64, start: F64, moved: F64, least: F64, greatest: F64, errors: F64) -> None:
     """Remove the rounding of many steps: correct the sum of `moved` in the row with most room; sum the errors anew."""
     freest, most_room, drift, rest = 0, -np.inf, 0.0, 0.0

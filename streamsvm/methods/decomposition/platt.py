@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm import interrupts
 from streamsvm.methods.decomposition.platt_state import (
@@ -52,7 +53,7 @@ class PlattResult:
     converged: bool
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _choose_second(state: State, E2: float) -> int:
     """Return the free row with the largest |E1 - E2|, Platt's second-choice heuristic."""
     best, farthest = -1, -1.0
@@ -62,14 +63,14 @@ def _choose_second(state: State, E2: float) -> int:
     return best
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _draw(state: State, below: int) -> int:
     """Return the next random number, modulo `below`, of Lehmer's generator."""
     state.random[0] = state.random[0] * 48271 % 2147483647
     return int(state.random[0] % below)
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _find_partner(problem: Problem, state: State, i2: int, E2: float) -> bool:
     """Take a step with the second choice, else with a free row, else with any row, from random starts.
 
@@ -89,7 +90,7 @@ def _find_partner(problem: Problem, state: State, i2: int, E2: float) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _examine(problem: Problem, state: State, i2: int) -> bool:
     """Take a step from row i2 if it violates its condition; return whether one was taken.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
@@ -94,7 +95,7 @@ def sort(members: Members) -> None:
     members.where[rows] = np.arange(len(rows))
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def claim_slot(state: State, i: int) -> None:
     """Keep row i's kernel values from now on, in the slot of the row that was used longest ago."""
     if state.holder.size == 0:
@@ -113,7 +114,7 @@ def claim_slot(state: State, i: int) -> None:
     state.used[slot] = state.clock[0]
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
 def _multiply_dense(X: F32, i: int, j: int) -> float:
     """Return x_i.x_j."""
     total = 0.0
@@ -122,7 +123,7 @@ def _multiply_dense(X: F32, i: int, j: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _multiply_sparse(problem: Problem, j: int, v: F64) -> float:
     """Return x_j.v of a sparse row x_j."""
     total = 0.0
@@ -131,7 +132,7 @@ def _multiply_sparse(problem: Problem, j: int, v: F64) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def compute_kernel_value(problem: Problem, i: int, j: int, product: float) -> float:
     """Return k(x_i, x_j), given `product` = x_i.x_j."""
     if problem.kind == LINEAR:
@@ -143,7 +144,7 @@ def compute_kernel_value(problem: Problem, i: int, j: int, product: float) -> fl
     return float(np.tanh(problem.gamma * product + problem.coef0))
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def fill_kernel_values(problem: Problem, state: State, i: int, rows: I64, values: F64) -> None:
     """Set values[e] to k(x_i, x_rows[e]), from the cache if the value is there.
 
@@ -169,7 +170,7 @@ def fill_kernel_values(problem: Problem, state: State, i: int, rows: I64, values
             state.dense_row[problem.indices[e]] = 0.0
 
 
-@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
 def _score_folded(problem: Problem, w: F64, i: int) -> float:
     """Return x_i.w."""
     if problem.indptr.size > 0:
@@ -180,7 +181,7 @@ def _score_folded(problem: Problem, w: F64, i: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def find_error(problem: Problem, state: State, i: int) -> float:
     """Return E_i, from the error cache for free rows, and otherwise from w or from all support vectors."""
     if state.free.where[i] >= 0:
@@ -195,7 +196,7 @@ def find_error(problem: Problem, state: State, i: int) -> float:
     return float(total + state.b[0] - problem.y[i])
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def set_multiplier(problem: Problem, state: State, i: int, a: float, E: float) -> None:
     """Set a_i, and the row's membership of both sets. E: the row's error before the step."""
     state.alpha[i], state.errors[i] = a, E
@@ -214,7 +215,7 @@ def add_to_w(problem: Problem, w: F64, i: int, coef: float) -> None:
             w[c] += coef * problem.X[i, c]
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def update_errors(problem: Problem, state: State, i1: int, i2: int, c1: float, c2: float, b_change: float) -> None:
     """Update the errors of free rows after a_i y_i of rows i1 and i2 changed by c1 and c2, and b by b_change."""
     rows = state.free.rows[: state.free.size[0]]

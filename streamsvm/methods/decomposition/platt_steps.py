@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from numba import njit
+from numba.extending import register_jitable
 
 from streamsvm.methods.decomposition.platt_state import (
     Problem,
@@ -40,7 +40,7 @@ class PairStep(NamedTuple):
     k22: float
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def find_best(a2: float, slope: float, curvature: float, low: float, high: float) -> float:
     """Return the minimiser over [low, high] of curvature/2 (a - a2)^2 - slope (a - a2), or a2 if no end is better."""
     if curvature > 0.0:
@@ -52,7 +52,7 @@ def find_best(a2: float, slope: float, curvature: float, low: float, high: float
     return low if at_low < at_high else high
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _snap(a: float, cost: float, slack: float) -> float:
     """Return the bound, 0 or C_i, that is within `slack` of the multiplier, else the multiplier."""
     if a <= slack:
@@ -60,7 +60,7 @@ def _snap(a: float, cost: float, slack: float) -> float:
     return cost if a >= cost - slack else a
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bool:
     """Optimise the pair by equations (7) to (9); return False if it cannot be improved."""
     a1, a2, y1, y2 = state.alpha[i1], state.alpha[i2], problem.y[i1], problem.y[i2]
@@ -91,7 +91,7 @@ def take_step(problem: Problem, state: State, i1: int, i2: int, E2: float) -> bo
     return True
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def _apply_step(problem: Problem, state: State, step: PairStep) -> None:
     """Change the pair and b.
 

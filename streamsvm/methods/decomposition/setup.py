@@ -31,10 +31,12 @@ from streamsvm.numeric.kernels import (
     add_linear_sums,
     combine_rows,
     compute_kernel,
+    compute_kernel_sums,
     compute_squares,
     to_float64,
 )
-from streamsvm.numeric.rows import Rows, take_rows
+from streamsvm.numeric.moments import add_moments
+from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
 from streamsvm.requests import MemoryNeed
 
@@ -67,7 +69,7 @@ def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) 
         solve=partial(decomposition.solve, settings),
         make_model=partial(_make_model, settings, source),
         report=_report,
-        compiled=(options.solver, *(("platt",) if settings.selection == "platt" else ())),
+        compiled=_name_kernels(options, settings),
     )
 
 
@@ -138,15 +140,34 @@ def _report(state: State) -> Report:
     return Report(progress.objective, progress.lower_bound, progress.passes, progress.rounding_bound)
 
 
+def _name_kernels(options: TrainOptions, settings: Decomposition) -> tuple[str, ...]:
+    more = ("linear-sums",) if settings.kernel.name == "linear" else ()
+    return (options.solver, *more, *(("platt",) if settings.selection == "platt" else ()))
+
+
 def run_kernels(group: str, rows: Rows) -> None:
-    """Call every compiled function of decomposition in both precisions; of the group "platt", Platt's loops alone."""
-    if group == "platt":
-        solve_by_platt(rows.X, np.array([-1.0, 1.0]), np.ones(2), Kernel("rbf"))
-        return
+    """Call every compiled function of decomposition in both precisions.
+
+    Three groups are parts: "linear-sums" is what linear kernels need in addition, "platt" is Platt's loops, and
+    "kernel-sums" is what measures a model.
+    """
     y, ones, f, X = np.array([-1.0, 1.0]), np.ones(2), np.zeros(2), rows.X
+    if group == "platt":
+        solve_by_platt(X, y, ones, Kernel("rbf"))
+    elif group in ("linear-sums", "kernel-sums"):
+        for columns in (X, to_float64(X)):
+            add_linear_sums(columns, combine_rows(take_rows(columns, np.arange(2)), ones), f)
+        if group == "kernel-sums":
+            compute_kernel_sums(Kernel("rbf"), to_float64(X), X, np.ones((1, 2)))
+    else:
+        _run_all_kernels(X, y, ones, f)
+        add_moments([], rows, np.ones((1, 2)))
+
+
+def _run_all_kernels(X: Matrix, y: F64, ones: F64, f: F64) -> None:
     for columns in (X, to_float64(X)):
         compute_squares(X, np.float64)
-        add_linear_sums(columns, combine_rows(take_rows(columns, np.arange(2)), ones), f)
+        take_rows(columns, np.arange(2))
         for name in ("rbf", "poly"):
             kernel = Kernel(name)
             add_kernel_sums(kernel, X, columns, ones, f)

@@ -6,6 +6,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.data.writer import Shape
@@ -16,6 +18,7 @@ from streamsvm.methods.feature_map.solver import Settings, State
 from streamsvm.methods.fit import MapFit, TakeRows
 from streamsvm.numeric.feature_maps import PART_VALUES, FeatureMap, PolynomialMap, compute_block, measure_diagonal
 from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import Rows
 from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.requests import MemoryNeed
@@ -118,6 +121,7 @@ def _count_pivot_bytes(source: RowSource, settings: Settings) -> int:
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     """Call the compiled functions that map rows by their kernel values."""
+    add_moments([], rows, np.ones((1, 2)))
     for name in ("linear", "rbf", "poly"):
         measure_diagonal(Kernel(name), rows.X)
         compute_block(Kernel(name), rows.X, rows.X)

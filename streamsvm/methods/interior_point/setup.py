@@ -27,6 +27,7 @@ from streamsvm.methods.interior_point.steps import (
     find_right_side,
     measure_residual,
     move,
+    move_inside,
 )
 from streamsvm.methods.interior_point.sums import (
     N_MAGNITUDES,
@@ -120,5 +121,6 @@ def _run_driver_kernels() -> None:
     aim_at_center(point, direction, 1.0, 0.5, point.s)
     find_ratios(point, find_direction(point, y, costs, 0.0, targets, ones, 0.0))
     move(point, direction, 0.5)
+    move_inside(point, direction, 0.5)
     find_limits(Reduction(), point, y, costs, 0.0, 1.0, 1.0, 2)
     find_best_bias(y, costs, ones)

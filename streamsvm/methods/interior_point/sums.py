@@ -38,7 +38,7 @@ from streamsvm.numeric.rows import (
     Rows,
     add_rows,
     scores_of,
-    unpack,
+    split,
 )
 
 WEIGHTS, PREDICTOR, CENTERING, POSITIVE, NEGATIVE, CHOSEN = range(6)  # rows of AssembledSums.sums
@@ -123,14 +123,14 @@ def add_assembled(
     ends (2, d): dw, and w after the step: the new f is one product, and its rounding does not grow from step to step.
     """
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    products = _map(*unpack(rows.X), ends)
+    products = _map(*split(rows.X), ends)
     df, after = products[:, 0].copy(), products[:, 1].copy()
     coefs = _weigh(f, s, t, xi, r, sv, xu, allowed, y, costs, df, after, biases, step, limits, rule == "omega")
     chosen = np.flatnonzero(coefs[CHOSEN])
     totals.gram.add(rows.X, chosen, coefs[CHOSEN, chosen])
     totals.chosen_weight += float(np.sum(coefs[CHOSEN]))
     totals.chosen_rows += len(chosen)
-    _add_products(*unpack(rows.X), coefs, totals.sums)
+    _add_products(*split(rows.X), coefs, totals.sums)
     totals.depth += rows.n_rows if isinstance(rows.X, CsrRows) else -(-rows.n_rows // 4) + 2  # see _add_products
     sample_weight = None if rows.sample_weight is None or not first else rows.sample_weight.copy()
     totals.tiles.append((rows.start, products, rows.y.copy() if first and rows.y is not None else None, sample_weight))
@@ -176,18 +176,18 @@ def _weigh(
 
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
-def _map(dense: F32, data: F32, indices: I32, indptr: I64, dws: F64) -> F64:
+def _map(values: F32, indices: I32, indptr: I64, dws: F64) -> F64:
     """Return X dw, (n, k), for k = 1 or 2 vectors dw. Dense rows are read one at a time, in the order of memory.
 
     This takes half the time of four rows at a time (rows.scores_of), because reading X is most of the work.
     """
-    if indptr.size:
+    if values.ndim == 1:
         products = np.empty((indptr.size - 1, len(dws)))
-        scores_of(dense, data, indices, indptr, dws, products)
+        scores_of(values, indices, indptr, dws, products)
         return products
-    products, u, v = np.empty((len(dense), len(dws))), dws[0], dws[-1]
-    for i in range(len(dense)):
-        x, by_u, by_v = dense[i], 0.0, 0.0
+    products, u, v = np.empty((len(values), len(dws))), dws[0], dws[-1]
+    for i in range(len(values)):
+        x, by_u, by_v = values[i], 0.0, 0.0
         for j in range(x.size):
             by_u += x[j] * u[j]
             by_v += x[j] * v[j]
@@ -196,19 +196,21 @@ def _map(dense: F32, data: F32, indices: I32, indptr: I64, dws: F64) -> F64:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _add_products(dense: F32, data: F32, indices: I32, indptr: I64, coefs: F64, totals: F64) -> None:
+def _add_products(values: F32, indices: I32, indptr: I64, coefs: F64, totals: F64) -> None:
     """Add coefs (6, n) X to totals (6, d). Of dense X, four rows and two sums are taken at a time."""
-    if indptr.size:
+    if values.ndim == 1:
         for i in range(indptr.size - 1):
             for e in range(indptr[i], indptr[i + 1]):
                 for k in range(N_SUMS):
-                    totals[k, indices[e]] += coefs[k, i] * data[e]
+                    totals[k, indices[e]] += coefs[k, i] * values[e]
         return
-    n = dense.shape[0]
+    n = values.shape[0]
     padded = np.zeros((N_SUMS, n + 3))
-    padded[:, :n] = coefs
+    for k in range(N_SUMS):  # as a slice it takes twice as long to compile
+        for i in range(n):
+            padded[k, i] = coefs[k, i]
     for i in range(0, n, 4):
-        x0, x1, x2, x3 = dense[i], dense[min(i + 1, n - 1)], dense[min(i + 2, n - 1)], dense[min(i + 3, n - 1)]
+        x0, x1, x2, x3 = values[i], values[min(i + 1, n - 1)], values[min(i + 2, n - 1)], values[min(i + 3, n - 1)]
         for k in range(0, N_SUMS, 2):
             a, b, p, q = totals[k], totals[k + 1], padded[k, i : i + 4], padded[k + 1, i : i + 4]
             a0, a1, a2, a3, b0, b1, b2, b3 = p[0], p[1], p[2], p[3], q[0], q[1], q[2], q[3]
@@ -268,7 +270,7 @@ def add_predicted(
 ) -> None:
     """Add a tile. dws (2, d): dw of the predictor and of centering. biases: b, and its change by the predictor."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    df = _map(*unpack(rows.X), dws)
+    df = _map(*split(rows.X), dws)
     scales = find_scales(costs, mean_cost)
     coefs = _weigh_second_order(f, s, t, xi, r, y, costs, df[:, 0].copy(), biases, mu, scales)
     row = np.arange(rows.n_rows)

@@ -13,12 +13,13 @@ from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.ranking import solver as ranking
 from streamsvm.methods.ranking.options import RankingOptions
 from streamsvm.methods.ranking.solver import Ranking, State
+from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.models.model import RankModel
 from streamsvm.numeric.exact_losses import compute_exact_scores
 from streamsvm.numeric.exact_pairs import count_pairs_exactly, measure_pairs_exactly
 from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.requests import MemoryNeed
@@ -29,6 +30,7 @@ HELD_VECTORS = 7  # the part of them that is held between steps: pairs, this sta
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
     """Return the fit; raise InputError if the data have no pairs of rows to compare."""
+    compile_kernels("ranking", source.is_sparse)  # the pairs are counted at once
     pairs, weight = find_pairs(source, options.task)
     settings = Ranking(
         pair_cost=float(options.C) * weight / pairs.total,
@@ -46,7 +48,7 @@ def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit
         solve=partial(ranking.solve, settings, pairs),
         make_model=partial(_make_model, source),
         report=report_progress,
-        compiled=("cutting-plane",),
+        compiled=("ranking",),
         dual=DualWatch("pairs", source.n_features, settings.most_cuts(source.n_features)),
     )
 
@@ -77,7 +79,7 @@ def _make_model(source: RowSource, state: State, take: TakeRows) -> RankModel:  
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
-    """Call the compiled functions that count and measure pairs, with one query and with two."""
+    """Call the compiled functions that count and measure pairs, with one query and with two, and add rows up."""
     scores = compute_exact_scores(rows.X, np.zeros((1, 2)))[0]
     for starts in ([0, 2], [0, 1, 2]):
         pairs = Pairs(np.arange(2, dtype=np.int32), np.ones(2), np.array(starts))
@@ -85,3 +87,4 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         measure_pairs_exactly(scores, pairs, 1.0)
         count_pairs_exactly(np.zeros(2), pairs)
     add_exact_sums(start_exact_sums(2), rows, np.ones(2))
+    add_rows(np.zeros((1, 2)), rows.X, np.arange(2), np.zeros(2, np.int64), np.ones(2))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numba import njit
 
 from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.average import average_models
@@ -19,9 +20,10 @@ from streamsvm.methods.budgeted_sgd.state import (
     read_model,
 )
 from streamsvm.numeric.kernels import Kernel, compute_kernel
-from streamsvm.numeric.rows import CsrRows, unpack
+from streamsvm.numeric.rows import CsrRows, split
 
 GAMMA, LAMBDA = 0.1, 0.02
+compute_column = njit(form_column)
 RBF = Kernel("rbf", gamma=GAMMA)
 POLY = Kernel("poly", gamma=0.3, degree=2, coef0=1.0)
 
@@ -205,12 +207,12 @@ def test_kernel_values_are_the_same_bits_by_rows_and_by_columns(kernel):
     state.vectors[:, :37], state.counts[VECTORS] = X.T, 37
     blocks = []
     for rows in (X, to_csr(X)):
-        pack = collect_pack(unpack(rows), np.arange(37), np.full(13, -1))
+        pack = njit(collect_pack)(*split(rows), np.arange(37), np.full(13, -1))
         state.squares[:37] = pack.squares
         together, apart = np.zeros((37, 48), np.float32), np.zeros((37, 48), np.float32)
-        meet_pack(state, rules, pack, together)
+        njit(meet_pack)(state, rules, pack, together)
         for slot in range(37):
-            form_column(state, rules, pack, 0, slot, apart)
+            compute_column(state, rules, pack, 0, slot, apart)
         blocks += [together, apart]
     for block in blocks:
         np.testing.assert_array_equal(block, blocks[0])

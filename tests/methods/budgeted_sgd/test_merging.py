@@ -4,19 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numba import njit
 from scipy.optimize import minimize_scalar
 
-from streamsvm.methods.budgeted_sgd.merging import (
-    build_table,
-    compute_loss,
-    merge_by_ascent,
-    merge_in_turn,
-    rate_partners,
-    search_share,
-    solve_share,
-    weigh_share,
-)
+from streamsvm.methods.budgeted_sgd import merging
+from streamsvm.methods.budgeted_sgd.merging import build_table, search_share
 
+compute_loss, rate_partners = njit(merging.compute_loss), njit(merging.rate_partners)
+merge_in_turn, merge_by_ascent = njit(merging.merge_in_turn), njit(merging.merge_by_ascent)
+solve_share, weigh_share = njit(merging.solve_share), njit(merging.weigh_share)
 RATIOS = st.floats(-1.0, 1.0)
 SEPARATIONS = st.floats(1e-4, 12.0)
 

@@ -1,0 +1,83 @@
+"""What a training of each solver compiles: a script that trains on small data, for tests and a benchmark.
+
+    python -m tests.compiled_kernels CASE dense|sparse
+
+It prints, as JSON, the kernels that were loaded before the first pass, each with its lines of LLVM code; the kernels
+that came later, which a pass would have compiled; and how many passes of the compiler were run in this process itself.
+A kernel is a function with the types of its arguments. Functions that only kernels call are part of its lines.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from numba.core import event
+from numba.core.dispatcher import Dispatcher
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.methods import warm_up
+from streamsvm.training.features import FeatureOptions, find_feature_map
+from streamsvm.training.train import TrainOptions, train
+from tests.conftest import make_problem
+
+RBF: dict[str, Any] = {"kernel": "rbf"}
+CASES: dict[str, dict[str, Any]] = {
+    "cutting-plane": {},
+    "ranking": {"task": "rank"},
+    "smo": {"solver": "smo", **RBF},
+    "irwls": {"solver": "irwls", **RBF},
+    "budgeted-sgd": {"solver": "budgeted-sgd", **RBF, "options": {"budget": 20}},
+    "interior-point": {"solver": "interior-point"},
+    "feature map": RBF,
+}
+LAYOUTS = ("dense", "sparse")
+
+
+def list_kernels() -> dict[str, int]:
+    """Return the kernels of the package that are in this process, with their lines of LLVM code."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("streamsvm"):
+            for value in list(vars(module).values()):
+                if isinstance(value, Dispatcher):
+                    function = f"{value.py_func.__module__}.{value.py_func.__qualname__}"
+                    for signature, result in value.overloads.items():
+                        code = str(result.library._get_module_for_linking())  # get_llvm_str is not for cached code
+                        found[f"{function}({', '.join(map(str, signature))})"] = code.count("\n")
+    return found
+
+
+def run_case(name: str, is_sparse: bool) -> None:
+    """Train as a user would who names the solver alone."""
+    problem = make_problem(3, n=500, density=0.5 if is_sparse else 1.0)
+    options = TrainOptions(threads=1, **CASES[name])
+    source: ArrayDataset = problem.in_memory()
+    if name == "feature map":
+        find_feature_map(source, FeatureOptions(rank=20), options)
+    else:
+        train(source, options)
+
+
+def main() -> None:
+    name, layout = sys.argv[1:]
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    loaded: dict[str, int] = {}
+    load = warm_up.load_or_compile
+
+    def load_and_list(names: Sequence[str], run: Any) -> None:
+        load(names, run)
+        loaded.update(list_kernels())
+
+    warm_up.load_or_compile = load_and_list
+    with event.install_recorder("numba:run_pass") as seen:
+        run_case(name, layout == "sparse")
+    later = sorted(set(list_kernels()) - set(loaded))
+    print(json.dumps({"kernels": loaded, "later": later, "passes": len(seen.buffer)}))
+
+
+if __name__ == "__main__":
+    main()

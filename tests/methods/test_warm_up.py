@@ -1,0 +1,49 @@
+"""What a first training compiles: as much as was measured when these limits were written, and nothing in a pass.
+
+tests/benchmarks/compilation.py prints the seconds. The compiler's time grows with the kernels, and with their lines of
+LLVM code. Versions of numba and processors differ by some of these lines.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.compiled_kernels import CASES, LAYOUTS
+from tests.conftest import run_python
+
+pytestmark = pytest.mark.timeout(900)  # with an empty cache each solver compiles first
+
+# The most kernels, and the lines of LLVM code that were found.
+LIMITS = {
+    ("cutting-plane", "dense"): (9, 12_100),
+    ("cutting-plane", "sparse"): (11, 11_500),
+    ("ranking", "dense"): (8, 9_600),
+    ("ranking", "sparse"): (10, 9_900),
+    ("smo", "dense"): (11, 29_500),
+    ("smo", "sparse"): (14, 31_500),
+    ("irwls", "dense"): (11, 29_500),
+    ("irwls", "sparse"): (14, 31_500),
+    ("budgeted-sgd", "dense"): (6, 30_400),
+    ("budgeted-sgd", "sparse"): (8, 32_300),
+    ("interior-point", "dense"): (17, 38_500),
+    ("interior-point", "sparse"): (19, 36_200),
+    ("feature map", "dense"): (3, 12_000),
+    ("feature map", "sparse"): (5, 13_000),
+}
+RUN = "from tests.compiled_kernels import main; main()"
+SPARE = 1.15  # times the lines that were found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", CASES)
+def test_a_first_training_compiles_no_more_than_it_did(case: str, layout: str) -> None:
+    ended = run_python(RUN, case, layout)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["later"] == []  # a pass would have compiled them in the user's process
+    assert found["passes"] == 0
+    n_kernels, n_lines = LIMITS[case, layout]
+    assert len(found["kernels"]) <= n_kernels
+    assert sum(found["kernels"].values()) <= SPARE * n_lines
