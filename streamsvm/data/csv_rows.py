@@ -15,9 +15,9 @@ _NEWLINE = re.compile(rb"\r\n|\r|\n")
 _CLOSING = re.compile(rb'[^"]*+(?:""[^"]*+)*+"')
 
 
-def count_lines(text: bytes | bytearray, stop: int | None = None) -> int:
-    """Return the number of line ends in text[:stop]."""
-    return text.count(b"\n", 0, stop) + text.count(b"\r", 0, stop) - text.count(b"\r\n", 0, stop)
+def count_lines(text: bytes) -> int:
+    """Return the number of line ends."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 def _find_quotes(text: bytes | bytearray, delimiter: str) -> tuple[npt.NDArray[np.intp], bool]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_blank_lines
-from streamsvm.data.csv_parser import parse_table
+from streamsvm.data.csv_parser import count_line_ends, parse_table
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_tokens import explain_token, read_rows, read_tokens
 from streamsvm.data.source_rows import SourceRows
@@ -129,10 +129,10 @@ def _read_blocks(
 
 def _cut(text: bytearray, end: int, line: int) -> tuple[_Block, bytearray]:
     """Return the block that ends at `end`, which takes the memory of the text, and the rest of the text."""
-    n_lines, rest = count_lines(text, end), text[end:]
+    rest = text[end:]
     del text[end:]
     text += b"\n"
-    return _Block(text, line, n_lines), rest
+    return _Block(text, line, count_line_ends(text)), rest
 
 
 def _read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:

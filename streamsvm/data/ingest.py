@@ -8,7 +8,9 @@ shuffle is local, since distributed shuffles fail on full disks and paused worke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,14 +23,17 @@ from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, as_matrix, to_sparse
+from streamsvm.data.work_ahead import work_ahead
 from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
+from streamsvm.machine import default_threads
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 
 DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
 MOST_CLASSES = 100_000
-PART_ITEMS = 1 << 20  # values of the rows that are scaled and written together
+PART_ITEMS = 1 << 18  # values of the rows that are scaled and written together; they fit into the caches
+MOST_THREADS = 4  # that permute and scale rows, since one thread writes what they make
 
 Report = Callable[[int], None]
 
@@ -239,35 +244,60 @@ def _write(
     shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse)
     classes = survey.classes()
     fields = tuple("y" if n == "label" else n for n in survey.fields)
-    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec)
     counts = np.zeros(0 if classes is None else len(classes), np.int64)
+
+    def prepare(run: SpilledRows, mine: npt.NDArray[np.int64]) -> Rows:
+        return _prepare(run, mine, survey, sparse, scaling)
+
     row_items = survey.n_items // survey.n_rows + 1 if sparse else survey.n_features
-    for part in _read_parts(spill, max(1, PART_ITEMS // row_items)):
-        X = _scale(_lay_out(part.X, survey.n_features, sparse), scaling)
-        vectors = dict(part.vectors)
-        if "label" in vectors:
-            vectors["y"] = survey.codes(vectors.pop("label"))
-            counts += np.bincount(vectors["y"], minlength=len(counts))
-        writer.append(Rows(0, X, **vectors))
-        interrupts.check()
-    meta = {
+    with ThreadPoolExecutor(1) as pool:
+        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool)
+        for rows in _read_shuffled(spill, max(1, PART_ITEMS // row_items), prepare):
+            if rows.y is not None:
+                counts += np.bincount(rows.y, minlength=len(counts))
+            writer.append(rows)
+            interrupts.check()
+        writer.finish(_describe(spill, survey, counts, name), scaling)
+
+
+def _describe(spill: Spill, survey: _Survey, counts: npt.NDArray[np.int64], name: str) -> dict[str, Any]:
+    """Return what the manifest says of the rows."""
+    classes = survey.classes()
+    return {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),
         "feature_names": survey.feature_names,
         "shuffle": spill.seed,
         "source": name,
     }
-    writer.finish(meta, scaling)
 
 
-def _read_parts(spill: Spill, part_rows: int) -> Iterator[SpilledRows]:
-    """Yield all rows in the order in which they are written, a few at a time, since scaling makes copies of them."""
-    for run in range(len(spill.run_bytes)):
-        rows, order = spill.read_shuffled(run)
-        for at in range(0, rows.n_rows, part_rows):
-            mine = order[at : at + part_rows]
-            yield SpilledRows(take_rows(rows.X, mine), {name: v[mine] for name, v in rows.vectors.items()})
-        del rows, order  # before the next run is read
+def _read_shuffled(
+    spill: Spill, part_rows: int, prepare: Callable[[SpilledRows, npt.NDArray[np.int64]], Rows]
+) -> Iterator[Rows]:
+    """Yield all rows as they are written, a few at a time, since scaling makes copies of them.
+
+    prepare: returns the rows of a run with the given numbers; it works on several parts of a run at once.
+    """
+    threads = min(default_threads(), MOST_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        for run in range(len(spill.run_bytes)):
+            rows, order = spill.read_shuffled(run)
+            parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))
+            for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
+                yield prepared
+            del rows, order, parts  # before the next run is read
+
+
+def _prepare(
+    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: _Survey, sparse: bool, scaling: Scaling | None
+) -> Rows:
+    """Return some rows of a run as they are written: permuted, laid out, scaled and with codes for labels."""
+    X = _scale(_lay_out(take_rows(rows.X, mine), survey.n_features, sparse), scaling)
+    vectors = {name: values[mine] for name, values in rows.vectors.items()}
+    if "label" in vectors:
+        vectors["y"] = survey.codes(vectors.pop("label"))
+    return Rows(0, X, **vectors)
 
 
 def _is_sparse(spill: Spill, survey: _Survey, options: IngestOptions) -> bool:
