@@ -85,7 +85,7 @@ def parse_table(
     for first, ends in zip(starts, limits[:, : n_rows + 1], strict=True):
         cells = np.empty(ends[-1], np.uint8)
         copy_cells(buffer, first, cells, ends)
-        columns.append((cells, ends))
+        columns.append((cells[: ends[-1]], ends))
     return ParsedTable(X[:n_rows], columns)
 
 
