@@ -64,7 +64,7 @@ class _Cells:
 
 def read_csv(
     paths: Sequence[str | Path], columns: Columns, block_bytes: int = 8 << 20, threads: int = 2
-) -> Iterator[SourceRows]:
+) -> Generator[SourceRows, None, None]:
     """Yield the rows of CSV or TSV text, plain or compressed (.gz, .bz2, .xz); "-" is standard input.
 
     Lines end at LF, CR LF or CR. The first row names the columns if it is a header (see csv_header); otherwise the

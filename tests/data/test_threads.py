@@ -94,17 +94,17 @@ def test_few_blocks_are_in_memory(write_file: WriteFile, monkeypatch: pytest.Mon
     path, file = write_file(rows_of_text()), io.BytesIO(rows_of_text().encode())
     monkeypatch.setattr(text_files, "open", Mock(return_value=file), raising=False)
     monkeypatch.setattr(csv_text, "HEAD_BYTES", 1000)
-    for n_taken, _ in enumerate(read_csv([path], ANY, 1000, 2), 1):
+    pieces = read_csv([path], ANY, 1000, 2)
+    for n_taken in range(1, 30):
+        next(pieces)
         assert file.tell() <= (n_taken + 2 + 1) * 1000
 
 
 def test_labels_that_all_differ(write_file: WriteFile) -> None:
     """Numbers as labels: the float64 that Python reads, to the last bit, in every block."""
     numbers = np.random.default_rng(0).standard_normal(2000) * 10.0 ** np.arange(-300, 300, 0.3)
-    path = write_file(
-        "y,a\n"
-        + "".join(f" {number!r},1\n" if k % 9 else f"{number!r},1\n" for k, number in enumerate(numbers.tolist()))
-    )
+    cells = [f" {number!r}" if k % 9 else repr(number) for k, number in enumerate(numbers.tolist())]
+    path = write_file("y,a\n" + "".join(f"{cell},1\n" for cell in cells))
     for block_bytes in (3000, 1 << 20):
         found = [rows.labels for rows in read_csv([path], ANY, block_bytes)]
         np.testing.assert_array_equal(np.concatenate(found), numbers)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_parquet_rounds_as_float64_does(kind: str, missing: bool, tmp_path: Path
     """Whole numbers become the float32 of their float64, whichever way they take."""
     rng = np.random.default_rng(0)
     values = rng.integers(0, 2**63 - 1, 999).astype(kind) if kind != "float64" else rng.standard_normal(999)
-    column = pa.array(values.tolist()[:-1] + [None], pa.from_numpy_dtype(values.dtype)) if missing else pa.array(values)
+    column = pa.array(values, mask=np.arange(999) == (998 if missing else -1))
     pq.write_table(pa.table({"a": column, "y": np.arange(999) % 2}), tmp_path / "t.parquet")
     reading = read_parquet([tmp_path / "t.parquet"], ANY)
     if missing:
