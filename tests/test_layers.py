@@ -51,7 +51,7 @@ LIBRARIES = {
     "zarr": {"data", "models.predict"},
     "dask": {"engines"},
     "distributed": {"engines"},
-    "numba": {"numeric", "data.svmlight", *METHODS},
+    "numba": {"numeric", "data.csv_parser", "data.svmlight", *METHODS},
     "sklearn": {"estimators", "cli.demo"},
     "pyarrow": {"data"},
     "google_crc32c": {"data"},

@@ -91,6 +91,17 @@ class ChunkFile:
             done += n
 
 
+def write_chunk(path: Path, payload: Bytes) -> None:
+    """Write the file of a raw chunk, and bring it to the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb", buffering=0) as file:
+        for part in (payload.data, google_crc32c.value(payload).to_bytes(CRC_BYTES, "little")):
+            done = 0
+            while done < len(part):
+                done += file.write(part[done:])
+        os.fsync(file.fileno())
+
+
 def checksum_parts(payload: Bytes, part_bytes: int) -> npt.NDArray[np.uint32]:
     """Return the CRC-32C of every part of a chunk, (parts,). The last part may be shorter."""
     starts = range(0, len(payload), part_bytes)

@@ -20,15 +20,7 @@ def count_lines(text: bytes) -> int:
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
-def quotes_enclose(text: bytes, delimiter: str) -> bool:
-    """Tell whether quotes only enclose whole values or stand twice within one: then pyarrow reads what Python reads."""
-    if b'"' not in text:
-        return True
-    quotes, enclose = _find_quotes(text, delimiter)
-    return enclose and len(quotes) % 2 == 0
-
-
-def _find_quotes(text: bytes, delimiter: str) -> tuple[npt.NDArray[np.intp], bool]:
+def _find_quotes(text: bytes | bytearray, delimiter: str) -> tuple[npt.NDArray[np.intp], bool]:
     """Return where the quotes are, and whether the 1st, 3rd, ... open values and the 2nd, 4th, ... end them."""
     codes = np.frombuffer(text, np.uint8)
     quotes = np.flatnonzero(codes == ord('"'))
@@ -38,7 +30,7 @@ def _find_quotes(text: bytes, delimiter: str) -> tuple[npt.NDArray[np.intp], boo
     return quotes, bool(ends[around[quotes[0::2]]].all() and ends[around[quotes[1::2] + 2]].all())
 
 
-def find_last_end(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
+def find_last_end(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, bool]:
     """Return where the last whole row ends, and whether a quoted value is still open at the end of the text.
 
     ended: no text follows. Otherwise a CR at the end of the text may be the first half of CR LF.
@@ -54,7 +46,7 @@ def find_last_end(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
     return end, len(quotes) % 2 == 1
 
 
-def _read_quotes(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
+def _read_quotes(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, bool]:
     """Do what `find_last_end` does, value by value, for texts in which some quotes are parts of words."""
     opening, at, end = _find_opening(delimiter), 0, 0
     while opened := opening.search(text, at):
@@ -66,7 +58,7 @@ def _read_quotes(text: bytes, delimiter: str, ended: bool) -> tuple[int, bool]:
     return _find_newline(text, at, len(text), ended) or end, False
 
 
-def find_first_end(text: bytes, start: int, delimiter: str) -> int:
+def find_first_end(text: bytes | bytearray, start: int, delimiter: str) -> int:
     """Return where the row that begins at `start` ends: behind its line end, or at the end of the text."""
     opening, at = _find_opening(delimiter), start
     while newline := _NEWLINE.search(text, at):
@@ -85,7 +77,7 @@ def _find_opening(delimiter: str) -> re.Pattern[bytes]:
     return re.compile(rb"(?:\A|(?<=[\r\n" + re.escape(delimiter.encode()) + rb']))"')
 
 
-def _find_newline(text: bytes, start: int, stop: int, ended: bool) -> int:
+def _find_newline(text: bytes | bytearray, start: int, stop: int, ended: bool) -> int:
     """Return the byte behind the last line end in text[start:stop]; 0 if there is none."""
     last = stop if ended or stop < len(text) else stop - 1
     return max(text.rfind(b"\n", start, stop), text.rfind(b"\r", start, last)) + 1

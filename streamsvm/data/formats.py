@@ -43,7 +43,7 @@ def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # n
 def _read_csv(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
     from streamsvm.data.csv_text import read_csv
 
-    return read_csv(paths, columns)
+    return read_csv(paths, columns, threads=default_threads())
 
 
 def _read_parquet(paths: Paths, columns: Columns) -> Iterator[SourceRows]:

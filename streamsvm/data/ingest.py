@@ -7,8 +7,11 @@ shuffle is local, since distributed shuffles fail on full disks and paused worke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,15 +23,19 @@ from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.source_rows import SourceRows
-from streamsvm.data.spill import Spill, SpilledRows, as_matrix, to_sparse
+from streamsvm.data.spill import Spill, SpilledRows, to_sparse
+from streamsvm.data.survey import Survey
+from streamsvm.data.work_ahead import work_ahead
 from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
+from streamsvm.machine import default_threads
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 
-DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
 MOST_CLASSES = 100_000
-PART_ITEMS = 1 << 20  # values of the rows that are scaled and written together
+DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
+PART_ITEMS = 1 << 18  # values of the rows that are scaled and written together; they fit into the caches
+MOST_THREADS = 4  # that permute and scale rows, since one thread writes what they make
 
 Report = Callable[[int], None]
 
@@ -62,82 +69,6 @@ class IngestOptions:
     shuffle: int | None = 0
     needs_two_classes: bool = True
     overwrite: bool = False
-
-
-@dataclass
-class _Survey:
-    """What the first read finds out about the rows. n_items counts stored values, which are non-zeros in dense rows."""
-
-    n_rows: int = 0
-    n_features: int = 0
-    n_items: int = 0
-    longest_row: int = 0
-    fields: set[str] = field(default_factory=set)
-    labels: set[float] = field(default_factory=set)
-    texts: dict[str, int] = field(default_factory=dict)
-    feature_names: tuple[str, ...] | None = None
-    statistics: FeatureStatistics | None = None
-
-    def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, npt.NDArray[Any]]]:
-        """Take note of rows, and return their features and vectors as they are to be set aside."""
-        X = as_matrix(rows.X)
-        vectors = {n: v for n in ("sample_weight", "qid") if (v := getattr(rows, n)) is not None}
-        if rows.labels is not None:
-            vectors["label"] = self._number_labels(rows.labels)
-        if self.n_rows and set(vectors) != self.fields:
-            raise InputError(f"{name}: some rows have {', '.join(sorted(set(vectors) ^ self.fields))}, others do not")
-        self.fields = set(vectors)
-        self.n_rows += rows.n_rows
-        self.n_features = max(self.n_features, X.shape[1])
-        self.feature_names = rows.feature_names
-        self._count_items(X)
-        if self.labels and self.texts:
-            raise InputError(f"{name}: some labels are numbers, others are not")
-        if len(self.labels) > MOST_CLASSES or len(self.texts) > MOST_CLASSES:
-            raise InputError(f"{name}: more than {MOST_CLASSES:,} different labels; a class or rank is expected")
-        return X, vectors
-
-    def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        values, codes = np.unique(labels, return_inverse=True)
-        if labels.dtype.kind == "f":
-            self.labels.update(values.tolist())
-            return labels
-        numbers = [self.texts.setdefault(text, len(self.texts)) for text in values.tolist()]
-        return np.asarray(numbers, np.float64)[codes]
-
-    def _count_items(self, X: Matrix) -> None:
-        if isinstance(X, CsrRows):
-            self.n_items += len(X.data)
-            self.longest_row = max(self.longest_row, int(np.diff(X.indptr).max(initial=0)))
-            if self.statistics:
-                self.statistics.grow(self.n_features)
-                self.statistics.add_values(X.indices, X.data.astype(np.float64))
-            return
-        counts = np.count_nonzero(X, axis=1)
-        self.n_items += int(counts.sum())
-        self.longest_row = max(self.longest_row, int(counts.max(initial=0)))
-        if self.statistics:
-            self.statistics.grow(self.n_features)
-            self.statistics.add_dense(X.astype(np.float64))
-
-    def classes(self) -> npt.NDArray[Any] | None:
-        """Return the labels that occur, sorted, or None without labels."""
-        if "label" not in self.fields:
-            return None
-        if self.texts:
-            return np.array(sorted(self.texts))
-        values = np.array(sorted(self.labels))
-        return (
-            values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
-        )
-
-    def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-        """Return the codes of labels that were set aside: the places of the labels in `classes`."""
-        if self.texts:
-            rank = np.empty(len(self.texts), np.int32)
-            rank[[self.texts[text] for text in sorted(self.texts)]] = np.arange(len(self.texts))
-            return rank[labels.astype(np.int64)]
-        return np.searchsorted(np.array(sorted(self.labels)), labels).astype(np.int32)
 
 
 def write_dataset(
@@ -176,7 +107,7 @@ def write_dataset(
         new_folder(destination, options.overwrite) as folder,
         TemporaryDirectory(prefix="spill", dir=folder) as spill_folder,
     ):
-        survey = _Survey(statistics=None if options.scale == "none" else FeatureStatistics.start())
+        survey = Survey(MOST_CLASSES, None if options.scale == "none" else FeatureStatistics.start())
         spill = _set_aside(pieces, Path(spill_folder), survey, name, expected_bytes, options, report)
         _check(survey, name, options)
         scaling = None
@@ -201,7 +132,7 @@ def _check_options(options: IngestOptions) -> None:
 def _set_aside(
     pieces: Iterator[SourceRows],
     folder: Path,
-    survey: _Survey,
+    survey: Survey,
     name: str,
     expected_bytes: int,
     options: IngestOptions,
@@ -220,7 +151,7 @@ def _set_aside(
     return spill
 
 
-def _check(survey: _Survey, name: str, options: IngestOptions) -> None:
+def _check(survey: Survey, name: str, options: IngestOptions) -> None:
     classes = survey.classes()
     if options.needs_two_classes and classes is not None and len(classes) < 2:
         raise InputError(f"{name}: one class only: every row has the label {classes[0]}")
@@ -229,7 +160,7 @@ def _check(survey: _Survey, name: str, options: IngestOptions) -> None:
 
 
 def _write(
-    spill: Spill, folder: Path, survey: _Survey, scaling: Scaling | None, name: str, options: IngestOptions
+    spill: Spill, folder: Path, survey: Survey, scaling: Scaling | None, name: str, options: IngestOptions
 ) -> None:
     sparse = _is_sparse(spill, survey, options)
     if sparse and scaling is not None and np.any(scaling.offset):
@@ -239,38 +170,64 @@ def _write(
     shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse)
     classes = survey.classes()
     fields = tuple("y" if n == "label" else n for n in survey.fields)
-    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec)
     counts = np.zeros(0 if classes is None else len(classes), np.int64)
+
+    def prepare(run: SpilledRows, mine: npt.NDArray[np.int64]) -> Rows:
+        return _prepare(run, mine, survey, sparse, scaling)
+
     row_items = survey.n_items // survey.n_rows + 1 if sparse else survey.n_features
-    for part in _read_parts(spill, max(1, PART_ITEMS // row_items)):
-        X = _scale(_lay_out(part.X, survey.n_features, sparse), scaling)
-        vectors = dict(part.vectors)
-        if "label" in vectors:
-            vectors["y"] = survey.codes(vectors.pop("label"))
-            counts += np.bincount(vectors["y"], minlength=len(counts))
-        writer.append(Rows(0, X, **vectors))
-        interrupts.check()
-    meta = {
+    shuffled = _read_shuffled(spill, max(1, PART_ITEMS // row_items), prepare)
+    with closing(shuffled), ThreadPoolExecutor(1) as pool:
+        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool)
+        for rows in shuffled:
+            if rows.y is not None:
+                counts += np.bincount(rows.y, minlength=len(counts))
+            writer.append(rows)
+            interrupts.check()
+        writer.finish(_describe(spill, survey, counts, name), scaling)
+
+
+def _describe(spill: Spill, survey: Survey, counts: npt.NDArray[np.int64], name: str) -> dict[str, Any]:
+    """Return what the manifest says of the rows."""
+    classes = survey.classes()
+    return {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),
         "feature_names": survey.feature_names,
         "shuffle": spill.seed,
         "source": name,
     }
-    writer.finish(meta, scaling)
 
 
-def _read_parts(spill: Spill, part_rows: int) -> Iterator[SpilledRows]:
-    """Yield all rows in the order in which they are written, a few at a time, since scaling makes copies of them."""
-    for run in range(len(spill.run_bytes)):
-        rows, order = spill.read_shuffled(run)
-        for at in range(0, rows.n_rows, part_rows):
-            mine = order[at : at + part_rows]
-            yield SpilledRows(take_rows(rows.X, mine), {name: v[mine] for name, v in rows.vectors.items()})
-        del rows, order  # before the next run is read
+def _read_shuffled(
+    spill: Spill, part_rows: int, prepare: Callable[[SpilledRows, npt.NDArray[np.int64]], Rows]
+) -> Generator[Rows, None, None]:
+    """Yield all rows as they are written, a few at a time, since scaling makes copies of them.
+
+    prepare: returns the rows of a run with the given numbers; it works on several parts of a run at once.
+    """
+    threads = min(default_threads(), MOST_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        for run in range(len(spill.run_bytes)):
+            rows, order = spill.read_shuffled(run)
+            parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))
+            for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
+                yield prepared
+            del rows, order, parts  # before the next run is read
 
 
-def _is_sparse(spill: Spill, survey: _Survey, options: IngestOptions) -> bool:
+def _prepare(
+    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool, scaling: Scaling | None
+) -> Rows:
+    """Return some rows of a run as they are written: permuted, laid out, scaled and with codes for labels."""
+    X = _scale(_lay_out(take_rows(rows.X, mine), survey.n_features, sparse), scaling)
+    vectors = {name: values[mine] for name, values in rows.vectors.items()}
+    if "label" in vectors:
+        vectors["y"] = survey.codes(vectors.pop("label"))
+    return Rows(0, X, **vectors)
+
+
+def _is_sparse(spill: Spill, survey: Survey, options: IngestOptions) -> bool:
     if options.layout is not None:
         return options.layout == "sparse"
     return spill.dense_features is None and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features

@@ -1,26 +1,34 @@
-"""The reader of Parquet files, which pyarrow reads a piece at a time."""
+"""The reader of Parquet files: pyarrow reads a piece, while others turn the pieces before into rows, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from streamsvm.data.checks import are_finite
 from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import Place, Vector, find_feature_fault, has_number_labels, to_source_rows
+from streamsvm.data.work_ahead import work_ahead
 from streamsvm.errors import InputError, say_count
 
-_PIECE_BYTES = 64 << 20  # of a piece as float64, however many columns it has
+_PIECE_BYTES = 32 << 20  # of a piece as float64, however many columns it has
+_PIECES_AHEAD = 2  # the one that is turned into rows, and the one that is read meanwhile
+# Types that become the same float32 with or without float64 in between.
+_ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "uint8", "uint16", "uint32")
 # By default pyarrow holds a whole row group in memory, which may be a whole file.
 _READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
 
 
 def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int = 65536) -> Iterator[SourceRows]:
-    """Yield the rows of Parquet files, at most `piece_rows` and 64 MiB at a time.
+    """Yield the rows of Parquet files, at most `piece_rows` and 32 MiB at a time.
 
     The index columns that pandas writes are left out. Labels are float64 if their column is of numbers, otherwise str.
     Raises InputError with file, row (from 1), column and reason, or file and reason.
@@ -41,11 +49,14 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
                 wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
                 check_pages(pages, set(wanted))
                 most_rows = max(1, min(piece_rows, _PIECE_BYTES // (8 * len(wanted))))
-                for batch in file.iter_batches(most_rows, columns=wanted):
-                    rows = _read_batch(batch, layout, n_rows, numbers)
-                    numbers = has_number_labels(rows)
-                    n_rows += rows.n_rows
-                    yield rows
+                batches = file.iter_batches(most_rows, columns=wanted)
+                with ThreadPoolExecutor(1, thread_name_prefix="parquet") as pool:
+                    for batch, X in work_ahead(batches, partial(_fill_features, layout), pool, _PIECES_AHEAD):
+                        rows = _read_batch(batch, X, layout, n_rows, numbers)
+                        numbers = has_number_labels(rows)
+                        n_rows += rows.n_rows
+                        yield rows
+                        del batch, X, rows  # before the next piece is read
                 if n_rows != file.metadata.num_rows:
                     raise InputError(
                         f"{path}: it holds {say_count(n_rows, 'row')}, but its footer says {file.metadata.num_rows:,}"
@@ -59,17 +70,22 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
             raise InputError(f"{path}: no rows")
 
 
-def _read_batch(batch: Any, layout: TableLayout, n_before: int, numbers: bool | None) -> SourceRows:
-    """Convert a piece of Parquet, before which `n_before` rows were read. Raises InputError for a bad value."""
+def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32]:
+    """Return the features of a piece side by side, with nan for missing ones."""
+    return fill_float32([_read_numbers(batch.column(name), layout.where, name) for name in layout.feature_names])
+
+
+def _read_batch(
+    batch: Any, X: npt.NDArray[np.float32], layout: TableLayout, n_before: int, numbers: bool | None
+) -> SourceRows:
+    """Return the rows of a piece, whose features are X, after `n_before` rows. Raises InputError for a bad value."""
 
     def place(name: str) -> Place:
         return lambda i: f"{layout.where}: row {n_before + i + 1}, column {name}"
 
     names = layout.feature_names
-    X = fill_float32([_read_numbers(batch.column(name), layout.where, name) for name in names])
-    bad = ~np.isfinite(X)
-    if bad.any():
-        i, k = divmod(int(np.argmax(bad)), X.shape[1])
+    if not are_finite(X):
+        i, k = divmod(int(np.argmin(np.isfinite(X))), X.shape[1])
         raise InputError(f"{place(names[k])(i)}: {find_feature_fault(batch.column(names[k])[i].as_py())}")
     vectors = {}
     for role, j in layout.vectors.items():
@@ -82,9 +98,11 @@ def _read_batch(batch: Any, layout: TableLayout, n_before: int, numbers: bool | 
 
 
 def _read_numbers(column: Any, where: str, name: str) -> Vector:
-    """Return the values of a column as float64, with nan for missing ones."""
+    """Return the values of a column, with nan for missing ones: as float64, or as they are if these become the same."""
     if not _is_number(column.type):
         raise InputError(f"{where}: column {name}: {column.type} is not a number")
+    if str(column.type) in _ROUNDED_ONCE and not column.null_count:
+        return np.asarray(column.to_numpy(zero_copy_only=False))
     return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))
 
 

@@ -54,6 +54,9 @@ class Spill:
                 self.run_bytes.append(0)
             self._append(len(self.run_bytes) - 1, X, vectors)
             return
+        if self.n_runs == 1:
+            self._append(0, X, vectors)
+            return
         run = np.random.default_rng((self.seed, 0, self._pieces)).integers(self.n_runs, size=(X.shape[0],))
         self._scatter(X, vectors, run, 0)
 
@@ -104,8 +107,10 @@ class Spill:
             first_item += len(part.X.data) if isinstance(part.X, CsrRows) else 0
             yield at, part
 
-    def _scatter(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]], run: I64, first: int) -> None:
+    def _scatter(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]], run: npt.NDArray[Any], first: int) -> None:
         """Append row i to the run first + run[i]."""
+        if len(run) and run.max() < 1 << 16:
+            run = run.astype(np.uint16)  # which NumPy sorts by radix, in a fraction of the time
         order = np.argsort(run, kind="stable")
         limits = np.searchsorted(run[order], np.arange(int(run.max()) + 2)) if len(run) else np.zeros(1, np.int64)
         for k in range(len(limits) - 1):

@@ -6,9 +6,8 @@ import io
 import math
 import os
 import re
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,9 @@ from scipy.sparse import csr_array
 from streamsvm.data import svmlight
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
-from streamsvm.data.text_files import READING_ERRORS, explain_reading, open_text
+from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
+from streamsvm.data.work_ahead import work_ahead
 from streamsvm.errors import InputError
-from streamsvm.interrupts import waiting
 
 MAX_LINE_BYTES = 1 << 30
 SHOWN_CHARACTERS = 40  # of a token in a message
@@ -60,7 +59,7 @@ def read_svmlight(
     qid_rule, n_lines, n_rows = svmlight.QID_UNDECIDED, 0, 0
     blocks = _read_blocks(sources, block_bytes)
     with closing(blocks), ThreadPoolExecutor(threads, thread_name_prefix="svmlight") as pool:
-        for block, parsed in _parse_ahead(blocks, pool, threads + 2):
+        for block, parsed in work_ahead(blocks, _parse, pool, threads + 2):
             _require_sound(block, parsed, qid_rule, n_lines)
             qid_rule = max(qid_rule, parsed.qid_rule)
             n_lines += parsed.n_lines
@@ -77,19 +76,8 @@ def read_svmlight(
                 n_lines, n_rows = 0, 0
 
 
-def _parse_ahead(
-    blocks: Iterator[_Block], pool: ThreadPoolExecutor, n_ahead: int
-) -> Iterator[tuple[_Block, ParsedLines]]:
-    """Yield each block with its parsed lines, in order, while up to `n_ahead` blocks are being parsed."""
-    in_flight: deque[tuple[_Block, Future[ParsedLines]]] = deque()
-    for block in blocks:
-        in_flight.append((block, pool.submit(parse_lines, block.text)))
-        if len(in_flight) == n_ahead:
-            oldest, future = in_flight.popleft()
-            yield oldest, future.result()
-    while in_flight:
-        oldest, future = in_flight.popleft()
-        yield oldest, future.result()
+def _parse(block: _Block) -> ParsedLines:
+    return parse_lines(block.text)
 
 
 def _require_sound(block: _Block, parsed: ParsedLines, qid_rule: int, lines_before: int) -> None:
@@ -136,7 +124,7 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterato
         read_bytes = max(block_bytes, min(len(rest), MAX_LINE_BYTES - len(rest)))
         buffer = bytearray(len(rest) + read_bytes + 1)  # one more byte, since a file may end without a newline
         buffer[: len(rest)] = rest
-        filled = len(rest) + _fill(file, memoryview(buffer)[len(rest) : -1])
+        filled = len(rest) + fill(file, memoryview(buffer)[len(rest) : -1])
         text = np.frombuffer(buffer, np.uint8)
         if filled < len(rest) + read_bytes:
             buffer[filled] = svmlight.NEWLINE
@@ -149,15 +137,6 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterato
         if len(rest) >= MAX_LINE_BYTES:
             yield _Block(name, text[:0], overlong=True)
             return
-
-
-def _fill(file: io.BufferedIOBase, space: memoryview) -> int:
-    """Read until `space` is full or the file ends, since pipes return less at a time, and return the bytes read."""
-    filled = 0
-    with waiting():
-        while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
-            filled += n_bytes
-    return filled
 
 
 def _describe(block: _Block, parsed: ParsedLines, lines_before: int) -> str:

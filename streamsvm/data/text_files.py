@@ -31,6 +31,15 @@ def open_text(source: str | Path) -> AbstractContextManager[io.BufferedIOBase]:
     return opened
 
 
+def fill(file: io.BufferedIOBase, space: memoryview) -> int:
+    """Read until `space` is full or the file ends, since pipes return less at a time, and return the bytes read."""
+    filled = 0
+    with waiting():
+        while filled < len(space) and (n_bytes := file.readinto(space[filled:])):
+            filled += n_bytes
+    return filled
+
+
 def explain_reading(error: Exception) -> str:
     """Return one of READING_ERRORS in words that say why a file cannot be read."""
     if isinstance(error, EOFError):

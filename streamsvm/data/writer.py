@@ -1,11 +1,13 @@
 """The writer of a dataset: rows are appended in order, chunks are written as they fill up, and the manifest comes last.
 
-The dataset is made in a folder of `data.destination`, so that it appears whole or not at all.
+The dataset is made in a folder of `data.destination`, so that it appears whole or not at all. Raw chunks are files that
+we write ourselves, since Zarr's way to the same bytes makes several copies of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
-from streamsvm.data.chunk_file import checksum_parts, read_checksum
+from streamsvm.data.chunk_file import checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
 from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, describe_array, make_fingerprint
 from streamsvm.data.store import StoredArray
@@ -51,8 +53,9 @@ class Shape:
 
 
 class _ArrayWriter:
-    """Collects values until a chunk is full, and then writes it. One chunk is in memory.
+    """Collects values until a chunk is full, and then writes it. One chunk is in memory, or two with a pool.
 
+    pool: writes a chunk while the next one is collected.
     part_bytes: raw chunks get checksums of parts of that size, in an array of their own (docs/storage.md); 0: none.
     """
 
@@ -65,6 +68,7 @@ class _ArrayWriter:
         dtype: str,
         codec: str,
         part_bytes: int = 0,
+        pool: ThreadPoolExecutor | None = None,
     ) -> None:
         group = zarr.open_group(str(folder), mode="a", zarr_format=3)
         chunks = (max(1, min(chunk_rows, shape[0])), *shape[1:])
@@ -79,10 +83,13 @@ class _ArrayWriter:
         )
         self.name, self.folder = name, folder / name
         self._buffer = np.empty(chunks, dtype)
+        self._other = self._buffer if pool is None else np.empty(chunks, dtype)
         self._filled = self._written = 0
+        self._is_raw, self._pool = codec == "crc32c", pool
+        self._writing: Future[None] | None = None
         self.part_rows = max(1, part_bytes // self._buffer[:1].nbytes)
         self._parts: _ArrayWriter | None = None
-        if part_bytes and codec == "crc32c" and self.part_rows < chunks[0]:
+        if part_bytes and self._is_raw and self.part_rows < chunks[0]:
             parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
             together = max(1, PART_BYTES // (4 * parts[1]))
             self._parts = _ArrayWriter(folder, PARTS + name, parts, together, "uint32", codec)
@@ -101,6 +108,7 @@ class _ArrayWriter:
         """Write the last chunk. Return the entries of the manifest for the array and the checksums of its parts."""
         if self._filled:
             self._flush()
+        self._wait()
         assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
         stored = StoredArray(self.array, self.name, np.empty(0, np.uint32))
         checksums = [read_checksum(stored.path_of(index)) for index in range(stored.n_chunks)]
@@ -122,23 +130,51 @@ class _ArrayWriter:
         return Column(self.name, str(self.array.dtype), self.array.shape[1:], part_bytes)
 
     def _flush(self) -> None:
-        if self._parts is not None:
-            self._buffer[self._filled :] = 0  # Zarr fills up the last chunk in the same way
-            part_bytes = self.part_rows * self._buffer[:1].nbytes
-            self._parts.append(checksum_parts(self._buffer.reshape(-1).view(np.uint8), part_bytes)[None, :])
-        self.array[self._written : self._written + self._filled] = self._buffer[: self._filled]
+        """Write the chunk that is collected, or let the pool write it once the chunk before is written."""
+        self._wait()
+        if self._pool is None:
+            self._store(self._buffer, self._written, self._filled)
+        else:
+            self._writing = self._pool.submit(self._store, self._buffer, self._written, self._filled)
+            self._buffer, self._other = self._other, self._buffer
         self._written, self._filled = self._written + self._filled, 0
+
+    def _wait(self) -> None:
+        """Wait until the pool has written a chunk. Raises the error that it met."""
+        if self._writing is not None:
+            self._writing.result()
+
+    def _store(self, chunk: npt.NDArray[Any], start: int, n_rows: int) -> None:
+        """Write the rows of a chunk, the first of which is row `start`, and the checksums of its parts."""
+        if not self._is_raw:
+            self.array[start : start + n_rows] = chunk[:n_rows]
+            return
+        chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
+        payload = chunk.reshape(-1).view(np.uint8)
+        if self._parts is not None:
+            self._parts.append(checksum_parts(payload, self.part_rows * chunk[:1].nbytes)[None, :])
+        index = start // len(chunk)
+        write_chunk(self.folder / "c" / f"{index}{'/0' * (chunk.ndim - 1)}", payload)
 
 
 class DatasetWriter:
-    """Appends rows, which are scaled and have coded labels, to a dataset that is being made in `folder`."""
+    """Appends rows, which are scaled and have coded labels, to a dataset that is being made in `folder`.
+
+    pool: writes chunks while the next ones are collected; its user waits for it to end before the folder is removed.
+    """
 
     def __init__(
-        self, folder: Path, shape: Shape, fields: tuple[str, ...], chunk_bytes: int | None, codec: str
+        self,
+        folder: Path,
+        shape: Shape,
+        fields: tuple[str, ...],
+        chunk_bytes: int | None,
+        codec: str,
+        pool: ThreadPoolExecutor | None = None,
     ) -> None:
         if codec not in CODECS:
             raise InputError(f"codec {codec!r}: choose from {', '.join(CODECS)}")
-        self.folder, self.shape, self.codec = folder, shape, codec
+        self.folder, self.shape, self.codec, self._pool = folder, shape, codec, pool
         chunk_bytes = chunk_bytes or shape.chunk_bytes()
         self._arrays: dict[str, _ArrayWriter] = {}
         n, d = shape.n_rows, shape.n_features
@@ -217,7 +253,8 @@ class DatasetWriter:
 
     def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
         part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES
-        self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec, part_bytes * in_parts)
+        part_bytes *= in_parts
+        self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec, part_bytes, self._pool)
 
     def _note_chunk_starts(self, firsts: npt.NDArray[np.int64]) -> None:
         """Note each row that is the first to begin in a new chunk of items."""

@@ -1,0 +1,92 @@
+"""What the first read of the rows finds out: their shape, their classes, and the ranges of the features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.spill import as_matrix
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import CsrRows, Matrix
+from streamsvm.numeric.scaling import FeatureStatistics
+
+
+@dataclass
+class Survey:
+    """What the first read finds out about the rows. n_items counts stored values, which are non-zeros in dense rows."""
+
+    most_classes: int
+    statistics: FeatureStatistics | None
+    n_rows: int = 0
+    n_features: int = 0
+    n_items: int = 0
+    longest_row: int = 0
+    fields: set[str] = field(default_factory=set)
+    labels: set[float] = field(default_factory=set)
+    texts: dict[str, int] = field(default_factory=dict)
+    feature_names: tuple[str, ...] | None = None
+
+    def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, npt.NDArray[Any]]]:
+        """Take note of rows, and return their features and vectors as they are to be set aside."""
+        X = as_matrix(rows.X)
+        vectors = {n: v for n in ("sample_weight", "qid") if (v := getattr(rows, n)) is not None}
+        if rows.labels is not None:
+            vectors["label"] = self._number_labels(rows.labels)
+        if self.n_rows and set(vectors) != self.fields:
+            raise InputError(f"{name}: some rows have {', '.join(sorted(set(vectors) ^ self.fields))}, others do not")
+        self.fields = set(vectors)
+        self.n_rows += rows.n_rows
+        self.n_features = max(self.n_features, X.shape[1])
+        self.feature_names = rows.feature_names
+        self._count_items(X)
+        if self.labels and self.texts:
+            raise InputError(f"{name}: some labels are numbers, others are not")
+        if len(self.labels) > self.most_classes or len(self.texts) > self.most_classes:
+            raise InputError(f"{name}: more than {self.most_classes:,} different labels; a class or rank is expected")
+        return X, vectors
+
+    def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        values, codes = np.unique(labels, return_inverse=True)
+        if labels.dtype.kind == "f":
+            self.labels.update(values.tolist())
+            return labels
+        numbers = [self.texts.setdefault(text, len(self.texts)) for text in values.tolist()]
+        return np.asarray(numbers, np.float64)[codes]
+
+    def _count_items(self, X: Matrix) -> None:
+        if isinstance(X, CsrRows):
+            self.n_items += len(X.data)
+            self.longest_row = max(self.longest_row, int(np.diff(X.indptr).max(initial=0)))
+            if self.statistics:
+                self.statistics.grow(self.n_features)
+                self.statistics.add_values(X.indices, X.data.astype(np.float64))
+            return
+        counts = np.count_nonzero(X, axis=1)
+        self.n_items += int(counts.sum())
+        self.longest_row = max(self.longest_row, int(counts.max(initial=0)))
+        if self.statistics:
+            self.statistics.grow(self.n_features)
+            self.statistics.add_dense(X.astype(np.float64))
+
+    def classes(self) -> npt.NDArray[Any] | None:
+        """Return the labels that occur, sorted, or None without labels."""
+        if "label" not in self.fields:
+            return None
+        if self.texts:
+            return np.array(sorted(self.texts))
+        values = np.array(sorted(self.labels))
+        return (
+            values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
+        )
+
+    def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
+        """Return the codes of labels that were set aside: the places of the labels in `classes`."""
+        if self.texts:
+            rank = np.empty(len(self.texts), np.int32)
+            rank[[self.texts[text] for text in sorted(self.texts)]] = np.arange(len(self.texts))
+            return rank[labels.astype(np.int64)]
+        return np.searchsorted(np.array(sorted(self.labels)), labels).astype(np.int32)

@@ -1,0 +1,45 @@
+"""Work on a stream, by several threads, whose results come in the order of the stream."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def work_ahead(
+    items: Iterator[Item], work: Callable[[Item], Result], pool: ThreadPoolExecutor, n_ahead: int
+) -> Iterator[tuple[Item, Result]]:
+    """Yield each item with work(item), in order, while `pool` works on the next items: `n_ahead` in all are in memory.
+
+    The items are taken in the thread that asks for results. An error that taking or work raises comes in its place:
+    after the results of all items before.
+    """
+    in_flight: deque[tuple[Item, Future[Result]]] = deque()
+    failure: Exception | None = None
+    while True:
+        try:
+            item = next(items)
+        except StopIteration:
+            break
+        except Exception as error:
+            failure = error
+            break
+        in_flight.append((item, pool.submit(work, item)))
+        del item
+        if len(in_flight) == n_ahead:
+            yield _take_oldest(in_flight)
+    while in_flight:
+        yield _take_oldest(in_flight)
+    if failure is not None:
+        raise failure
+
+
+def _take_oldest(in_flight: deque[tuple[Item, Future[Result]]]) -> tuple[Item, Result]:
+    """Return the oldest item and its result, which nothing else holds then."""
+    item, future = in_flight.popleft()
+    return item, future.result()

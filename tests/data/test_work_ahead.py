@@ -1,0 +1,60 @@
+"""Work by several threads on a stream, whose results come in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from streamsvm.data.work_ahead import work_ahead
+
+
+def test_results_come_in_order_though_the_first_is_done_last() -> None:
+    others = threading.Event()
+
+    def work(item: int) -> int:
+        assert item or others.wait(30)
+        if item == 2:
+            others.set()
+        return -item
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(work_ahead(iter(range(9)), work, pool, 3)) == [(k, -k) for k in range(9)]
+
+
+def test_few_items_are_in_memory() -> None:
+    taken = []
+
+    def items() -> Iterator[int]:
+        for k in range(50):
+            taken.append(k)
+            yield k
+
+    with ThreadPoolExecutor(2) as pool:
+        for k, _ in work_ahead(items(), str, pool, 3):
+            assert len(taken) <= k + 3
+
+
+@pytest.mark.parametrize("bad", [0, 1, 5])
+def test_an_error_comes_in_its_place(bad: int) -> None:
+    """Of the stream or of the work, behind what was before it, and the first one wins."""
+
+    def items() -> Iterator[int]:
+        yield from range(bad)
+        raise OSError("the stream ends here")
+
+    def work(item: int) -> int:
+        return 1 // (bad - 1 - item)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = work_ahead(items(), str, pool, 4)
+        assert [next(results)[0] for _ in range(bad)] == list(range(bad))
+        with pytest.raises(OSError, match="the stream ends here"):
+            next(results)
+        results = work_ahead(items(), work, pool, 4)
+        for _ in range(bad - 1):
+            next(results)
+        with pytest.raises(ZeroDivisionError if bad else OSError):
+            next(results)
