@@ -101,6 +101,9 @@ class MemoryNeed:
         The arrays that every task of a pass is sent.
     walk_bytes
         The walks that one process carries out at once, or the working memory of all its tasks besides their totals.
+    gathered_bytes
+        What the total of all tasks holds beyond the total of one. It is a part of driver_bytes; where another process
+        adds the totals up and sends them, it is in memory twice more.
     """
 
     driver_bytes: int
@@ -108,6 +111,7 @@ class MemoryNeed:
     totals_bytes: int
     shared_bytes: int
     walk_bytes: int = 0
+    gathered_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ def parse_table(
     places = np.full(n_columns, SKIPPED)
     places[list(features)] = np.arange(len(features))
     places[list(words)] = SKIPPED - 1 - np.arange(len(words))
+    n_lines = min(n_lines, len(text) // n_columns)  # a whole row has a byte for each column at least
     X = np.empty((n_lines + 1, len(features)), np.float32)
     starts = np.empty((len(words), n_lines + 1), np.int32)
     limits = np.zeros((len(words), n_lines + 2), np.int32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -139,12 +139,13 @@ def _set_aside(
     report: Report,
 ) -> Spill:
     spill: Spill | None = None
-    for rows in pieces:
-        if spill is None:
-            spill = Spill(folder, None if rows.qid is not None else options.shuffle, expected_bytes)
-        spill.add(*survey.add(rows, name))
-        report(survey.n_rows)
-        interrupts.check()
+    with closing(pieces) if isinstance(pieces, Generator) else nullcontext():  # a reader has files and threads
+        for rows in pieces:
+            if spill is None:
+                spill = Spill(folder, None if rows.qid is not None else options.shuffle, expected_bytes)
+            spill.add(*survey.add(rows, name))
+            report(survey.n_rows)
+            interrupts.check()
     if spill is None or not survey.n_rows:
         raise InputError(f"{name}: no rows")
     spill.split_large_runs()

@@ -74,6 +74,7 @@ def read_svmlight(
                 raise InputError(f"{block.file}: no rows in this file")
             if block.last:
                 n_lines, n_rows = 0, 0
+            del block, parsed  # before the next block is read
 
 
 def _parse(block: _Block) -> ParsedLines:

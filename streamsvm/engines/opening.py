@@ -50,7 +50,7 @@ def open_engine(
         opened = _open_threads(source, n_threads, budget, memory(n_threads), remedy)
     else:
         need = memory(threads or 1)
-        held = need.driver_bytes + 2 * need.shared_bytes
+        held = need.driver_bytes + 2 * need.shared_bytes + need.gathered_bytes
         driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0, remedy)
         cluster: AbstractContextManager[Client] = nullcontext(client)
         if client is None and scheduler is not None:
@@ -106,7 +106,7 @@ def _open_cluster(
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
         need = memory(threads)
         held = 4 * need.totals_bytes + _waiting_bytes(source, need.totals_bytes) + (2 + threads) * need.shared_bytes
-        held += need.walk_bytes
+        held += need.walk_bytes + 2 * need.gathered_bytes
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
         engine = DistributedEngine(source, client, plan.pin_bytes)
         try:

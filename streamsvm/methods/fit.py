@@ -131,6 +131,7 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
         totals_bytes=sum(need.totals_bytes for need in needs),
         shared_bytes=sum(need.shared_bytes for need in needs),
         walk_bytes=sum(need.walk_bytes for need in needs),
+        gathered_bytes=sum(need.gathered_bytes for need in needs),
     )
 
 
@@ -156,4 +157,5 @@ def need_in_turn(fits: Sequence[Fit], threads: int) -> MemoryNeed:
         totals_bytes=max(need.totals_bytes for need in needs),
         shared_bytes=sent,
         walk_bytes=max(need.walk_bytes for need in needs),
+        gathered_bytes=max(need.gathered_bytes for need in needs),
     )

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 class SideBySide:
     """A way to make several fits in the same reads of the data.
 
-    defaults: of the method's own options. in_chains: whether a fit waits for the fit with the next smaller C, and
-    starts from its end; otherwise all fits begin in the first read.
+    defaults: of the method's own options; settings: what the settings of every fit have to say, or the way is not
+    taken. in_chains: whether a fit waits for the fit with the next smaller C, and starts from its end; otherwise all
+    fits begin in the first read.
     """
 
     defaults: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     in_chains: bool = True
 
 

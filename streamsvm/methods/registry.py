@@ -37,7 +37,7 @@ METHODS = [
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
         # Fits that are guided need reads of their own; where memory is too little, cuts for one C serve another.
         side_by_side=(
-            SideBySide({"acceleration": "one-read"}, in_chains=False),
+            SideBySide(settings={"acceleration": "one-read"}, in_chains=False),
             SideBySide({"acceleration": "line-search"}),
         ),
     ),

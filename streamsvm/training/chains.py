@@ -21,8 +21,8 @@ from streamsvm.training.train import Job
 def make_chains(grid: Sequence[TrainOptions], views: Sequence[Kept]) -> list[list[Job]]:
     """Return the chains of fits: for each part of the settings that is one chain, a chain in each fold.
 
-    Of the ways of the method to make fits side by side the first is taken whose defaults the fits keep to, and with
-    which no fit has a note: it would say that the memory is small for it.
+    Of the ways of the method to make fits side by side the first is taken whose settings its fits have, and
+    with which no fit has a note: it would say that the memory is small for it.
     """
     chains: list[list[Job]] = []
     for way in _list_ways(grid[0]):
@@ -30,7 +30,7 @@ def make_chains(grid: Sequence[TrainOptions], views: Sequence[Kept]) -> list[lis
         parts = list(_split(wanted)) if way.in_chains else [[each] for each in wanted]
         n_fits = len(wanted) * len(views)
         chains = [[(each, hold_out(view, each, n_fits)) for each in part] for part in parts for view in views]
-        if all(not fit.note and way.defaults.items() <= fit.settings.items() for chain in chains for _, fit in chain):
+        if all(not fit.note and way.settings.items() <= fit.settings.items() for chain in chains for _, fit in chain):
             break
     return chains
 

@@ -102,6 +102,12 @@ def test_rows_of_another_length_and_open_quotes_are_irregular(row: str) -> None:
         assert parsed.X[:, 0].tolist() == [1, 2]
 
 
+def test_memory_is_for_as_many_rows_as_the_bytes_can_hold() -> None:
+    """Not for as many as there are lines: lines may be short, and columns many."""
+    block = bytearray(b"1\n" * 1000)
+    assert parse_table(block, 10**13, ",", range(2000), [], 2000) is None
+
+
 def test_columns_that_are_not_read_may_hold_anything() -> None:
     parsed = parse('\udcff,1,"a;\n""b"\n"x\ny",2,c"d\n,3,\n', kinds="-xw")
     assert parsed is not None

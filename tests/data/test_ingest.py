@@ -150,6 +150,23 @@ def test_a_field_of_some_rows_only_is_refused(field: str, tmp_path: Path) -> Non
         assert os.listdir(tmp_path) == []
 
 
+def test_a_reader_is_closed_when_its_rows_are_refused(tmp_path: Path) -> None:
+    """Its files and threads would otherwise live as long as the error does."""
+    closed = []
+
+    def read() -> Iterator[SourceRows]:
+        try:
+            for labels in (np.array([1.0, 2.0]), np.array(["a", "b"])):
+                yield SourceRows(np.ones((2, 2), np.float32), labels)
+        finally:
+            closed.append(True)
+
+    with pytest.raises(InputError) as caught:
+        write_dataset(read(), tmp_path / "rows.zarr", "rows", 100, IngestOptions())
+    assert closed
+    assert caught.tb is not None
+
+
 def test_numbers_and_texts_as_labels_are_refused(tmp_path: Path) -> None:
     X = np.ones((2, 2), np.float32)
     pieces = [SourceRows(X, np.array([0.0, 1.0])), SourceRows(X, np.array(["a", "b"]))]

@@ -165,6 +165,14 @@ def test_a_grid_takes_the_reads_of_its_slowest_fit(tmp_path: Path) -> None:
     assert found.best.C == lines.best.C
 
 
+@pytest.mark.parametrize("own", [{"max_cuts": "50"}, {"epsilon": "0.01"}, LINES, {"acceleration": "guided"}])
+def test_options_that_are_not_for_one_read_make_chains(own: dict[str, str]) -> None:
+    source = source_of(Y)
+    views = [Kept(source, draw_folds(source, OPTIONS, 2) != k) for k in range(2)]
+    chains = make_chains([replace(OPTIONS, C=C, options=own) for C in COSTS], views)
+    assert [len(chain) for chain in chains] == [2, 2, 1, 1]
+
+
 def _without_pins(*arguments: Any, **named: Any) -> Any:
     from streamsvm.engines.memory import plan_memory
 

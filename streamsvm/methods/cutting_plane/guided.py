@@ -47,7 +47,14 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_magnitudes,
 )
 from streamsvm.methods.cutting_plane.nearness import DRAWN_ROWS, draw_any, draw_near_margin
-from streamsvm.methods.cutting_plane.point_cuts import PointTotals, add_points, combine_points, read_cuts, start_points
+from streamsvm.methods.cutting_plane.point_cuts import (
+    PointTotals,
+    add_coded_points,
+    add_points,
+    combine_points,
+    read_cuts,
+    start_points,
+)
 from streamsvm.methods.cutting_plane.sample_model import INNER_STEPS, STEPS, SampleModel, minimise_sample
 from streamsvm.methods.cutting_plane.segments import (
     LineState,
@@ -164,7 +171,7 @@ def solve(settings: Guided, state: State) -> Solver:
         looks = [look_along(ends, steps, class_costs, settings.bias_feature) for ends, steps in lines]
         points = choose_points(W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
         extra = look_for_rounding(state, points, class_costs, settings.bias_feature)
-        found = yield All([replace(cut_at(settings, W), held=held), *looks, *extra])
+        found = yield All([replace(cut_at(settings, W), add=add_coded_points, held=held), *looks, *extra])
         state = take_magnitudes(state, found)
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
         state = settle(settings, state, W, found[0], segments)

@@ -35,7 +35,8 @@ LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search r
 SMALL_ROWS = 3000  # for `one_read` so many rows are resident if memory allows: all rows of small data, for one pass
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
 COPIES = 3  # copies of the resident rows while they are read
-ONE_READ_COPIES = 3  # twice in the groups of a pass, and once more while they are chosen; or all, near and active ones
+GATHERED = 2  # a pass gathers so many times the resident rows: groups keep twice their share
+ONE_READ_COPIES = GATHERED + 1  # once more while they are chosen; where they are solved, there are fewer copies
 TOO_FEW_ROWS = (
     "Resident rows guide the cutting planes, since there are {{:,}} of them: more memory, or more resident rows, would "
     "save reads. From {:,} on they are solved exactly."
@@ -102,14 +103,16 @@ class Guide:
     def need_memory(self, source: RowSource, threads: int = 1) -> MemoryNeed:  # noqa: ARG002
         """Return the memory of the guided solver, of its resident rows, and of the line search beside it."""
         n, d, own, other = source.n_rows, source.n_features, self.settings, self.line_search
-        rows_bytes = own.resident_rows * _count_copies(own, n) * _find_row_bytes(source)
         group_rows, exact = n // len(plan_groups(source)), exact_bytes(d + 1)
-        held = own.count_held(group_rows, n) * _find_row_bytes(source) if isinstance(own, OneRead) else 0
+        is_one_read, row_bytes = isinstance(own, OneRead), _find_row_bytes(source)
+        rows_bytes = own.resident_rows * _count_copies(own, n) * row_bytes
+        held = own.count_held(group_rows, n) * row_bytes if isinstance(own, OneRead) else 0
         return MemoryNeed(
             driver_bytes=rows_bytes + own.driver_bytes(n, d) + other.driver_bytes(d),
             turn_bytes=own.turn_bytes(d) + other.turn_bytes(d),
             totals_bytes=own.totals_bytes(group_rows, d) + other.totals_bytes(d) + 2 * exact + held,
             shared_bytes=own.shared_bytes(d) + 32 * (d + 1) + exact,
+            gathered_bytes=GATHERED * own.resident_rows * row_bytes if is_one_read else 0,
         )
 
 
@@ -241,4 +244,8 @@ def _count_copies(settings: Guided | GuidedDual | OneRead, n_rows: int) -> int:
 def _find_one_read_bytes(source: RowSource, copies: int) -> int:
     """Return the part of the memory for a resident row: its copies, and parts of the problems and of the totals."""
     held = 3 * THREADS * HELD / len(plan_groups(source))
-    return round(ONE_READ_SHARE * (8 * ROW_VECTORS + (copies + held) * _find_row_bytes(source)))
+    row_bytes = _find_row_bytes(source)
+    own = 8 * ROW_VECTORS + (copies + held) * row_bytes
+    return round(
+        max(ONE_READ_SHARE * own, own + GATHERED * row_bytes)
+    )  # the driver of workers is sent what they gather

@@ -37,6 +37,10 @@ class OneRead(Guided):
         """Return the bytes that every task of a pass is sent."""
         return super().shared_bytes(n_features) + 8 * 2 * (n_features + 1) ** 2
 
+    def totals_bytes(self, group_rows: int, n_features: int) -> int:  # noqa: ARG002
+        """Return the bytes of one task's totals without the rows that they hold. Rows have no codes here."""
+        return super().totals_bytes(0, n_features)
+
     def holds_sample(self, n_rows: int) -> bool:
         """Return whether the first sample stays in memory during the first pass, so that it is not read twice."""
         return self.resident_rows > HELD_SHARE * n_rows

@@ -25,8 +25,8 @@ class PointTotals:
     """Sums over rows at k points.
 
     losses (k,): the losses; costs (k,), gradients (k, d+1): the cut of the first point, and then the differences of the
-    other points' cuts from it; tiles: for each tile its first row, and codes that tell how near the margin its rows are
-    at the first two points (cutting_plane.nearness).
+    other points' cuts from it; tiles: for each tile of `add_coded_points` its first row, and codes that tell how near
+    the margin its rows are at the first two points (cutting_plane.nearness).
     """
 
     losses: F64
@@ -112,10 +112,21 @@ def _add_points(
 
 def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
     """Add rows. W (k, d+1): the points, whose last column is the weight of the constant feature."""
+    _add_rows(totals, rows, W, class_costs, bias_feature, 0)
+
+
+def add_coded_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
+    """Add rows, and a code for each of them."""
+    margins = _add_rows(totals, rows, W, class_costs, bias_feature, min(2, len(W)))
+    totals.tiles.append((rows.start, code_distances(margins)))
+
+
+def _add_rows(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float, n_coded: int) -> F32:
+    """Add rows; return their margins at the first `n_coded` points, (n, n_coded)."""
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
     scores = compute_scores(rows.X, W) if rows.scores is None else rows.scores
-    signs, margins = np.zeros(len(W)), np.empty((rows.n_rows, min(2, len(W))), np.float32)
+    signs, margins = np.zeros(len(W)), np.empty((rows.n_rows, n_coded), np.float32)
     _add_points(
         *split(rows.X),
         rows.y,
@@ -130,7 +141,7 @@ def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_f
         margins,
     )
     totals.gradients[:, -1] += bias_feature * signs
-    totals.tiles.append((rows.start, code_distances(margins)))
+    return margins
 
 
 def combine_points(left: PointTotals, right: PointTotals) -> PointTotals:

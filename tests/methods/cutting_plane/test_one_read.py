@@ -15,11 +15,14 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.one_read import answer_all
+from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
 from streamsvm.methods.cutting_plane import guided_setup
 from streamsvm.methods.cutting_plane.one_read import solve
 from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, start_state
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
+from streamsvm.methods.fit import sum_memory
 from streamsvm.methods.set_up import set_up
 from streamsvm.requests import Step
 from streamsvm.training.train import TrainOptions, train
@@ -41,6 +44,25 @@ def primal(problem: Problem, costs: F64, w: F64, bias_feature: float) -> float:
     Z = (problem.y[:, None] * with_bias(problem, bias_feature)).astype(LONG)
     own = w.astype(LONG)
     return float(own @ own / 2 + costs.astype(LONG) @ np.maximum(0, 1 - Z @ own))
+
+
+def test_a_pass_brings_nothing_for_every_row() -> None:
+    """A code of each row tells which rows guide; a pass of one read leaves it out, since memory has no room for it."""
+    source = make_problem(1, n=3000, d=4).in_memory()
+    one_read = OneRead((1.0, 1.0), 300, 1e-6)
+    solver, engine = solve(one_read, start_state(one_read, source.n_rows, source.n_features)), SerialEngine(source)
+    (answer,) = answer_all(engine, [next(solver)])
+    request = solver.send(answer)
+    (found,) = answer_all(engine, [request])
+    assert found[0].tiles == []
+
+
+def test_what_all_groups_keep_is_counted_where_it_is_added_up() -> None:
+    """Groups keep twice their share; a worker holds the sum and sends it, and the driver of workers is sent it."""
+    source = make_problem(1, n=30_000, d=4).in_memory()
+    need = set_up(source, replace(OPTIONS, resident_rows=3000)).memory(1)
+    assert need.gathered_bytes >= 2 * 3000 * 4 * source.n_features
+    assert sum_memory([need, need]).gathered_bytes == 2 * need.gathered_bytes
 
 
 @settings(max_examples=60, deadline=None)
