@@ -78,6 +78,14 @@ def test_a_multiplier_beyond_its_bounds_is_refused(by_cuts: Kept, by_rows: Kept)
             by_cuts.verify()
 
 
+def test_a_point_by_cuts_cannot_claim_small_shares(by_cuts: Kept) -> None:
+    """Twice its multipliers would count as feasible, and a bound above the optimum as proved."""
+    arrays = by_cuts.arrays()
+    by_cuts.forge(most=np.float64(0.5), multipliers=0.55 * arrays["0/multipliers"])
+    with pytest.raises(InputError, match=r"dual\.npz: not the dual point .*most is 0\.5"):
+        by_cuts.verify()
+
+
 def test_places_that_lead_out_of_the_vectors_are_refused(by_cuts: Kept) -> None:
     arrays = by_cuts.arrays()
     for name, value in {
