@@ -129,7 +129,7 @@ def test_another_grid_is_refused(
 
 def test_from_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are known again by their values."""
-    given: dict[str, Any] = {"C": COSTS, "folds": FOLDS, "threads": 1, "acceleration": "line-search"}
+    given: dict[str, Any] = {"C": COSTS, "folds": FOLDS, "threads": 1, "options": {"acceleration": "line-search"}}
     whole = streamsvm.tune(X, Y, **given)
     given["out"] = tmp_path / "run"
     with monkeypatch.context() as patch:
