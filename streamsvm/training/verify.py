@@ -25,19 +25,16 @@ from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.dual_points import Bound, DualPoint
 from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, compute_exact_scores, start_exact
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
-from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Scan
-from streamsvm.training import verify_dual
+from streamsvm.training import verify_dual, verify_kernel
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
-SUM_SHARE = 1e-12  # largest |y'a| as a share of sum a_i: it need not be zero, as it is a sum of rounded numbers
 AGREEMENT = 1e-9  # relative difference that is allowed, beside the rounding bounds, between two P of a kernel model
 
 
@@ -120,7 +117,7 @@ def verify(
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
         objective, rounding, bound = _evaluate(model, engine, problem, points)
     if dual and isinstance(model, KernelModel):
-        bound = _evaluate_dual(model, source, problem)
+        bound = verify_kernel.bound(model, source, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
     slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
@@ -199,7 +196,7 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
     n_problems = count_problems(model)
     costs = np.broadcast_to(np.atleast_2d(np.asarray(problem["class_costs"], np.float64)), (n_problems, 2))
     if isinstance(model, KernelModel):
-        return *_evaluate_kernel(model, engine, costs), None
+        return *verify_kernel.evaluate(model, engine, costs), None
     return _evaluate_linear(model, engine, costs, problem.get("bias_feature"), points)
 
 
@@ -248,58 +245,3 @@ def _evaluate_ranking(model: LinearModel, engine: Engine, pair_cost: float, poin
 
 def _add_scores(tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
     tiles.append((rows.start, compute_exact_scores(rows.X, W)[0]))
-
-
-def _evaluate_kernel(model: KernelModel, engine: Engine, costs: F64) -> tuple[float, float]:
-    coefs, biases = np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
-    shared = (model.kernel, model.support_vectors, coefs, biases, costs)
-    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), _add_kernel_losses, np.add, shared))
-    squares = _measure_squares(model, coefs)
-    loss, size = totals.sum(axis=0)
-    terms = engine.source.n_rows + coefs.shape[1] + engine.source.n_features
-    half = float(np.sum(squares)) / 2
-    return half + float(loss), bound_rounding(terms, float(size) + 2 * half + float(np.sum(np.abs(coefs))))
-
-
-def _add_kernel_losses(
-    totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coefs: F64, biases: F64, costs: F64
-) -> None:
-    """Add the losses, and the sizes C_i (|f_i| + 1) that bound their rounding, in every problem."""
-    X = to_float64(rows.X)
-    F = compute_kernel_sums(kernel, X, vectors, coefs)
-    for k in range(len(coefs)):
-        one = single_out(rows, k, len(coefs))
-        y, row_costs = read_labels(costs[k], one.y, one.sample_weight)
-        f = F[:, k] + biases[k]
-        totals[k] += float(row_costs @ np.maximum(0.0, 1.0 - y * f)), float(row_costs @ (np.abs(f) + 1.0))
-
-
-def _measure_squares(model: KernelModel, coefs: F64) -> F64:
-    """Return |w|^2 of each problem, (n_problems,), computed from the support vectors alone."""
-    X = to_float64(model.support_vectors)
-    squares = np.zeros(len(coefs))
-    for k, coef in enumerate(coefs):
-        f = np.zeros(len(coef))
-        used = np.flatnonzero(coef)
-        if len(used):
-            add_kernel_sums(model.kernel, X, take_rows(X, used), coef[used], f)
-        squares[k] = coef @ f
-    return squares
-
-
-def _evaluate_dual(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bound | None:
-    """Return D of the model's coefficients, less its rounding, or None for a kernel without a lower bound.
-
-    Raises InputError if the coefficients are no dual point: their sum is not zero, or one exceeds the cost of its class
-    (which is checked only if the rows have no weights of their own).
-    """
-    if model.info["lower_bound"] is None:
-        return None
-    coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
-    total, squares = np.abs(coefs).sum(axis=1), _measure_squares(model, coefs)
-    if np.any(np.abs(coefs.sum(axis=1)) > SUM_SHARE * total):
-        raise InputError("the model's coefficients are no dual point: they do not sum to zero")
-    if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):
-        raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
-    rounding = bound_rounding(coefs.shape[1] + source.n_features + 8, float(np.sum(total + squares)))
-    return Bound(float(np.sum(total - squares / 2)) - rounding, rounding)

@@ -21,12 +21,9 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.readers import ingest
-from streamsvm.data.view import Kept
 from streamsvm.errors import InputError
 from streamsvm.methods.fit import need_in_turn, sum_memory
-from streamsvm.methods.held_out import hold_out
 from streamsvm.methods.set_up import set_up
-from streamsvm.training.chains import make_chains
 from streamsvm.training.grid import draw_folds, tune
 from streamsvm.training.loop import Training
 from streamsvm.training.train import TrainOptions, list_fits, open_for, run_chains, train
@@ -136,24 +133,6 @@ def test_chains_share_their_reads(dataset: Dataset, monkeypatch: pytest.MonkeyPa
     assert warm[1] + warm[3] < cold[1] + cold[3]
 
 
-def test_fits_by_one_read_share_the_memory(tmp_path: Path) -> None:
-    """All of them begin in the first read, each with an equal part of the memory, and none waits for another."""
-    data = make_problem(3, n=60_000, d=20).store(tmp_path / "rows.zarr", layout="dense", chunk_bytes=1 << 18)
-    views = [Kept(data, draw_folds(data, OPTIONS, 3) != k) for k in range(3)]
-    grid = [TrainOptions(C=C, memory_bytes=1200 << 20, threads=1) for C in COSTS]
-    chains = make_chains(grid, views)
-    assert [len(chain) for chain in chains] == [1] * 9
-    assert {fit.settings["acceleration"] for chain in chains for _, fit in chain} == {"one-read"}
-    alone = hold_out(views[0], grid[0]).settings["resident_rows"]
-    shared = {fit.settings["resident_rows"] for chain in chains for _, fit in chain}
-    assert max(shared) < alone
-    with open_for(data, grid[0], list_fits(chains), None) as (_, plan):  # refused if it is over the budget
-        assert plan.projected_bytes <= 1200 << 20
-    small = make_chains([replace(each, memory_bytes=320 << 20) for each in grid], views)
-    assert [len(chain) for chain in small] == [2, 2, 2, 1, 1, 1]
-    assert all("resident_rows" not in fit.settings for chain in small for _, fit in chain)
-
-
 def test_a_grid_takes_the_reads_of_its_slowest_fit(tmp_path: Path) -> None:
     """And one more, in which the rows that are held out are scored."""
     data = make_problem(3, n=60_000, d=20).store(tmp_path / "rows.zarr", layout="dense", chunk_bytes=1 << 18)
@@ -163,14 +142,6 @@ def test_a_grid_takes_the_reads_of_its_slowest_fit(tmp_path: Path) -> None:
     lines = tune(data, replace(options, options=LINES), COSTS, folds=3)
     assert found.passes < lines.passes / 3
     assert found.best.C == lines.best.C
-
-
-@pytest.mark.parametrize("own", [{"max_cuts": "50"}, {"epsilon": "0.01"}, LINES, {"acceleration": "guided"}])
-def test_options_that_are_not_for_one_read_make_chains(own: dict[str, str]) -> None:
-    source = source_of(Y)
-    views = [Kept(source, draw_folds(source, OPTIONS, 2) != k) for k in range(2)]
-    chains = make_chains([replace(OPTIONS, C=C, options=own) for C in COSTS], views)
-    assert [len(chain) for chain in chains] == [2, 2, 1, 1]
 
 
 def _without_pins(*arguments: Any, **named: Any) -> Any:

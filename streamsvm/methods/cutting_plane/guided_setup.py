@@ -16,7 +16,7 @@ from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.one_read_state import HELD, HELD_SHARE, MOST_OWN, ROW_VECTORS, OneRead
+from streamsvm.methods.cutting_plane.one_read_state import GROUP_SHARE, HELD, HELD_SHARE, MOST_OWN, ROW_VECTORS, OneRead
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
@@ -30,13 +30,12 @@ SHARE = 10  # one row in so many is resident if memory allows, or as many as the
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
 ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away for `one_read`
 LAW_SHARE = 0.01  # of (n d)^(2/3) rows: with fewer, guided cutting planes take fewer reads
-ENOUGH_SHARE = 0.08  # of (n d)^(2/3) rows: with fewer, users are told what more memory would save
+ENOUGH_SHARE = 0.08  # of (n d)^(2/3) rows: with fewer, users are told what more memory saves, and grids make chains
 LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search runs alone
 SMALL_ROWS = 3000  # for `one_read` so many rows are resident if memory allows: all rows of small data, for one pass
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
 COPIES = 3  # copies of the resident rows while they are read
-GATHERED = 2  # a pass gathers so many times the resident rows: groups keep twice their share
-ONE_READ_COPIES = GATHERED + 1  # once more while they are chosen; where they are solved, there are fewer copies
+ONE_READ_COPIES = GROUP_SHARE + 1  # what a pass gathers, and what is chosen of it; there are fewer later
 TOO_FEW_ROWS = (
     "Resident rows guide the cutting planes, since there are {{:,}} of them: more memory, or more resident rows, would "
     "save reads. From {:,} on they are solved exactly."
@@ -104,15 +103,16 @@ class Guide:
         """Return the memory of the guided solver, of its resident rows, and of the line search beside it."""
         n, d, own, other = source.n_rows, source.n_features, self.settings, self.line_search
         group_rows, exact = n // len(plan_groups(source)), exact_bytes(d + 1)
-        is_one_read, row_bytes = isinstance(own, OneRead), _find_row_bytes(source)
-        rows_bytes = own.resident_rows * _count_copies(own, n) * row_bytes
-        held = own.count_held(group_rows, n) * row_bytes if isinstance(own, OneRead) else 0
+        row_bytes = _find_row_bytes(source)
+        rows_bytes, gathered, held = own.resident_rows * row_bytes, 0, 0
+        if isinstance(own, OneRead):
+            gathered, held = GROUP_SHARE * rows_bytes, own.count_held(group_rows, n) * row_bytes
         return MemoryNeed(
-            driver_bytes=rows_bytes + own.driver_bytes(n, d) + other.driver_bytes(d),
+            driver_bytes=_count_copies(own, n) * rows_bytes + own.driver_bytes(n, d) + other.driver_bytes(d),
             turn_bytes=own.turn_bytes(d) + other.turn_bytes(d),
             totals_bytes=own.totals_bytes(group_rows, d) + other.totals_bytes(d) + 2 * exact + held,
             shared_bytes=own.shared_bytes(d) + 32 * (d + 1) + exact,
-            gathered_bytes=GATHERED * own.resident_rows * row_bytes if is_one_read else 0,
+            gathered_bytes=gathered,
         )
 
 
@@ -246,6 +246,5 @@ def _find_one_read_bytes(source: RowSource, copies: int) -> int:
     held = 3 * THREADS * HELD / len(plan_groups(source))
     row_bytes = _find_row_bytes(source)
     own = 8 * ROW_VECTORS + (copies + held) * row_bytes
-    return round(
-        max(ONE_READ_SHARE * own, own + GATHERED * row_bytes)
-    )  # the driver of workers is sent what they gather
+    sent = GROUP_SHARE * row_bytes  # the driver of workers is sent what they gather
+    return round(max(ONE_READ_SHARE * own, own + sent))

@@ -17,7 +17,7 @@ from streamsvm.numeric.rows import F64, I64, Rows
 
 ROW_VECTORS = 24  # vectors of 8 bytes that problems in memory take for each of their rows
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
-GROUP_SHARE = 2.0  # a group keeps so many times its share of the resident rows: near rows may be more frequent there
+GROUP_SHARE = 2  # a group keeps so many times its share of the resident rows: near rows may be more frequent there
 HELD_SHARE = 0.05  # a first sample that is a larger share of the rows is not read again in the first pass, but held
 HELD = 6  # a group that is being read may hold twice the rows that it keeps, and copies some
 MOST_OWN = 3  # the cuts have so many times as many rows with a share of their own as there are resident rows

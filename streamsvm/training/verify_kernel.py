@@ -1,0 +1,78 @@
+"""Verification of a kernel model: P over all rows, and D of the model's coefficients, both in float64."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.source import RowSource
+from streamsvm.engines.protocol import Engine
+from streamsvm.errors import InputError
+from streamsvm.models.model import KernelModel
+from streamsvm.numeric.dual_points import Bound
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
+from streamsvm.requests import Scan
+from streamsvm.training.verify_dual import single_out
+
+SUM_SHARE = 1e-12  # largest |y'a| as a share of sum a_i: it need not be zero, as it is a sum of rounded numbers
+
+
+def evaluate(model: KernelModel, engine: Engine, costs: F64) -> tuple[float, float]:
+    """Return P of a kernel model over the rows of an engine, and how far rounding can have moved it."""
+    coefs, biases = np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
+    shared = (model.kernel, model.support_vectors, coefs, biases, costs)
+    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), _add_kernel_losses, np.add, shared))
+    squares = _measure_squares(model, coefs)
+    loss, size = totals.sum(axis=0)
+    terms = engine.source.n_rows + coefs.shape[1] + engine.source.n_features
+    half = float(np.sum(squares)) / 2
+    return half + float(loss), bound_rounding(terms, float(size) + 2 * half + float(np.sum(np.abs(coefs))))
+
+
+def _add_kernel_losses(
+    totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coefs: F64, biases: F64, costs: F64
+) -> None:
+    """Add the losses, and the sizes C_i (|f_i| + 1) that bound their rounding, in every problem."""
+    X = to_float64(rows.X)
+    F = compute_kernel_sums(kernel, X, vectors, coefs)
+    for k in range(len(coefs)):
+        one = single_out(rows, k, len(coefs))
+        y, row_costs = read_labels(costs[k], one.y, one.sample_weight)
+        f = F[:, k] + biases[k]
+        totals[k] += float(row_costs @ np.maximum(0.0, 1.0 - y * f)), float(row_costs @ (np.abs(f) + 1.0))
+
+
+def _measure_squares(model: KernelModel, coefs: F64) -> F64:
+    """Return |w|^2 of each problem, (n_problems,), computed from the support vectors alone."""
+    X = to_float64(model.support_vectors)
+    squares = np.zeros(len(coefs))
+    for k, coef in enumerate(coefs):
+        f = np.zeros(len(coef))
+        used = np.flatnonzero(coef)
+        if len(used):
+            add_kernel_sums(model.kernel, X, take_rows(X, used), coef[used], f)
+        squares[k] = coef @ f
+    return squares
+
+
+def bound(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bound | None:
+    """Return D of the model's coefficients, less its rounding, or None for a kernel without a lower bound.
+
+    Raises InputError if the coefficients are no dual point: their sum is not zero, or one exceeds the cost of its class
+    (which is checked only if the rows have no weights of their own).
+    """
+    if model.info["lower_bound"] is None:
+        return None
+    coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
+    total, squares = np.abs(coefs).sum(axis=1), _measure_squares(model, coefs)
+    if np.any(np.abs(coefs.sum(axis=1)) > SUM_SHARE * total):
+        raise InputError("the model's coefficients are no dual point: they do not sum to zero")
+    if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):
+        raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
+    rounding = bound_rounding(coefs.shape[1] + source.n_features + 8, float(np.sum(total + squares)))
+    return Bound(float(np.sum(total - squares / 2)) - rounding, rounding)
