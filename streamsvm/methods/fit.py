@@ -42,6 +42,14 @@ class DualWatch:
 
 
 @dataclass(frozen=True)
+class FirstSample:
+    """The rows that a fit takes by their numbers once, before its first pass, and whether it holds them during it."""
+
+    rows: int
+    is_held: bool
+
+
+@dataclass(frozen=True)
 class Fit:
     """A method that is set up for the rows of one source.
 
@@ -75,6 +83,8 @@ class Fit:
         factor, and this factor. None stands for methods that gain nothing by it and start anew.
     note
         What users are told of the fit before it runs, in whole sentences, if there is something to tell.
+    sample
+        What is taken before the first pass; None if rows are taken in every pass, or none are.
     """
 
     method: str
@@ -89,6 +99,7 @@ class Fit:
     warm_start: Callable[[Any, float], Any] | None = None
     note: str = ""
     model_bytes: int | None = None
+    sample: FirstSample | None = None
 
     def start_after(self, before: Any, factor: float) -> Any:
         """Return a state to start from, given the last one with costs that were `factor` times smaller."""

@@ -63,6 +63,7 @@ def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]
         report=partial(_report, parts),
         compiled=tuple(dict.fromkeys(group for part in parts for group in part.compiled)),
         note=next((part.note for part in parts if part.note), ""),
+        sample=parts[0].sample,
     )
 
 

@@ -158,13 +158,14 @@ def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: Memory
 def _measure_taken(engine: Engine, fit: Fit, tried: Tried, sample_rows: int) -> Taken:
     """Return the bytes of rows that are taken by number: for each pass, and of a sample that is taken once."""
     source = engine.source
-    if fit.settings.get("acceleration") == "one-read":
-        number = int(np.max(fit.settings["resident_rows"]))
-        if not source.is_shuffled:
-            return Taken(0, _count_bytes(source, number))
-        # In the first pass threads do not read the chunks that lie within the first rows once more.
-        whole = source.chunk_starts[np.searchsorted(source.chunk_starts, number, side="right") - 1]
-        return Taken(0, source.take_bytes(np.arange(0 if isinstance(engine, DistributedEngine) else whole, number)))
+    if fit.sample is not None and not source.is_shuffled:
+        return Taken(0, _count_bytes(source, fit.sample.rows))
+    if fit.sample is not None:
+        first, end = 0, fit.sample.rows
+        if fit.sample.is_held and not isinstance(engine, DistributedEngine):
+            # In the first pass threads do not read the chunks that lie within the first rows once more.
+            first = source.chunk_starts[np.searchsorted(source.chunk_starts, end, side="right") - 1]
+        return Taken(0, source.take_bytes(np.arange(first, end)))
     found = sum(_count_bytes(source, number * source.n_rows // sample_rows) for number in tried.taken)
     return Taken(found // max(1, tried.passes), 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from distributed import Client
 
 from streamsvm.engines import opening
 from streamsvm.engines.opening import open_engine
@@ -40,3 +41,17 @@ def test_one_thread_is_refused_if_it_does_not_fit() -> None:
     arguments: dict[str, Any] = {"load": lambda: None, "memory": need_memory, "budget_bytes": 100 << 20}
     with pytest.raises(MemoryBudgetError, match="on 1 thread "), open_engine(make_problem(1).in_memory(), **arguments):
         pass
+
+
+@pytest.mark.parametrize(("driver_bytes", "times"), [(1 << 30, 1), (0, 2)], ids=["driver", "worker"])
+def test_what_a_pass_gathers_is_sent_by_workers(driver_bytes: int, times: int, client: Client) -> None:
+    """The driver of a cluster holds it beside its own, a worker that adds up twice. The larger plan is told."""
+    found = []
+    for gathered_bytes in (0, 50 << 20):
+        need = MemoryNeed(driver_bytes, 0, TOTALS_BYTES, 0, gathered_bytes=gathered_bytes)
+        source, budget = make_problem(1).in_memory(), 4 << 30
+        with open_engine(
+            source, load=lambda: None, memory=lambda _, need=need: need, client=client, budget_bytes=budget
+        ) as (_, plan):
+            found.append(plan.parts["solver"])
+    assert found[1] - found[0] == times * (50 << 20)

@@ -83,13 +83,13 @@ def test_with_as_much_more_memory_as_is_told_there_are_as_many_rows(
         assert set_up(large, enlarged).settings["resident_rows"] == enough
 
 
-@pytest.mark.parametrize(("shuffle", "rows"), [(None, 3000), (1, 3000), (1, 300)])
+@pytest.mark.parametrize(("shuffle", "rows"), [(None, 3000), (1, 3000), (1, 300), (1, 950)])
 def test_the_first_sample_counts_as_it_is_read(shuffle: int | None, rows: int, tmp_path: Path) -> None:
-    """Of shuffled rows the first pass holds the chunks that lie within it; the rest of it is read twice."""
+    """Of shuffled rows the first pass holds the chunks that lie within it, unless they are few: they are read twice."""
     problem = make_problem(3, 20_000)
-    source = ingest(problem.X, tmp_path / "rows.zarr", problem.y, shuffle=shuffle, chunk_bytes=30_000)
+    source = ingest(problem.X, tmp_path / "rows.zarr", problem.y, shuffle=shuffle, chunk_bytes=6000)
     options = TrainOptions(C=0.01, threads=1, resident_rows=rows)
     plan, real = plan_training(source, options), train(source, options)
     assert plan.taken.each_bytes == 0
-    assert plan.sum_bytes(real.passes) == pytest.approx(real.read_bytes, rel=0.03)
+    assert plan.sum_bytes(real.passes) == pytest.approx(real.read_bytes, rel=0.02)
     assert (plan.taken.once_bytes < 0.1 * source.nbytes) == (shuffle is not None)

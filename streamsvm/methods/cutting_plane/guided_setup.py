@@ -19,7 +19,7 @@ from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
 from streamsvm.methods.cutting_plane.one_read_state import GROUP_SHARE, HELD, HELD_SHARE, MOST_OWN, ROW_VECTORS, OneRead
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
-from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
+from streamsvm.methods.fit import DualWatch, FirstSample, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
@@ -195,31 +195,30 @@ def _choose_settings(
 
 
 def _make_fit(source: RowSource, guide: Guide) -> Fit:
-    width = source.n_features + 1
-    own_cuts = most_cuts(width) if isinstance(guide.settings, Guided) else 0
-    is_one_read = isinstance(guide.settings, OneRead)
-    told = {
-        "acceleration": "one-read" if is_one_read else "guided",
-        **asdict(guide.settings),
-        "class_costs": list(guide.settings.class_costs),
-    }
-    return Fit(
+    width, settings = source.n_features + 1, guide.settings
+    own_cuts = most_cuts(width) if isinstance(settings, Guided) else 0
+    told = {"acceleration": "guided", **asdict(settings), "class_costs": list(settings.class_costs)}
+    fit = Fit(
         method="cutting-plane",
         settings={name: value for name, value in told.items() if name != "seed"},
         memory=partial(guide.need_memory, source),
         start=partial(guide.start, source),
-        warm_start=None if is_one_read else partial(guide.warm_start, source),
+        warm_start=partial(guide.warm_start, source),
         solve=partial(guide.solve, source.n_features),
         make_model=partial(guide.make_model, source),
         report=report_progress,
-        compiled=("cutting-plane", *COMPILED.get(type(guide.settings), ())),
-        dual=DualWatch(
-            kind="cuts",
-            width=width,
-            most_cuts=BESIDE_CUTS + own_cuts,
-            n_rows=0 if is_one_read else source.n_rows,
-            n_own=MOST_OWN * guide.settings.resident_rows if is_one_read else 0,
-        ),
+        compiled=("cutting-plane", *COMPILED.get(type(settings), ())),
+        dual=DualWatch(kind="cuts", width=width, most_cuts=BESIDE_CUTS + own_cuts, n_rows=source.n_rows),
+    )
+    if not isinstance(settings, OneRead):
+        return fit
+    assert fit.dual is not None
+    return replace(
+        fit,
+        settings={**fit.settings, "acceleration": "one-read"},
+        warm_start=None,
+        dual=replace(fit.dual, n_rows=0, n_own=MOST_OWN * settings.resident_rows),
+        sample=FirstSample(settings.resident_rows, settings.holds_sample(source.n_rows)),
     )
 
 
