@@ -44,7 +44,10 @@ def run_walk(
 
 
 def _read_chunks(source: RowSource, chunks: Sequence[int], pins: Pins) -> tuple[Rows, int]:
-    """Return some chunks, verified, as one `Rows`, and the bytes that were read from storage."""
+    """Return some chunks, verified, as one `Rows`, and the bytes that were read from storage.
+
+    Successive chunks are consecutive rows, whose first number is known.
+    """
     parts, read_bytes = [], bytes_to_read(source, chunks, pins)
     for index in chunks:
         kept = load_or_pin(source, index, pins)
@@ -52,7 +55,8 @@ def _read_chunks(source: RowSource, chunks: Sequence[int], pins: Pins) -> tuple[
     if len(parts) == 1:
         return parts[0], read_bytes
     X, y = stack_rows([part.X for part in parts]), _join([part.y for part in parts])
-    return Rows(-1, X, y, _join([part.sample_weight for part in parts])), read_bytes
+    start = parts[0].start if list(chunks) == list(range(chunks[0], chunks[0] + len(chunks))) else -1
+    return Rows(start, X, y, _join([part.sample_weight for part in parts])), read_bytes
 
 
 def _join(parts: list[Any]) -> Any:

@@ -14,8 +14,7 @@ from streamsvm.requests import All, Question, Scan, Solver, Step, Take, Walk
 def alter_rows(solver: Solver, alteration: Alteration) -> Solver:
     """Return a solver that makes the requests of this one, and gives it the altered rows.
 
-    An alteration with arrays by row cannot be used with solvers that ask for walks, because the rows of a walk come
-    without their numbers.
+    An alteration with arrays by row needs walks whose groups are successive chunks: other rows come without numbers.
     """
     request, taken = next(solver), None
     while True:
@@ -36,8 +35,7 @@ def _alter_question(request: Question, alteration: Alteration, taken: Rows | Non
             held = None if request.held is None else taken
             return replace(request, add=add, by_row=(*alteration.by_row, *request.by_row), held=held)
         case Walk():
-            assert not alteration.by_row
-            return replace(request, step=AlteredStep(request.step, alteration.alter))
+            return replace(request, step=AlteredStep(request.step, alteration))
         case All():
             return All([_alter_question(one, alteration, taken) for one in request.requests])
     return request
@@ -74,8 +72,9 @@ class AlteredStep:
     """The `step` of a walk, which alters the rows first."""
 
     step: Callable[[Any, Rows], Iterator[Any]]
-    alter: Callable[..., Rows]
+    alteration: Alteration
 
     def __call__(self, carry: Any, rows: Rows) -> Iterator[Any]:
         """Return the carries after each part of the altered rows."""
-        return self.step(carry, self.alter(rows))
+        assert rows.start >= 0 or not self.alteration.by_row
+        return self.step(carry, self.alteration.apply(rows, slice(rows.start, rows.start + rows.n_rows)))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.methods.cutting_plane import guided_dual, origins
+from streamsvm.methods.cutting_plane import block_ascent, guided_dual, origins
 from streamsvm.methods.cutting_plane.origins import Origin
 from streamsvm.methods.interior_point.shares import read_point
 from streamsvm.methods.ranking import origins as ranking_origins
@@ -108,10 +108,11 @@ def read_dual_point(state: State) -> DualPoint:
 
 
 def note_shares(state: State, inner: Any, progress: Progress, _notes: Sequence[Any]) -> State:
-    """Return the state after a step of the interior-point method."""
+    """Return the state after a step of the interior-point method, or of an ascent on blocks."""
     bound = progress.lower_bound or 0.0
     if bound > state.bound:
-        point = read_point(inner)
+        own = isinstance(inner, block_ascent.State)
+        point = DualPoint(share=inner.proved) if own else read_point(inner)
         return replace(
             state,
             inner=[inner],

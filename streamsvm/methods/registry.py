@@ -33,7 +33,7 @@ METHODS = [
         options=CuttingPlaneOptions,
         module="streamsvm.methods.cutting_plane.setup",
         process_bytes=cutting_plane.OTHER_BYTES,
-        compiled=("cutting-plane", "guided-dual", "one-read"),
+        compiled=("cutting-plane", "ascent", "one-read"),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
         # Fits that are guided need reads of their own; where memory is too little, cuts for one C serve another.
         side_by_side=(

@@ -11,6 +11,9 @@ larger than the largest violation of the epoch before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
@@ -83,37 +86,66 @@ def _visit(
     return gap, worst, n
 
 
+@dataclass
+class Part:
+    """Rows in memory that the ascent visits one after another, and their shares c (n,), which it changes in place.
+
+    y, costs, squares (n,): labels, C_i and |x_i|^2, the constant feature included; order: the rows that the ascent
+    still visits.
+    """
+
+    rows: Rows
+    share: F64
+    y: F64
+    costs: F64
+    squares: F64
+    order: I64
+
+    def start_over(self) -> None:
+        """Let the ascent visit all rows again that can move."""
+        self.order = np.flatnonzero(self.costs * self.squares > 0.0)
+
+
+def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> Part:
+    """Return these rows with a copy of their shares."""
+    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
+    squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
+    part = Part(rows, share.copy(), y, costs, squares, np.empty(0, np.int64))
+    part.start_over()
+    return part
+
+
 def ascend(
-    rows: Rows,
-    class_costs: F64,
+    parts: Sequence[Part],
     bias_feature: float,
-    share: F64,
     w: F64,
     others: float,
     wanted: float,
     tol: float,
     epochs: int,
     seed: tuple[int, ...],
-) -> tuple[F64, F64]:
-    """Improve the shares of these rows, while the shares of all other rows are fixed; return the shares and w.
+) -> F64:
+    """Improve the shares of the rows of all parts, while the shares of all other rows are fixed; return w.
 
     The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, or after `epochs` epochs.
-    share (n,): c; w (d+1,): its last entry is the weight of the constant feature; others: sum C_i c_i of the other
-    rows.
+    w (d+1,): its last entry is the weight of the constant feature; others: sum C_i c_i of the other rows.
     """
-    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
-    share, w, rng, limit = share.copy(), w.copy(), np.random.default_rng(seed), np.inf
-    everything = np.flatnonzero(costs * squares > 0.0)
-    order = everything.copy()
+    w, rng, limit = w.copy(), np.random.default_rng(seed), np.inf
+    whole = [len(part.order) for part in parts]
     for _ in range(epochs):
         interrupts.check()
-        visited = len(order)
-        rng.shuffle(order)
-        gap, worst, n = _visit(*split(rows.X), y, costs, squares, bias_feature, order, w, share, limit)
-        order, limit = order[:n], worst
-        if gap <= max(wanted, tol * (others + costs @ share - w @ w / 2)):
-            if visited == len(everything):
+        is_whole, gap, worst = [len(part.order) for part in parts] == whole, 0.0, 0.0
+        for part in parts:
+            rng.shuffle(part.order)
+            arrays = part.y, part.costs, part.squares, bias_feature, part.order, w, part.share
+            own_gap, own_worst, n = _visit(*split(part.rows.X), *arrays, limit)
+            gap, worst, part.order = gap + own_gap, max(worst, own_worst), part.order[:n]
+        limit = worst
+        inside = sum(float(part.costs @ part.share) for part in parts)
+        if gap <= max(wanted, tol * (others + inside - float(w @ w) / 2)):
+            if is_whole:
                 break
-            order, limit = everything.copy(), np.inf  # the rows that were left out may have to move after all
-    return share, w
+            for part in parts:
+                part.start_over()  # the rows that were left out may have to move after all
+            limit = np.inf
+    return w

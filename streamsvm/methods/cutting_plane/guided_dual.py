@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.coordinate_ascent import ascend
+from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.methods.cutting_plane.cuts import (
     CutState,
     count_pass,
@@ -204,7 +204,9 @@ def _raise_shares(settings: GuidedDual, state: State, rows: Rows, products: F64 
     if products is not None:
         return maximise_shares(rows, products, class_costs, settings.bias_feature, own, w, others, wanted, tol)
     seed = (settings.seed, state.passes)
-    return ascend(rows, class_costs, settings.bias_feature, own, w, others, wanted, tol, EPOCHS, seed)[0]
+    part = make_part(rows, class_costs, settings.bias_feature, own)
+    ascend([part], settings.bias_feature, w, others, wanted, tol, EPOCHS, seed)
+    return part.share
 
 
 def combine_shares(state: State) -> F64:

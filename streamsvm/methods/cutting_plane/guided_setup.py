@@ -9,7 +9,7 @@ from types import ModuleType
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.machine import default_budget_bytes, format_bytes
-from streamsvm.methods.cutting_plane import beside, guided, guided_dual, one_read
+from streamsvm.methods.cutting_plane import beside, block_ascent_setup, guided, guided_dual, one_read
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.cutting_plane.beside import State
 from streamsvm.methods.cutting_plane.cuts import most_cuts
@@ -48,7 +48,7 @@ MORE_MEMORY = ", which takes {} more memory"
 NO_ROWS = f"The memory has no room for {LEAST_ROWS:,} resident rows, with which fewer reads of the data are enough."
 THREADS = 8  # memory is left for the totals of so many threads: resident rows must not depend on the machine's
 STREAMS = 2  # and for so many streams of rows
-COMPILED = {OneRead: ("one-read",), GuidedDual: ("guided-dual",)}  # groups beside that of the line search
+COMPILED = {OneRead: ("one-read",), GuidedDual: ("ascent",)}  # groups beside that of the line search
 ONE_READ_SHARE = 1.5  # of what is spare two thirds are for the rows of `one_read`, those in the totals included
 
 
@@ -123,6 +123,10 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
     These need more memory beside the rows: if it has no room for them, one read is made with the rows that there are.
     """
     note, first = "", None
+    if own.acceleration == "block-ascent" or (own.acceleration == "auto" and source.n_features > MOST_FEATURES):
+        fit = block_ascent_setup.set_up(source, options, own)
+        if fit is not None or own.acceleration == "block-ascent":
+            return fit
     if own.acceleration != "guided" and source.n_features <= MOST_FEATURES:
         first, needed = _choose_settings(OneRead, source, options, own), count_needed(source)
         if first.resident_rows >= needed:

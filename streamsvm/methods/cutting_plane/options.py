@@ -16,10 +16,12 @@ class CuttingPlaneOptions:
     acceleration: str = choice(
         "auto",
         "one-read",
+        "block-ascent",
         "guided",
         "line-search",
         "none",
-        help="by the exact solution for the rows near the margin (one-read), guided by rows in memory, by a line "
+        help="by the exact solution for the rows near the margin (one-read), by dual coordinate ascent on one block "
+        "of the rows after another (block-ascent), guided by rows in memory, by a line "
         "search, or Algorithm 1 of Joachims 2006 as it is (none); auto takes the first that suits the number of "
         "features and the memory, or a line search if epsilon or max_cuts is given; one-read gives way to guided if "
         "there are too many features or too few resident rows, and says so",

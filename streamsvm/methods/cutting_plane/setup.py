@@ -12,7 +12,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.methods.cutting_plane import guided_setup
 from streamsvm.methods.cutting_plane import solver as cutting_plane
-from streamsvm.methods.cutting_plane.coordinate_ascent import ascend
+from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
@@ -88,8 +88,9 @@ def run_kernels(group: str, rows: Rows) -> None:
         measure_rows(norm, rows, 1.0)
         bound_rows(norm.bound_by_squares(), rows, 1.0)
         return
-    if group == "guided-dual":
-        ascend(rows, np.ones(2), 1.0, np.zeros(2), np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
+    if group == "ascent":
+        part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
+        ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
         return
     totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
     add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from scipy.sparse import csr_array
 
-from streamsvm.methods.cutting_plane.coordinate_ascent import ascend
+from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
 from tests.conftest import Problem, make_problem
 from tests.linear_problems import bracket_by_qp, objective_by_liblinear, with_bias
 
@@ -26,21 +27,29 @@ PROBLEMS = {
 every_problem = pytest.mark.parametrize("name", PROBLEMS)
 
 
-def climb(problem: Problem, bias_feature: float = 1.0, **changed: Any) -> tuple[F64, F64]:
+def climb(
+    problem: Problem,
+    bias_feature: float = 1.0,
+    share: F64 | None = None,
+    w: F64 | None = None,
+    n_parts: int = 1,
+    **changed: Any,
+) -> tuple[F64, F64]:
     """Multipliers and w, from c = 0 unless something else is said."""
-    settings: dict[str, Any] = {
-        "share": np.zeros(len(problem.y)), "w": np.zeros(problem.X.shape[1] + 1), "others": 0.0, "wanted": 0.0,
-        "tol": 1e-10, "epochs": 5000, "seed": (0, 0),
-    }  # fmt: skip
-    settings |= changed
-    return ascend(problem.in_memory().read(0), np.array(CLASS_COSTS), bias_feature, **settings)
+    rows, limits = problem.in_memory().read(0), np.linspace(0, len(problem.y), n_parts + 1).astype(int)
+    share = np.zeros(len(problem.y)) if share is None else share
+    slices = [slice(start, stop) for start, stop in pairwise(limits)]
+    parts = [make_part(rows.slice(own), np.array(CLASS_COSTS), bias_feature, share[own]) for own in slices]
+    settings = {"others": 0.0, "wanted": 0.0, "tol": 1e-10, "epochs": 5000, "seed": (0, 0)} | changed
+    after = ascend(parts, bias_feature, np.zeros(problem.X.shape[1] + 1) if w is None else w, **settings)
+    return np.concatenate([part.share for part in parts]), after
 
 
-def climb_to_the_top(problem: Problem, bias_feature: float) -> tuple[F64, F64]:
+def climb_to_the_top(problem: Problem, bias_feature: float, n_parts: int) -> tuple[F64, F64]:
     """Call again and again, as passes do: each time all rows are tried, those too that shrinking has left out."""
-    share, w = climb(problem, bias_feature, epochs=20)
+    share, w = climb(problem, bias_feature, n_parts=n_parts, epochs=20)
     for k in range(1, 2000):
-        share, w = climb(problem, bias_feature, share=share, w=w, epochs=20, seed=(0, k))
+        share, w = climb(problem, bias_feature, share=share, w=w, n_parts=n_parts, epochs=20, seed=(0, k))
     return share, w
 
 
@@ -64,12 +73,12 @@ def measure_gap(problem: Problem, share: F64, w: F64, bias_feature: float = 1.0)
 
 
 @every_problem
-@pytest.mark.parametrize("bias_feature", [1.0, 3.0])
-def test_the_optimum_is_that_of_a_qp_and_of_liblinear(name: str, bias_feature: float) -> None:
+@pytest.mark.parametrize(("bias_feature", "n_parts"), [(1.0, 1), (3.0, 3)])
+def test_the_optimum_is_that_of_a_qp_and_of_liblinear(name: str, bias_feature: float, n_parts: int) -> None:
     """Zero rows weigh in by their bias."""
     problem = PROBLEMS[name]
     optimum = bracket_by_qp(problem, costs_of(problem), bias_feature)
-    share, w = climb_to_the_top(problem, bias_feature)
+    share, w = climb_to_the_top(problem, bias_feature, n_parts)
     assert dual(problem, share, w) == pytest.approx(optimum.low, rel=1e-8)
     assert dual(problem, share, w) <= optimum.high * (1 + 1e-9)
     kept = costs_of(problem) > 0

@@ -45,7 +45,7 @@ def choose(n: int, d: int, **settings: Any) -> Fit:
 
 def is_guided(fit: Fit) -> bool:
     """Whether it has resident rows, and is not a line search alone."""
-    return fit.settings.get("acceleration") in ("guided", "one-read")
+    return fit.settings.get("acceleration") in ("guided", "one-read", "block-ascent")
 
 
 def state_of(fit: Fit) -> Any:
@@ -58,16 +58,16 @@ def state_of(fit: Fit) -> Any:
     [
         (1_000_000, 5, 100_000, 100_000), (20_000, 5, 3000, 2000), (5000, 5, 3000, 1000), (600, 5, 600, 600),
         (100_000, 400, 100_000, 10_000), (10_000, 400, 10_000, 1000), (100_000, 100, 46_416, 10_000),
-        (100_000, 401, 10_000, 10_000), (50_000, 1999, 5000, 5000), (50_000, 2000, 50_000, 50_000),
+        (100_000, 401, 100_000, 10_000), (50_000, 1999, 50_000, 5000), (50_000, 2000, 50_000, 50_000),
     ],
 )  # fmt: skip
 def test_the_choice_if_nothing_is_said(n: int, d: int, usual: int, guided_by: int) -> None:
-    """One read for up to 400 features, with a row in ten but (n d)^(2/3) at least; otherwise resident rows guide.
+    """One read for up to 400 features, with a row in ten but (n d)^(2/3) at least; otherwise ascent, with all rows.
 
-    Then these are one row in ten, but 1,000 at least, and all of wide rows, where multipliers guide.
+    Where resident rows guide, they are one row in ten, but 1,000 at least, and all of rows of 2,000 features.
     """
     fit, asked = choose(n, d), choose(n, d, options={"acceleration": "guided"})
-    assert fit.settings["acceleration"] == ("one-read" if d <= 400 else "guided")
+    assert fit.settings["acceleration"] == ("one-read" if d <= 400 else "block-ascent")
     assert asked.settings["acceleration"] == "guided"
     assert isinstance(state_of(asked), guided_dual.State if d >= 2000 else guided.State)
     assert (fit.settings["resident_rows"], asked.settings["resident_rows"]) == (usual, guided_by)

@@ -1,0 +1,324 @@
+"""Dual coordinate ascent on one block of the data after another, while the rows near the margin stay in memory.
+
+    D(c) = sum_i C_i c_i - 1/2 |w(c)|^2,   w(c) = sum_i C_i c_i y_i x_i,   0 <= c_i <= 1
+
+D is the dual of the SVM: C_i is the cost of row i with label y_i, and c_i its share. A pass walks through the blocks,
+which are a few chunks each, in an order that the seed draws. Coordinate ascent improves the shares of the rows of the
+block and of the rows that were kept before, and w follows each step at once. Then the rows nearest the margin are kept:
+their shares are the most likely to move again. So a row's share is chosen with a w that has seen all blocks before, and
+it takes a few passes where sums over all rows at a few points take dozens.
+
+P and D are proved by sums over all rows, for the shares with which a pass begins: while a block is in memory, it is
+added to D of these shares and to P along the line from the best point to their w, before its shares move. So the last
+pass is the one that proves. If all rows fit into memory, their shares are improved there, and a pass only proves.
+
+Sources: Yu, Hsieh, Chang & Lin 2010, "Large linear classification when data cannot fit in memory" (blocks); Chang &
+Roth 2011, "Selective block minimization for faster convergence of limited memory large-scale linear models" (kept
+rows); Hsieh et al. 2008 (cutting_plane.coordinate_ascent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane.coordinate_ascent import Part, ascend, make_part
+from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual, count_pass, find_status
+from streamsvm.methods.cutting_plane.exact_points import (
+    choose_line_points,
+    is_noisy,
+    look_for_rounding,
+    take_exact,
+    take_magnitudes,
+)
+from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, maximise_shares, multiply_rows
+from streamsvm.methods.cutting_plane.near_rows import choose_rows
+from streamsvm.methods.cutting_plane.segments import LineState, look_along, search_line
+from streamsvm.numeric.exact_losses import ExactLosses
+from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores, stack_rows
+from streamsvm.requests import All, Scan, Solver, Step, Take, Walk
+
+EPOCHS = 10  # of the ascent on a block and the kept rows, at most, in the first passes
+MORE_EPOCHS = 2  # times as many follow a pass after which the gap is more than SLOW of what it was before
+SLOW = 0.4
+MOST_EPOCHS = 1000  # of the ascent if all rows are in memory
+ASCENT_PASSES = 3  # after so many passes over a few rows in memory an interior-point method takes the ascent's place
+ASCENT_SHARE = 0.3  # the ascent ends when the part of the gap that is in memory is this share of what is asked for
+WHOLE_SHARE = 0.5  # the same if all rows are in memory
+KEPT_SHARE = 0.6  # of the resident rows are kept; the others are the block
+FREE = 0.1  # rows with 0 < c_i < 1 are kept as if they were so many times as far from the margin
+TILE_ROWS = 4096  # rows of a block that are added to sums at a time
+LINE = np.ones(1)  # the cut step of the line: its end
+
+
+@dataclass(frozen=True)
+class BlockAscent:
+    """Settings of the solver.
+
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: how many rows are in
+    memory at once, a block included; chunk_starts (k+1,): limits of the chunks; tol: the relative gap to reach;
+    bias_feature: the value of the constant feature; seed: of the orders.
+    """
+
+    class_costs: tuple[float, float]
+    resident_rows: int
+    chunk_starts: tuple[int, ...]
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    seed: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.chunk_starts[-1]
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all rows stay in memory."""
+        return self.resident_rows >= self.n_rows
+
+    @property
+    def kept_rows(self) -> int:
+        """How many rows are kept from block to block."""
+        return self.n_rows if self.keeps_all else max(1, int(KEPT_SHARE * self.resident_rows))
+
+    def list_blocks(self) -> list[list[int]]:
+        """Return the chunks of each block: as many successive chunks as there is room for, and one at least."""
+        most, blocks, starts = self.resident_rows - self.kept_rows, list[list[int]](), self.chunk_starts
+        for k in range(len(starts) - 1):
+            if blocks and starts[k + 1] - starts[blocks[-1][0]] <= most:
+                blocks[-1].append(k)
+            else:
+                blocks.append([k])
+        return blocks
+
+
+@dataclass
+class State(LineState):
+    """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature.
+
+    The only cut is that of the shares with which the last pass began, and master_w is w of the shares c.
+
+    share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the rows that are kept;
+    epochs: of the ascent on a block, at most.
+    """
+
+    share: F64 = field(default_factory=lambda: np.empty(0))
+    proved: F64 = field(default_factory=lambda: np.empty(0))
+    resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    epochs: int = EPOCHS
+    repeats: ClassVar[float] = 1.0
+    shapes: ClassVar = CutState.shapes | {"share": ("n",), "proved": ("n",), "resident": ("r",)}
+    row_numbers: ClassVar = ("resident",)
+
+
+class Carry(NamedTuple):
+    """What a walk carries on: the number of the next block, c and w, the kept rows and their numbers, and the sums."""
+
+    block: int
+    share: F64
+    w: F64
+    kept: Rows | None
+    numbers: I64
+    totals: tuple[Any, ...] | None
+
+
+@dataclass
+class DualTotals:
+    """The sums that make a dual point: gradient (d+1,) and cost, sum C_i c_i y_i x_i and sum C_i c_i."""
+
+    gradient: F64
+    cost: float = 0.0
+
+
+def start_state(settings: BlockAscent, n_features: int) -> State:
+    """Return the state before the first pass: w = 0 and c = 0. No rows are kept, or all of them."""
+    none, share = np.zeros(n_features + 1), np.zeros(settings.n_rows)
+    return State(
+        best_w=none,
+        master_w=none,
+        cuts=none[None, :],
+        offsets=np.zeros(1),
+        sizes=np.zeros(1),
+        z=np.ones(1),
+        gram=np.zeros((1, 1)),
+        idle=np.zeros(1, np.int64),
+        share=share,
+        proved=share,
+        resident=np.arange(settings.n_rows if settings.keeps_all else 0),
+    )
+
+
+def warm_state(settings: BlockAscent, before: State, factor: float) -> State:
+    """Return the state to start from, given the last state of the problem whose costs are `factor` times smaller."""
+    first = start_state(settings, len(before.best_w) - 1)
+    return replace(first, share=before.share, master_w=factor * before.master_w, resident=before.resident)
+
+
+def solve(settings: BlockAscent, state: State) -> Solver:
+    """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    kept: Rows | None = None
+    while True:
+        before = state
+        if kept is None and len(state.resident):
+            kept = yield Take(state.resident)
+        if settings.keeps_all:
+            assert kept is not None
+            state = _improve(settings, state, kept)
+            first, *others = _list_scans(settings, state)
+            state = _prove(state, (yield All([replace(first, held=kept), *others])))
+        else:
+            (carry,) = yield _make_walk(settings, state, kept, _list_scans(settings, state))
+            state, kept = _prove(state, carry.totals), carry.kept
+            w = state.cuts[0] + (carry.w - before.master_w)  # the sum over all rows, without the rounding of the ascent
+            state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
+        state = _count_epochs(count_pass(state, before, 1), before)
+        figures = {"resident_rows": float(len(state.resident))}
+        yield Step(state, state.progress, find_status(state, settings.tol), figures)
+
+
+def _count_epochs(state: State, before: State) -> State:
+    """Return the state with more epochs for the next pass if this one has hardly lowered the gap."""
+    gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
+    is_slow = before.passes > 0 and gap > SLOW * last and state.epochs < MOST_EPOCHS
+    return replace(state, epochs=MORE_EPOCHS * state.epochs) if is_slow else state
+
+
+def _list_scans(settings: BlockAscent, state: State) -> list[Scan]:
+    """Return the sums over all rows that a pass is asked for: D, P along the line, and what rounding asks for."""
+    ends, class_costs = np.stack((state.best_w, state.master_w)), np.array(settings.class_costs)
+    shared = (class_costs, settings.bias_feature)
+    dual = Scan(partial(start_dual, len(state.best_w)), add_dual, combine_dual, shared, (state.share,))
+    points = choose_line_points(*ends) if is_noisy(state, settings.tol) else None
+    extra = look_for_rounding(state, points, class_costs, settings.bias_feature)
+    return [dual, look_along(ends, LINE, class_costs, settings.bias_feature), *extra]
+
+
+def start_dual(width: int) -> DualTotals:
+    """Return the totals of no rows."""
+    return DualTotals(np.zeros(width))
+
+
+def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
+    """Add rows with their shares."""
+    y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
+    used = np.flatnonzero(costs * share > 0.0)
+    coef = (y * costs * share)[used]
+    add_rows(totals.gradient[None, :], rows.X, used, np.zeros_like(used), coef)
+    totals.gradient[-1] += bias_feature * float(np.sum(coef))
+    totals.cost += float(costs @ share)
+
+
+def combine_dual(left: DualTotals, right: DualTotals) -> DualTotals:
+    """Return the totals of the rows of both."""
+    return DualTotals(left.gradient + right.gradient, left.cost + right.cost)
+
+
+def _improve(settings: BlockAscent, state: State, rows: Rows) -> State:
+    """Improve the shares of all rows, which are in memory."""
+    class_costs, bias, tol = np.array(settings.class_costs), settings.bias_feature, WHOLE_SHARE * settings.tol
+    if state.passes >= ASCENT_PASSES and rows.n_rows <= MOST_ROWS:
+        products = multiply_rows(rows, bias)
+        share = maximise_shares(rows, products, class_costs, bias, state.share, state.master_w, 0.0, 0.0, tol)
+        totals = start_dual(len(state.master_w))
+        add_dual(totals, rows, class_costs, bias, share)
+        return replace(state, share=share, master_w=totals.gradient)
+    part = make_part(rows, class_costs, bias, state.share)
+    w = ascend([part], bias, state.master_w, 0.0, 0.0, tol, MOST_EPOCHS, (settings.seed, state.passes))
+    return replace(state, share=part.share, master_w=w)
+
+
+def _make_walk(settings: BlockAscent, state: State, kept: Rows | None, scans: Sequence[Scan]) -> Walk:
+    blocks = settings.list_blocks()
+    order = np.random.default_rng((settings.seed, state.passes)).permutation(len(blocks))
+    carry = Carry(0, state.share, state.master_w, kept, state.resident, None)
+    step = partial(take_block, settings, (state.passes, state.epochs), state.lower_bound, tuple(scans))
+    return Walk(step, [carry], [[blocks[k] for k in order]])
+
+
+def take_block(
+    settings: BlockAscent, effort: tuple[int, int], value: float, scans: Sequence[Scan], carry: Carry, rows: Rows
+) -> Iterator[Carry]:
+    """Add a block to the sums, improve its shares and those of the kept rows, and choose the rows to keep.
+
+    effort: the number of the pass, and epochs; value: a lower bound of D.
+    """
+    share = carry.share.copy() if carry.block == 0 else carry.share  # later blocks change the walk's own copy
+    numbers = rows.start + np.arange(rows.n_rows)
+    totals = _add_up(scans, carry.totals, rows, numbers)
+    new = np.flatnonzero(~np.isin(numbers, carry.numbers, assume_unique=True))
+    own = rows if len(new) == rows.n_rows else choose_rows(rows, new)
+    class_costs, bias = np.array(settings.class_costs), settings.bias_feature
+    pairs = [(own, numbers[new])] if carry.kept is None else [(carry.kept, carry.numbers), (own, numbers[new])]
+    parts = [make_part(some, class_costs, bias, share[at]) for some, at in pairs]
+    held = sum(len(at) for _, at in pairs) / settings.n_rows
+    wanted, seed = ASCENT_SHARE * settings.tol * held * value, (settings.seed, effort[0], carry.block)
+    w = ascend(parts, bias, carry.w, 0.0, wanted, 0.0, effort[1], seed)
+    for part, (_, at) in zip(parts, pairs, strict=True):
+        share[at] = part.share
+    kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
+    yield Carry(carry.block + 1, share, w, kept, kept_numbers, totals)
+
+
+def _add_up(scans: Sequence[Scan], before: tuple[Any, ...] | None, rows: Rows, numbers: I64) -> tuple[Any, ...]:
+    """Return the totals of all scans with the rows of a block added."""
+    own = tuple(scan.start() for scan in scans)
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        tile = rows.slice(slice(at, at + TILE_ROWS))
+        for scan, totals in zip(scans, own, strict=True):
+            scan.add(totals, tile, *scan.shared, *(column[numbers[at : at + TILE_ROWS]] for column in scan.by_row))
+    if before is None:
+        return own
+    return tuple(scan.combine(left, right) for scan, left, right in zip(scans, before, own, strict=True))
+
+
+def _keep_nearest(settings: BlockAscent, parts: Sequence[Part], numbers: Sequence[I64], w: F64) -> tuple[Rows, I64]:
+    """Return the rows of all parts that are nearest the margin at w, and their numbers."""
+    distances = [_find_distances(part, settings.bias_feature, w) for part in parts]
+    nearest = np.argsort(np.concatenate(distances), kind="stable")[: settings.kept_rows]
+    kept, found, end = list[Rows](), list[I64](), 0
+    for part, own in zip(parts, numbers, strict=True):
+        chosen = np.sort(nearest[(nearest >= end) & (nearest < end + len(own))]) - end
+        kept.append(choose_rows(part.rows, chosen))
+        found.append(own[chosen])
+        end += len(own)
+    return _stack(kept), np.concatenate(found)
+
+
+def _find_distances(part: Part, bias_feature: float, w: F64) -> F64:
+    """Return |1 - y_i w.x_i|, (n,): less for rows whose share may move both ways, and more for rows without a cost."""
+    scores = compute_scores(part.rows.X, np.ascontiguousarray(w[None, :-1]))[:, 0] + w[-1] * bias_feature
+    distances: F64 = np.abs(1.0 - part.y * scores)
+    distances[(part.share > 0.0) & (part.share < 1.0)] *= FREE
+    distances[part.costs <= 0.0] = np.inf
+    return distances
+
+
+def _stack(parts: Sequence[Rows]) -> Rows:
+    weights = [part.sample_weight for part in parts if part.sample_weight is not None]
+    codes = [part.y for part in parts if part.y is not None]
+    X = stack_rows([part.X for part in parts])
+    return Rows(-1, X, np.concatenate(codes), np.concatenate(weights) if weights else None)
+
+
+def _prove(state: State, totals: Sequence[Any]) -> State:
+    """Return the state with D of its shares, and with the best point of the line, from sums over all rows."""
+    dual, segment, *others = totals
+    state = take_magnitudes(state, others)
+    ends = np.stack((state.best_w, state.master_w))
+    state, _, _ = search_line(state, ends, LINE, segment)
+    if len(others) and isinstance(others[0], ExactLosses):
+        state = take_exact(state, choose_line_points(*ends), others[0])[0]
+    cost = np.full(1, dual.cost)
+    state = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
+    value, rounding = bound_dual(state, state.z)
+    if value - rounding > state.lower_bound:
+        return replace(
+            state, lower_bound=value - rounding, bound_rounding=rounding, proved=state.share, tried_rounding=0.0
+        )
+    return replace(state, tried_rounding=0.0 if value <= state.lower_bound else rounding)

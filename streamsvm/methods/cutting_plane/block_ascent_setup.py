@@ -1,0 +1,97 @@
+"""The setup of dual coordinate ascent on blocks: settings, memory and model for the rows of a source."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+
+import numpy as np
+
+from streamsvm.data.source import RowSource
+from streamsvm.machine import default_budget_bytes
+from streamsvm.methods.cutting_plane import block_ascent
+from streamsvm.methods.cutting_plane.block_ascent import BlockAscent, State
+from streamsvm.methods.cutting_plane.exact_points import exact_bytes
+from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.segments import totals_bytes
+from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
+from streamsvm.methods.linear_models import make_linear_model
+from streamsvm.models.model import LinearModel
+from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
+from streamsvm.requests import MemoryNeed
+
+LEAST_ROWS = 1000  # fewer resident rows are not worth it
+COPIES = 4  # of the kept rows while others are chosen, and of a block while the next one is read and put together
+ROW_VECTORS = 10  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
+SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
+VECTORS = 24  # vectors of the width of w
+
+
+def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
+    """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit."""
+    settings = BlockAscent(
+        class_costs=compute_class_costs(source, options),
+        resident_rows=source.n_rows,
+        chunk_starts=tuple(int(start) for start in source.chunk_starts),
+        tol=float(options.tol),
+        bias_feature=own.intercept_scaling,
+        seed=options.seed,
+    )
+    resident_rows = _count_rows(source, options, settings)
+    return _make_fit(source, replace(settings, resident_rows=resident_rows)) if resident_rows else None
+
+
+def _count_rows(source: RowSource, options: TrainOptions, settings: BlockAscent) -> int:
+    """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory."""
+    if options.resident_rows is not None:
+        return count_resident(options.resident_rows, source.n_rows)
+    budget = options.memory_bytes or default_budget_bytes()
+    whole = _need_memory(source, settings)
+    if OTHER_BYTES + BUDGET_SHARE * (whole.driver_bytes + whole.walk_bytes) + source.stream_bytes() <= budget:
+        return source.n_rows
+    none = _need_memory(source, replace(settings, resident_rows=1))
+    spare = budget - OTHER_BYTES - none.driver_bytes - none.walk_bytes - source.stream_bytes()
+    number = max(0, spare // (BUDGET_SHARE * COPIES * _find_row_bytes(source)))
+    return number if number >= min(source.n_rows, LEAST_ROWS) else 0
+
+
+def _find_row_bytes(source: RowSource) -> int:
+    return source.nbytes // source.n_rows + 8 * ROW_VECTORS
+
+
+def _need_memory(source: RowSource, settings: BlockAscent, threads: int = 1) -> MemoryNeed:  # noqa: ARG001
+    """Return the memory of the shares of all rows, of the rows that are kept, and of a block in a walk."""
+    n, width, row_bytes = source.n_rows, source.n_features + 1, _find_row_bytes(source)
+    kept_bytes, starts = settings.kept_rows * row_bytes, settings.chunk_starts
+    shares_bytes, sums_bytes = 8 * SHARES * n, totals_bytes(1, width) + 16 * width + 2 * exact_bytes(width)
+    walk_bytes = 0
+    if not settings.keeps_all:
+        block = max(starts[chunks[-1] + 1] - starts[chunks[0]] for chunks in settings.list_blocks())
+        walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
+    return MemoryNeed(
+        driver_bytes=shares_bytes + kept_bytes * (2 if settings.keeps_all else 1) + 8 * VECTORS * width,
+        turn_bytes=8 * VECTORS * width // 2,
+        totals_bytes=sums_bytes if settings.keeps_all else 0,
+        shared_bytes=8 * 4 * width + exact_bytes(width) + (0 if settings.keeps_all else 16 * n + kept_bytes),
+        walk_bytes=walk_bytes,
+    )
+
+
+def _make_fit(source: RowSource, settings: BlockAscent) -> Fit:
+    told = {"acceleration": "block-ascent", **asdict(settings), "class_costs": list(settings.class_costs)}
+    return Fit(
+        method="cutting-plane",
+        settings={name: value for name, value in told.items() if name not in ("seed", "chunk_starts")},
+        memory=partial(_need_memory, source, settings),
+        start=partial(block_ascent.start_state, settings, source.n_features),
+        warm_start=partial(block_ascent.warm_state, settings),
+        solve=partial(block_ascent.solve, settings),
+        make_model=partial(_make_model, source, settings),
+        report=report_progress,
+        compiled=("cutting-plane", "ascent"),
+        dual=DualWatch(kind="shares", width=source.n_features + 1, most_cuts=0, n_rows=source.n_rows),
+    )
+
+
+def _make_model(source: RowSource, settings: BlockAscent, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
+    return make_linear_model(source, np.array(state.best_w[:-1]), state.best_w[-1] * settings.bias_feature)
