@@ -29,6 +29,11 @@ class Passes:
     most: int | None
     how: str
 
+    def add(self, n_passes: int) -> Passes:
+        """Return so many passes more."""
+        least, about, most = (n if n is None else n + n_passes for n in (self.least, self.about, self.most))
+        return Passes(least, about, most, self.how)
+
 
 @dataclass(frozen=True)
 class Taken:
