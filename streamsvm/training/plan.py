@@ -29,10 +29,10 @@ class Passes:
     most: int | None
     how: str
 
-    def add(self, n_passes: int) -> Passes:
-        """Return so many passes more."""
-        least, about, most = (n if n is None else n + n_passes for n in (self.least, self.about, self.most))
-        return Passes(least, about, most, self.how)
+    def add_one_for_gamma(self) -> Passes:
+        """Return one pass more, the one that measures gamma "scale"."""
+        least, about, most = (None if n is None else n + 1 for n in (self.least, self.about, self.most))
+        return Passes(least, about, most, f"{self.how}, and one for gamma")
 
 
 @dataclass(frozen=True)
