@@ -154,7 +154,9 @@ def _train(options: argparse.Namespace) -> int:
         raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
     dataset = open_dataset(options.data, options.label)
-    return (_print_plan if options.plan else _train_on)(dataset, train_options, options)
+    if options.plan:
+        return _print_plan(dataset, train_options, options)
+    return _train_on(dataset, train_options, options)
 
 
 def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
