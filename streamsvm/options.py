@@ -45,7 +45,8 @@ class TrainOptions:
     scheduler : str or None, default None
         Address of a Dask cluster ("tcp://host:port") that carries out the passes.
     max_passes : int or None, default None
-        Number of passes after which training ends without convergence; None is no limit.
+        Number of passes after which training ends without convergence; None is no limit. The read for gamma "scale"
+        is one of them.
     max_seconds : float or None, default None
         Time after which training ends without convergence, in seconds; None is no limit.
     seed : int, default 0

@@ -13,6 +13,8 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from itertools import product
+from multiprocessing import get_context
 from typing import Any
 
 from numba.core import event
@@ -62,9 +64,8 @@ def run_case(name: str, is_sparse: bool) -> None:
         train(source, options)
 
 
-def main() -> None:
-    name, layout = sys.argv[1:]
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+def inspect(name: str, layout: str) -> dict[str, Any]:
+    """Carry a case out, and return what it compiled."""
     loaded: dict[str, int] = {}
     load = warm_up.load_or_compile
 
@@ -76,7 +77,19 @@ def main() -> None:
     with event.install_recorder("numba:run_pass") as seen:
         run_case(name, layout == "sparse")
     later = sorted(set(list_kernels()) - set(loaded))
-    print(json.dumps({"kernels": loaded, "later": later, "passes": len(seen.buffer)}))
+    return {"kernels": loaded, "later": later, "passes": len(seen.buffer)}
+
+
+def inspect_all() -> None:
+    """Print what each case compiles, a line for each. It has a process of its own, a fork of this one."""
+    with get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        for found in pool.starmap(inspect, product(CASES, LAYOUTS), chunksize=1):
+            print(json.dumps(found))
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    print(json.dumps(inspect(*sys.argv[1:])))
 
 
 if __name__ == "__main__":

@@ -18,16 +18,20 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamsvm.cli.arguments import how_to_read, make_parser
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.cli.resuming import tell_if_nothing_is_kept
-from streamsvm.cli.settings import count_workers, list_given, read_settings
-from streamsvm.cli.values import parse_shuffle
+from streamsvm.cli.settings import count_workers, list_given, read_ingest_options, read_settings
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
 from streamsvm.training.statuses import STATUSES
+
+if TYPE_CHECKING:
+    from streamsvm.data.dataset import Dataset
+    from streamsvm.options import TrainOptions
 
 
 def _silence() -> None:
@@ -76,39 +80,25 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _ingest(options: argparse.Namespace) -> int:
+    from streamsvm.cli.info import format_ingested
     from streamsvm.cli.progress import Line, RowCounter
-    from streamsvm.data.ingest import IngestOptions
     from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns
-    from streamsvm.machine import format_bytes, parse_bytes
 
     began, line = time.monotonic(), Line()
     columns = Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight, header=options.header)
-    ingest_options = IngestOptions(
-        layout=options.layout,
-        chunk_bytes=None if options.chunk_bytes is None else parse_bytes(options.chunk_bytes),
-        codec=options.codec,
-        scale=options.scale,
-        shuffle=parse_shuffle(options.shuffle),
-        overwrite=options.overwrite,
-    )
     try:
         dataset = ingest(
             options.sources,
             options.destination,
             file_format=options.format,
             columns=columns,
-            options=ingest_options,
+            options=read_ingest_options(options),
             report=RowCounter(line).show,
         )
     finally:
         line.close()
-    kind = "sparse" if dataset.is_sparse else "dense"
-    print(
-        f"{options.destination}: {say_count(dataset.n_rows, 'row')} of {say_count(dataset.n_features, 'feature')}, "
-        f"{kind}, {format_bytes(dataset.nbytes)} in {say_count(dataset.n_chunks, 'chunk')}, "
-        f"{time.monotonic() - began:.1f} s"
-    )
+    print(format_ingested(options.destination, dataset, time.monotonic() - began))
     return 0
 
 
@@ -158,20 +148,29 @@ def _features(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from streamsvm.cli.progress import Display, Line
     from streamsvm.data.dataset import open_dataset
-    from streamsvm.training.train import train
 
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
     dataset = open_dataset(options.data, options.label)
     if options.plan:
-        from streamsvm.training.estimate import plan_training
+        return _print_plan(dataset, train_options, options)
+    return _train_on(dataset, train_options, options)
 
-        plan = plan_training(dataset, train_options, keep_dual=options.keep_dual)
-        print(json.dumps(plan.as_json()) if options.json else plan)
-        return 0
+
+def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
+    from streamsvm.training.estimate import plan_training
+
+    plan = plan_training(dataset, train_options, keep_dual=options.keep_dual)
+    print(json.dumps(plan.as_json()) if options.json else plan)
+    return 0
+
+
+def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
+    from streamsvm.cli.progress import Display, Line
+    from streamsvm.training.train import train
+
     tell_if_nothing_is_kept(options)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)

@@ -1,4 +1,4 @@
-"""The output of `info`, `features`, `verify` and `evaluate`: facts for JSON, and the same facts as lines of text."""
+"""The output of `ingest`, `info`, `features`, `verify` and `evaluate`: facts for JSON, and as lines of text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,21 @@ from streamsvm.errors import IntegrityError, say_count
 from streamsvm.machine import format_bytes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from streamsvm.training.features import MadeFeatures
 
 MOST_CONFUSION_CLASSES = 16  # for more classes, the text has no table of the confusion
 MOST_LISTED_CLASSES = 10
+
+
+def format_ingested(destination: Path, dataset: Dataset, seconds: float) -> str:
+    """Return a line about a dataset that was written in so many seconds."""
+    kind = "sparse" if dataset.is_sparse else "dense"
+    return (
+        f"{destination}: {say_count(dataset.n_rows, 'row')} of {say_count(dataset.n_features, 'feature')}, {kind}, "
+        f"{format_bytes(dataset.nbytes)} in {say_count(dataset.n_chunks, 'chunk')}, {seconds:.1f} s"
+    )
 
 
 def describe(dataset: Dataset) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings of `train`, `tune` and `features`, read from the arguments of the command line."""
+"""The settings of `ingest`, `train`, `tune` and `features`, read from the arguments of the command line."""
 
 from __future__ import annotations
 
@@ -6,13 +6,29 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.cli.values import parse_count
+from streamsvm.cli.values import parse_count, parse_shuffle
 from streamsvm.errors import InputError
 from streamsvm.methods.registry import find_method
 from streamsvm.problems.registry import find_entry
 
 if TYPE_CHECKING:
+    from streamsvm.data.ingest import IngestOptions
     from streamsvm.options import TrainOptions
+
+
+def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
+    """Return how `ingest` writes a dataset."""
+    from streamsvm.data.ingest import IngestOptions
+    from streamsvm.machine import parse_bytes
+
+    return IngestOptions(
+        layout=options.layout,
+        chunk_bytes=None if options.chunk_bytes is None else parse_bytes(options.chunk_bytes),
+        codec=options.codec,
+        scale=options.scale,
+        shuffle=parse_shuffle(options.shuffle),
+        overwrite=options.overwrite,
+    )
 
 
 def count_workers(options: argparse.Namespace) -> int | None:

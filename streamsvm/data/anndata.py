@@ -27,15 +27,7 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
     if not exists(group, "X") or not exists(group, "obs"):
         raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
     X = open_node(group, "X", path)
-    layout: Layout
-    if isinstance(X, zarr.Array):
-        if X.ndim != 2:
-            raise InputError(f"{path}/X: {say_count(X.ndim, 'dimension')}, rows and features are needed")
-        _check_kind(X, f"{path}/X", "biuf")
-        layout = DenseLayout(StoredArray(X, "X", None))
-        n_rows, starts = int(X.shape[0]), _dense_starts(X)
-    else:
-        layout, n_rows, starts = _open_csr(path, X)
+    layout, n_rows, starts = _open_dense(path, X) if isinstance(X, zarr.Array) else _open_csr(path, X)
     if not n_rows or not layout.n_features:
         raise InputError(f"{path}/X: no rows, or no features")
     vectors, classes, counts = {}, None, None
@@ -56,6 +48,14 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
         meta={"source": ["anndata"], "arrays": None},
         label=label,
     )
+
+
+def _open_dense(path: str, X: zarr.Array[Any]) -> tuple[Layout, int, I64]:
+    """Return the layout of dense rows, their number, and the first row of each chunk."""
+    if X.ndim != 2:
+        raise InputError(f"{path}/X: {say_count(X.ndim, 'dimension')}, rows and features are needed")
+    _check_kind(X, f"{path}/X", "biuf")
+    return DenseLayout(StoredArray(X, "X", None)), int(X.shape[0]), _dense_starts(X)
 
 
 def _open_csr(path: str, X: zarr.Group) -> tuple[Layout, int, I64]:

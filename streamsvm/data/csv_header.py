@@ -10,11 +10,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from streamsvm.data.csv_rows import find_first_end, find_last_end
+from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
+from streamsvm.data.csv_tokens import explain_csv, find_foreign
 from streamsvm.data.tables import LABEL_NAMES, Columns, show_name
 from streamsvm.data.text_files import OPENERS
 from streamsvm.data.values import parse_number
@@ -33,9 +35,7 @@ def choose_delimiter(head: bytes, path: str) -> str:
     if len(marks) == 1:
         return marks
     start = skip_blank_lines(head)
-    first = {mark: head[start : find_first_end(head, start, mark)].decode(errors="replace") for mark in marks}
-    rows = {mark: next(csv.reader(io.StringIO(text, newline=""), delimiter=mark), []) for mark, text in first.items()}
-    return max(marks, key=lambda mark: len(rows[mark]))
+    return max(marks, key=lambda mark: _count_cells(head[start : find_first_end(head, start, mark)], mark))
 
 
 def skip_blank_lines(head: bytes) -> int:
@@ -51,22 +51,23 @@ def read_header(head: bytes, ended: bool, path: str, columns: Columns, delimiter
     """
     start = skip_blank_lines(head)
     end = find_first_end(head, start, delimiter)
-    first = [cell.strip() for cell in _read_rows(head[start:end], delimiter, path)[0]]
+    place = f"{show_name(path)}:{1 + count_lines(head[:start])}"
+    try:
+        first = [cell.strip() for cell in next(_read_rows(head[start:end], delimiter), [])]
+    except csv.Error as error:
+        raise InputError(f"{place}:1: {explain_csv(error)}") from error
     is_header: bool | None = columns.header == "yes"
     if columns.header == "auto":
         last = len(head) if ended else find_last_end(head, delimiter, False)[0]
-        rows = [
-            [c.strip() for c in row] for row in _read_rows(head[end:last], delimiter, path) if len(row) == len(first)
-        ]
-        is_header = _is_header(first, rows, columns)
+        is_header = _is_header(first, _look_at(head[end:last], delimiter, len(first)), columns)
     if is_header is None:
         shown = delimiter.join(first)[:60]
         raise InputError(
             f"{show_name(path)}: is the first row, {shown!r}, a header? it may be one, or not: say --header yes or "
             "--header no"
         )
-    if is_header and any(cell.encode(errors="ignore").decode() != cell for cell in first):
-        raise InputError(f"{show_name(path)}: the names of the columns are not UTF-8 text")
+    if is_header and (j := find_foreign(first, range(len(first)))) is not None:
+        raise InputError(f"{place}:{j + 1}: the name of the column is not UTF-8 text")
     return (tuple(first), end) if is_header else (tuple(str(j + 1) for j in range(len(first))), start)
 
 
@@ -101,13 +102,25 @@ def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], c
     return None
 
 
-def _read_rows(text: bytes, delimiter: str, path: str) -> list[list[str]]:
-    """Return the cells of up to LOOKED_AT_ROWS rows. Raises InputError if the first of them is no text."""
-    decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
+def _count_cells(text: bytes, delimiter: str) -> int:
+    """Return the number of cells of a row, whose quotes may be wrong; 0 if one of them is too long."""
+    with suppress(csv.Error):
+        return len(next(_read_rows(text, delimiter, strict=False), []))
+    return 0
+
+
+def _look_at(text: bytes, delimiter: str, n_columns: int) -> list[list[str]]:
+    """Return the cells of the first rows that have so many columns, without those from a bad row on.
+
+    A bad row is refused, with its line, when the rows are read.
+    """
     rows: list[list[str]] = []
-    try:
-        rows.extend(islice(csv.reader(decoded, delimiter=delimiter), LOOKED_AT_ROWS))
-    except csv.Error as error:  # a bad later row is refused, with its line, when the rows are read
-        if not rows:
-            raise InputError(f"{show_name(path)}: is no table of text: {error}") from error
-    return rows or [[]]
+    with suppress(csv.Error):
+        rows.extend(islice(_read_rows(text, delimiter), LOOKED_AT_ROWS))
+    return [[cell.strip() for cell in row] for row in rows if len(row) == n_columns]
+
+
+def _read_rows(text: bytes, delimiter: str, strict: bool = True) -> Iterator[list[str]]:
+    """Yield the cells of each row, with surrogates for bytes that are not UTF-8. Raises csv.Error for a bad row."""
+    decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
+    return csv.reader(decoded, delimiter=delimiter, strict=strict)

@@ -42,6 +42,7 @@ QUOTE = ord('"')
 TRUE, FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 LOWER = 32  # the bit that makes an ASCII letter a small one
 SKIPPED = -1  # the place of a column that nobody reads; from there down: columns of words
+MOST_CELL_BYTES = 1 << 17  # Python's csv module reads so many characters, and judges longer cells
 MOST_DOUBTS = 4096  # numbers of a block that Python has to round
 EXACT_CHARACTERS = 15  # numbers of so few characters are correctly rounded
 ROUNDING = 2.0**-50  # of all other numbers: four roundings of float64, and the digits that are cut off
@@ -138,7 +139,7 @@ def parse_cells(
                 if place < SKIPPED:
                     k = SKIPPED - 1 - place
                     starts[k, row], limits[k, row + 1] = start, limits[k, row] + end - start
-            if stop < 0 or (text[stop] == delimiter) != (j < places.size - 1):
+            if stop < 0 or stop - at > MOST_CELL_BYTES or (text[stop] == delimiter) != (j < places.size - 1):
                 return -1, 0
             at = stop + 1
         row += 1

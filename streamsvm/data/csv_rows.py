@@ -30,32 +30,36 @@ def _find_quotes(text: bytes | bytearray, delimiter: str) -> tuple[npt.NDArray[n
     return quotes, bool(ends[around[quotes[0::2]]].all() and ends[around[quotes[1::2] + 2]].all())
 
 
-def find_last_end(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, bool]:
-    """Return where the last whole row ends, and whether a quoted value is still open at the end of the text.
+def find_last_end(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, int | None]:
+    """Return where the last whole row ends, and where a quoted value begins that the text does not end; else None.
 
     ended: no text follows. Otherwise a CR at the end of the text may be the first half of CR LF.
     """
     end = _find_newline(text, 0, len(text), ended)
     if b'"' not in text:
-        return end, False
+        return end, None
     quotes, enclose = _find_quotes(text, delimiter)
     if not enclose:
         return _read_quotes(text, delimiter, ended)
     while end and (before := int(np.searchsorted(quotes, end))) % 2:
         end = _find_newline(text, 0, int(quotes[before - 1]), ended)
-    return end, len(quotes) % 2 == 1
+    if len(quotes) % 2 == 0:
+        return end, None
+    opening, closing = quotes[0::2], quotes[1::2]
+    begins = np.append(True, opening[1:] > closing + 1)  # otherwise both quotes stand for one, within a value
+    return end, int(opening[begins][-1])
 
 
-def _read_quotes(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, bool]:
+def _read_quotes(text: bytes | bytearray, delimiter: str, ended: bool) -> tuple[int, int | None]:
     """Do what `find_last_end` does, value by value, for texts in which some quotes are parts of words."""
     opening, at, end = _find_opening(delimiter), 0, 0
     while opened := opening.search(text, at):
         end = _find_newline(text, at, opened.start(), ended) or end
         closed = _CLOSING.match(text, opened.end())
         if closed is None:
-            return end, True
+            return end, opened.start()
         at = closed.end()
-    return _find_newline(text, at, len(text), ended) or end, False
+    return _find_newline(text, at, len(text), ended) or end, None
 
 
 def find_first_end(text: bytes | bytearray, start: int, delimiter: str) -> int:

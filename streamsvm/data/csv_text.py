@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.csv_header import HEADERS, choose_delimiter, read_header, skip_blank_lines
-from streamsvm.data.csv_parser import count_line_ends, parse_table
+from streamsvm.data.csv_parser import MOST_CELL_BYTES, count_line_ends, parse_table
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
-from streamsvm.data.csv_tokens import explain_token, read_rows, read_tokens
+from streamsvm.data.csv_tokens import LONG_CELL, OPEN_CELL, explain_token, read_rows, read_tokens
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, lay_out, show_name
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
@@ -41,7 +41,7 @@ from streamsvm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16  # of the text, from which delimiter and header are guessed
-MOST_QUOTED_BYTES = 1 << 19  # of a quoted value: Python's csv allows 2^17 characters
+MOST_QUOTED_BYTES = 4 * MOST_CELL_BYTES  # of a quoted value: UTF-8 has up to four bytes for a character
 MOST_LABEL_BYTES = 1 << 26  # of the labels that are parsed together
 
 
@@ -109,18 +109,18 @@ def _read_blocks(
             line, text = 1 + count_lines(head[:start]), bytearray()
             for part in (io.BytesIO(head[start:]), file):
                 while len(text) < len(text := _read_on(part, text, block_bytes)):
-                    end, is_open = find_last_end(text, delimiter, False)
+                    end, opened = find_last_end(text, delimiter, False)
                     if end:
                         block, text = _cut(text, end, line)
                         yield layout, block
                         line += block.n_lines
                         del block
-                    if is_open and len(text) > MOST_QUOTED_BYTES:
-                        raise InputError(f"{layout.where}:{line}:1: a quoted value does not end: is a quote missing?")
+                    if opened is not None and len(text) + end - opened > MOST_QUOTED_BYTES:
+                        raise InputError(f"{layout.where}:{line}:1: {LONG_CELL}")
                     if len(text) > MAX_LINE_BYTES:
                         raise InputError(f"{layout.where}:{line}:1: line of more than {MAX_LINE_BYTES:,} bytes")
-        if find_last_end(text, delimiter, True)[1]:
-            raise InputError(f"{layout.where}:{line}:1: a quoted value does not end: is a quote missing?")
+        if find_last_end(text, delimiter, True)[1] is not None:
+            raise InputError(f"{layout.where}:{line}:1: {OPEN_CELL}")
         if text:
             yield layout, _cut(text, len(text), line)[0]
     except READING_ERRORS as error:

@@ -5,36 +5,58 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from streamsvm.data.csv_rows import count_lines
 from streamsvm.data.tables import TableLayout
 from streamsvm.data.values import Vector, find_feature_fault, parse_number
 from streamsvm.errors import InputError, say_count
+
+OPEN_CELL = "a quoted value does not end: is a quote missing?"
+LONG_CELL = "a value of more than 131,072 characters, which is the limit of Python's csv module: is a quote missing?"
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 
 
 def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int, list[str]]]:
-    """Yield the tokens of each row that is not blank, with the line where the row begins."""
-    at, n_columns = line, len(layout.names)
+    """Yield the tokens of each row that is not blank, with the line where the row begins.
+
+    Columns that are not read may hold any bytes between the delimiters.
+    """
+    at, n_columns, wanted = line, len(layout.names), sorted((*layout.features, *layout.vectors.values()))
     try:
-        reader = csv.reader(io.StringIO(text.decode(), newline=""), delimiter=layout.delimiter, strict=True)
+        decoded = io.StringIO(text.decode(errors="surrogateescape"), newline="")
+        reader = csv.reader(decoded, delimiter=layout.delimiter, strict=True)
         for row in reader:
             if len(row) > 1 or (row and row[0].strip()):
                 if len(row) != n_columns:
                     column = min(len(row), n_columns) + 1
                     fault = f"{say_count(len(row), 'column')}, the first line has {n_columns:,}"
                     raise InputError(f"{layout.where}:{at}:{column}: {fault}")
+                if (j := find_foreign(row, wanted)) is not None:
+                    raise InputError(f"{layout.place(at, j)}: not UTF-8 text")
                 yield at, row
             at = line + reader.line_num
-    except UnicodeDecodeError as error:
-        at = line + count_lines(text[: error.start])
-        raise InputError(f"{layout.where}:{at}:1: not UTF-8 text") from error
     except csv.Error as error:
-        raise InputError(f"{layout.where}:{at}:1: {error}") from error
+        raise InputError(f"{layout.where}:{at}:1: {explain_csv(error)}") from error
+
+
+def find_foreign(row: Sequence[str], columns: Iterable[int]) -> int | None:
+    """Return the first of the columns whose cell was not UTF-8, as surrogates in it tell; None if all were."""
+    return next((j for j in columns if not row[j].isascii() and not _is_text(row[j])), None)
+
+
+def _is_text(cell: str) -> bool:
+    return cell.encode(errors="ignore").decode() == cell
+
+
+def explain_csv(error: csv.Error) -> str:
+    """Return in words what the csv module finds wrong with a row."""
+    said = str(error)
+    if said.startswith("field larger"):
+        return LONG_CELL
+    return OPEN_CELL if said == "unexpected end of data" else said
 
 
 def read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,41 +34,52 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
     The index columns that pandas writes are left out. Labels are float64 if their column is of numbers, otherwise str.
     Raises InputError with file, row (from 1), column and reason, or file and reason.
     """
-    pyarrow, parquet = import_pyarrow("pyarrow"), import_pyarrow("pyarrow.parquet")
+    parquet = import_pyarrow("pyarrow.parquet")
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
     for path in map(str, paths):
         n_rows = 0
-        try:
-            with (
-                open(path, "rb") as pages,
-                open(path, "rb") as opened,
-                parquet.ParquetFile(opened, **_READ_OPTIONS) as file,
-            ):
-                layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
-                names = layout.names
-                wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
-                check_pages(pages, set(wanted))
-                most_rows = max(1, min(piece_rows, _PIECE_BYTES // (8 * len(wanted))))
-                batches = file.iter_batches(most_rows, columns=wanted)
-                with ThreadPoolExecutor(1, thread_name_prefix="parquet") as pool:
-                    for batch, X in work_ahead(batches, partial(_fill_features, layout), pool, _PIECES_AHEAD):
-                        rows = _read_batch(batch, X, layout, n_rows, numbers)
-                        numbers = has_number_labels(rows)
-                        n_rows += rows.n_rows
-                        yield rows
-                        del batch, X, rows  # before the next piece is read
-                if n_rows != file.metadata.num_rows:
-                    raise InputError(
-                        f"{path}: it holds {say_count(n_rows, 'row')}, but its footer says {file.metadata.num_rows:,}"
-                    )
-        except InputError:
-            raise
-        except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
-            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise InputError(f"{path}: {reason}") from error
-        if n_rows == 0:
-            raise InputError(f"{path}: no rows")
+        with (
+            _name_file(path),
+            open(path, "rb") as pages,
+            open(path, "rb") as opened,
+            parquet.ParquetFile(opened, **_READ_OPTIONS) as file,
+        ):
+            layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
+            names = layout.names
+            wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
+            check_pages(pages, set(wanted))
+            most_rows = max(1, min(piece_rows, _PIECE_BYTES // (8 * len(wanted))))
+            batches = file.iter_batches(most_rows, columns=wanted)
+            with ThreadPoolExecutor(1, thread_name_prefix="parquet") as pool:
+                for batch, X in work_ahead(batches, partial(_fill_features, layout), pool, _PIECES_AHEAD):
+                    rows = _read_batch(batch, X, layout, n_rows, numbers)
+                    numbers = has_number_labels(rows)
+                    n_rows += rows.n_rows
+                    yield rows
+                    del batch, X, rows  # before the next piece is read
+            _check_count(path, n_rows, file.metadata.num_rows)
+
+
+@contextmanager
+def _name_file(path: str) -> Iterator[None]:
+    """Raise InputError with the file and the reason where the file cannot be read, or pyarrow finds it damaged."""
+    pyarrow = import_pyarrow("pyarrow")
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise InputError(f"{path}: {reason}") from error
+
+
+def _check_count(path: str, n_rows: int, told: int) -> None:
+    """Raise InputError unless there are as many rows as the footer says, and any."""
+    if n_rows != told:
+        raise InputError(f"{path}: it holds {say_count(n_rows, 'row')}, but its footer says {told:,}")
+    if n_rows == 0:
+        raise InputError(f"{path}: no rows")
 
 
 def _fill_features(layout: TableLayout, batch: Any) -> npt.NDArray[np.float32]:

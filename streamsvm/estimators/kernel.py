@@ -89,9 +89,9 @@ class SVC(KernelSVC):
     solver="interior-point" solves the linear problem of features that approximate the kernel (Jung, O'Leary & Tits
     2008, section 4). The features take 4 * rank bytes a row, in a temporary dataset or in `checkpoint`, where they stay
     for a fit that resumes. n_passes_ and read_bytes count the passes that made the features (cholesky 11, eigen 12,
-    nystrom 1); history_, max_passes and max_seconds do not. The gap is that of the approximate problem. The model is a
-    sum of kernels of `rank` rows (four times as many for "eigen"), which need not be support vectors. Features are
-    float32, so that gaps below 1e-6 mean little.
+    nystrom 1, and one for gamma="scale"); history_, max_passes and max_seconds do not. The gap is that of the
+    approximate problem. The model is a sum of kernels of `rank` rows (four times as many for "eigen"), which need not
+    be support vectors. Features are float32, so that gaps below 1e-6 mean little.
 
     Parameters
     ----------

@@ -28,10 +28,11 @@ from streamsvm.errors import InputError
 from streamsvm.files import open_atomically, refuse_inputs, remove_partials
 from streamsvm.locks import Lock
 from streamsvm.machine import default_threads
+from streamsvm.models.compilation import compile_scores
 from streamsvm.models.model import Model
 from streamsvm.models.saved_model import Scorer
 from streamsvm.numeric.one_blas_thread import one_blas_thread
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.numeric.rows import F64, I64, CsrRows
 from streamsvm.problems.classification import choose
 from streamsvm.problems.problem import Scored
 
@@ -106,6 +107,7 @@ def score(
         raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
     if need_labels and source.classes is None:
         raise InputError(f"{source.name}: there are no labels to compare the predictions with")
+    compile_scores(model, source.is_sparse, need_labels)
     return score_chunks(model, source)
 
 
@@ -118,6 +120,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
         raise InputError(f"{source.name}: its features are not those that the model was trained on")
     scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
+    compile_scores(model, source.is_sparse)
     table = None if source.classes is None else model.problem.code_labels(source.classes, model.classes)
     threads = threads or default_threads()
     with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # the bits of BLAS depend on its number of threads
@@ -153,8 +156,10 @@ def _score_file(
     for rows in open_files([path], file_format, columns):
         if need_labels and rows.labels is None:
             raise InputError(f"{path}: there are no labels to compare the predictions with")
+        X = as_matrix(rows.X)
+        compile_scores(model, isinstance(X, CsrRows), need_labels)
         try:
-            scores = model.decide(as_matrix(rows.X))
+            scores = model.decide(X)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         truth = None if rows.labels is None else model.problem.code_labels(rows.labels, model.classes)

@@ -38,7 +38,7 @@ from streamsvm.training.probe import (
     repeat,
     try_sample,
 )
-from streamsvm.training.statistics import put_stand_in
+from streamsvm.training.statistics import needs_scale, put_stand_in
 from streamsvm.training.train import open_for
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def plan_training(
                 passes, speed, between, taken = _plan_epochs(options, engine, memory, n_tasks)
             case "sampled":
                 passes, speed, between, taken = _plan_passes(fit, options, engine, memory, n_tasks)
+    if needs_scale(options):
+        passes = passes.add_one_for_gamma()
     speed = _slow_down(source, memory, speed)
     first, later = speed.first * source.n_rows, speed.later * source.n_rows
     return Plan(source, options, memory, passes, first, later, between, taken, speed.n_chunks, fit.note)

@@ -36,7 +36,7 @@ from streamsvm.requests import Step, Take
 from streamsvm.training.feature_checkpoint import FeatureCheckpoint
 from streamsvm.training.feature_dataset import write_mapped
 from streamsvm.training.loop import Requests, drive
-from streamsvm.training.statistics import put_stand_in, settle_gamma
+from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -135,7 +135,8 @@ def make_features(
         about = {"fingerprint": source.fingerprint, **fit.settings}
         state = kept.begin(fit.start(), about, source.n_rows, resume)
         found, passes = _find(engine, fit, state, kept.save)
-        write_mapped(engine, found, folder, options.chunk_bytes, {"passes": passes + 1, "made_by": made_by})
+        passes += 1 + int(_needs_gamma(options, settings))
+        write_mapped(engine, found, folder, options.chunk_bytes, {"passes": passes, "made_by": made_by})
     kept.remove()
     costs = engine.costs
     peak = max([peak_bytes(), *costs.peaks.values()])
@@ -177,9 +178,14 @@ def _open(
 
 def _settle(engine: Engine, options: FeatureOptions, settings: TrainOptions, fit: MapFit) -> MapFit:
     """Return the map set up with a number for gamma, measured in a pass if gamma is "scale"."""
-    if options.map == "polynomial":
+    if not _needs_gamma(options, settings):
         return fit
     return set_up_map(engine.source, options, settle_gamma(engine, settings))
+
+
+def _needs_gamma(options: FeatureOptions, settings: TrainOptions) -> bool:
+    """Tell whether the rows have to be read for gamma."""
+    return options.map != "polynomial" and needs_scale(settings)
 
 
 def _find(engine: Engine, fit: MapFit, state: Any, keep: Keep) -> tuple[FeatureMap, int]:

@@ -36,7 +36,7 @@ from streamsvm.training.chains import make_chains
 from streamsvm.training.grid_folder import GridFolder
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gammas
-from streamsvm.training.train import Event, Job, Result, list_fits, open_for, run_chains, train
+from streamsvm.training.train import Event, Job, Listener, Result, list_fits, open_for, run_chains, train
 from streamsvm.training.trials import Trial, Tuning
 
 if TYPE_CHECKING:
@@ -117,18 +117,18 @@ def _carry_out(
         read_bytes = opened[0].costs.read_bytes
     trials = tuple(map(_describe_trial, grid, scores, results))
     passes = n_measured + max(sum(result.passes for result in chain) for chain in found) + 1
-    best = int(np.argmax([trial.mean for trial in trials]))
-    seconds = time.monotonic() - began
-    result = train(
-        source,
-        grid[best],
-        folder.out if folder else None,
-        resume=folder is not None,
-        client=client,
-        listener=lambda event: progress((counter.n_fits, counter.n_fits, event)),
-        lock=folder.lock if folder else None,
-    )
+    best, seconds = int(np.argmax([trial.mean for trial in trials])), time.monotonic() - began
+    result = _train_best(source, grid[best], folder, client, counter.note_last)
     return Tuning(trials, trials[best], result, passes, read_bytes, seconds)
+
+
+def _train_best(
+    source: RowSource, options: TrainOptions, folder: GridFolder | None, client: Client | None, listener: Listener
+) -> Result:
+    """Train the best setting on all rows, in the folder of the grid."""
+    if folder is None:
+        return train(source, options, client=client, listener=listener)
+    return train(source, options, folder.out, resume=True, client=client, listener=listener, lock=folder.lock)
 
 
 def _list_by_setting(found: list[list[Result]], folds: int) -> list[list[Result]]:
@@ -181,6 +181,10 @@ class _Counter:
         if gap is not None and gap <= self.tol:
             self._done.add((chain, place))
         self.progress((len(self._done), self.n_fits, event))
+
+    def note_last(self, event: Event) -> None:
+        """Take note of a step of the training on all rows, when all fits are done, and report it."""
+        self.progress((self.n_fits, self.n_fits, event))
 
 
 def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str]) -> None:

@@ -21,6 +21,7 @@ from streamsvm.models.model import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
 from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.statistics import needs_scale
 from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, require_proved
 
 
@@ -43,7 +44,8 @@ class Result:
     rounding_bound : float or None
         The most by which rounding can have moved P and D together, or None if the solver bounds no rounding.
     passes, steps : int
-        Full reads of the rows, and outer iterations.
+        Full reads of the rows that led to the model, the one for gamma "scale" included, and outer iterations. What
+        an interrupted run has to read once more is in read_bytes alone.
     seconds : float
         Time of the run, the parts before it was resumed included.
     read_bytes : int
@@ -104,7 +106,10 @@ Requests = Generator[Question, Any, None]
 
 
 class Training:
-    """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved."""
+    """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved.
+
+    The options are as they were given: with gamma "scale" a read of the rows precedes the solver's first, and counts.
+    """
 
     def __init__(
         self,
@@ -118,6 +123,7 @@ class Training:
     ) -> None:
         self.source, self.options, self.fit, self.engine = source, options, fit, engine
         self.plan, self.run, self.listener = plan, run, listener
+        self.passes_before = int(needs_scale(options))
         self.history: list[dict[str, Any]] = []
         self.state, self.status = fit.start(), ""
         self.seconds_before, self.read_before = 0.0, 0
@@ -182,7 +188,7 @@ class Training:
                 request = solver.send((yield request))
 
     def _note(self, step: Step) -> None:
-        progress = step.progress
+        progress = replace(step.progress, passes=self.passes_before + step.progress.passes)
         require_finite(progress)
         require_proved(progress)
         line = {
@@ -219,6 +225,7 @@ class Training:
     def make_result(self) -> Result:
         """Return the result of the run so far. Support vectors are taken from the source."""
         report, model = self.fit.report(self.state), self._make_model()
+        report = replace(report, passes=self.passes_before + report.passes)
         return Result(
             model=model,
             status=self.status,

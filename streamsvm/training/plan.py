@@ -29,6 +29,11 @@ class Passes:
     most: int | None
     how: str
 
+    def add_one_for_gamma(self) -> Passes:
+        """Return one pass more, the one that measures gamma "scale"."""
+        least, about, most = (None if n is None else n + 1 for n in (self.least, self.about, self.most))
+        return Passes(least, about, most, f"{self.how}, and one for gamma")
+
 
 @dataclass(frozen=True)
 class Taken:

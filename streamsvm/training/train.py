@@ -95,8 +95,7 @@ def train(
             if needs_scale(options):
                 if run:
                     run.take_over()  # before the read
-                options = settle_gamma(opened[0], options)
-                fit = set_up(source, options, keep_dual)
+                fit = set_up(source, settle_gamma(opened[0], options), keep_dual)
                 if run:
                     run.settle(_describe(source, options, fit))
             return _carry_out(Training(source, options, fit, *opened, run, listener), keep_dual)
@@ -146,19 +145,22 @@ def train_together(
     if not many:
         raise InputError("no settings are given to train with")
     many = [replace(each, memory_bytes=many[0].memory_bytes) for each in many]
-    jobs = _set_up_each(source, [put_stand_in(each) for each in many])
+    jobs = _set_up_each(source, many, [put_stand_in(each) for each in many])
     with caught(), one_blas_thread(), open_for(source, many[0], list_fits(jobs), client) as opened:
         settled = settle_gammas(opened[0], many)
         if settled != list(many):
-            jobs = _set_up_each(source, settled)
+            jobs = _set_up_each(source, many, settled)
         results = run_chains(source, jobs, opened, lambda _chain, _place, event: listener(event))
         return [result for chain in results for result in chain]
 
 
-def _set_up_each(source: RowSource, many: Sequence[TrainOptions]) -> list[list[Job]]:
-    """Return a chain of one fit for each of the settings; the fits share the memory."""
-    shares = [share_memory(each, len(many), choose_method(each).process_bytes) for each in many]
-    return [[(each, set_up(source, mine))] for each, mine in zip(many, shares, strict=True)]
+def _set_up_each(source: RowSource, asked: Sequence[TrainOptions], known: Sequence[TrainOptions]) -> list[list[Job]]:
+    """Return a chain of one fit for each of the settings, where a number is known for gamma; the fits share the memory.
+
+    asked: the settings as they were given, from which a training sees that a read for gamma precedes it.
+    """
+    shares = [share_memory(each, len(known), choose_method(each).process_bytes) for each in known]
+    return [[(each, set_up(source, mine))] for each, mine in zip(asked, shares, strict=True)]
 
 
 def run_chains(

@@ -16,6 +16,7 @@ from streamsvm import LinearSVC
 from streamsvm.data import csv_text
 from streamsvm.data.csv_rows import count_lines, find_first_end, find_last_end
 from streamsvm.data.csv_text import read_csv
+from streamsvm.data.csv_tokens import LONG_CELL
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
@@ -56,7 +57,12 @@ def test_rows_end_where_the_csv_module_ends_them(text: str, ended: bool) -> None
         whole = [end for end in whole if end < len(text)] or [0]
     if not ended and whole[-1] == len(text) and text.endswith("\r"):
         whole = whole[:-1]
-    assert find_last_end(content, ",", ended) == (whole[-1], is_open(text))
+    end, opened = find_last_end(content, ",", ended)
+    assert (end, opened is not None) == (whole[-1], is_open(text))
+    if opened is not None:
+        assert text[opened] == '"'
+        assert text[:opened][-1:] in ("", ",", "\n", "\r")
+        assert (is_open(text[:opened]), is_open(text[: opened + 1])) == (False, True)
     assert find_first_end(content, 0, ",") == (ends[1] if len(ends) > 1 else 0)
     assert count_lines(content) == sum(line[-1] in "\r\n" for line in lines)
 
@@ -158,7 +164,58 @@ def test_a_quoted_value_without_an_end(write_file: WriteFile, text: str, block_b
 def test_a_quoted_value_that_is_too_long(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_text, "MOST_QUOTED_BYTES", 100)
     path = write_file('y,a\n1,2\n"3,4\n' + "5,6\n" * 100 + '"')
-    assert fault_in(read_csv([path], Columns(), 10), path) == "3:1: a quoted value does not end: is a quote missing?"
+    assert fault_in(read_csv([path], Columns(), 10), path) == f"3:1: {LONG_CELL}"
+
+
+@pytest.mark.parametrize("header", ["auto", "yes", "no"])
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        ('y,"a"b', "',' expected after '\"'"),
+        ('"y" ,a', "',' expected after '\"'"),
+        ('y,"a', "a quoted value does not end: is a quote missing?"),
+        ('"y,a', "a quoted value does not end: is a quote missing?"),
+        ("y," + "a" * 131073, LONG_CELL),
+    ],
+)
+def test_a_bad_first_row(write_file: WriteFile, first: str, reason: str, header: str) -> None:
+    """It is refused like any other row, whether it is a header or not, and whatever the delimiter is."""
+    for name in ("t.csv", "t.txt"):
+        path = write_file(f"\n\n{first}\n1,2\n3,4\n", name)
+        assert fault_in(read_csv([path], Columns(label="1", header=header)), path) == f"3:1: {reason}"
+
+
+def test_a_name_that_is_no_text(write_file: WriteFile) -> None:
+    path = write_file(b"\ny,\xff\n1,2\n3,4\n")
+    assert fault_in(read_csv([path], Columns()), path) == "2:2: the name of the column is not UTF-8 text"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("block_bytes", [1000, 200_000, 8 << 20])
+def test_cells_as_long_as_the_csv_module_reads_them(
+    write_file: WriteFile, monkeypatch: pytest.MonkeyPatch, block_bytes: int, fast: bool
+) -> None:
+    """131,072 characters, of up to four bytes each, and no more: in compiled code too, and wherever blocks are cut."""
+    if not fast:
+        monkeypatch.setattr(csv_text, "_parse_fast", lambda *_: None)
+    columns = Columns(features=("a",))
+    for most in ("x" * 131072, "\U0001d11e" * 131072, '"' + "\U0001d11e" * 131072 + '"', '"' + '""' * 131072 + '"'):
+        path = write_file(f"y,a,b\n1,2,x\n3,4,{most}\n5,6,x\n")
+        assert listed(read_csv([path], columns, block_bytes))["X"] == [[2], [4], [6]]
+    for more in ("x" * 131073, '"' + "x" * 131073 + '"', '"' + "\U0001d11e" * 140000 + '"'):
+        path = write_file(f"y,a,b\n1,2,x\n3,4,{more}\n5,6,x\n")
+        assert fault_in(read_csv([path], columns, block_bytes), path) == f"3:1: {LONG_CELL}"
+    path = write_file(f"y,a\n1,2\n3,1.{'0' * 131072}\n")
+    assert fault_in(read_csv([path], Columns(), block_bytes), path) == f"3:1: {LONG_CELL}"
+
+
+def test_a_long_row_is_cut_within_a_quoted_value(write_file: WriteFile) -> None:
+    """What counts is the length of that value, not the length of the row."""
+    row = "1," + ("x" * 100_000 + ",") * 6 + '"' + "x" * 100_000 + '"'
+    path = write_file(f"a,{','.join('bcdefg')},h\n" + f"{row}\n" * 3)
+    columns = Columns(features=("a",), require_label=False)
+    for block_bytes in range(100_000, 800_000, 50_000):
+        assert listed(read_csv([path], columns, block_bytes))["X"] == [[1], [1], [1]]
 
 
 @pytest.mark.parametrize("text", ['y,a\n"1"2,3\n', 'y,a\n1,"2" \n', 'y,a\n"1""2"3,4\n'])

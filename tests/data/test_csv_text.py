@@ -179,13 +179,23 @@ def test_corrupt_compression(write_file: WriteFile, pack: Any, suffix: str, spoi
     assert fault_in(read_csv([path], ANY, 1000), path)
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_bytes_that_are_no_text(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+    """They are refused in columns that are read, and nobody looks at them in the others."""
+    if not fast:
+        monkeypatch.setattr(csv_text, "_parse_fast", lambda *_: None)
+    path = write_file(b'y,a,c\n1,2,d\n1,3,"\xff\n"\n1,4,\xff\n')
+    assert listed(read_csv([path], Columns(features=("a",))))["X"] == [[2], [3], [4]]
+    assert fault_in(read_csv([path], Columns(label="c", features=("a",))), path) == "3:3: column c: not UTF-8 text"
+    assert fault_in(read_csv([path], Columns()), path) == "2:3: column c: not a number: 'd'"
+    path = write_file(b"y,a,c\n1,2,3\n1,\xff,4\n")
+    assert fault_in(read_csv([path], Columns()), path) == "3:2: column a: not UTF-8 text"
+
+
 def test_text_faults(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A header without rows, bytes that are no text, and a line without end."""
+    """A header without rows, and a line without end."""
     path = write_file("y,a\n\n")
     assert fault_in(read_csv([path], ANY), path) == "no rows"
-    path = write_file(b"y,a,c\n1,2,d\n1,3,\xff\n")
-    assert listed(read_csv([path], Columns(features=("a",))))["X"] == [[2], [3]]  # c is not looked at
-    assert fault_in(read_csv([path], Columns(label="c", features=("a",))), path) == "3:1: not UTF-8 text"
     monkeypatch.setattr(csv_text, "MAX_LINE_BYTES", 100)
     path = write_file("y,a\n1," + "2" * 200)
     assert fault_in(read_csv([path], ANY, 10), path) == "2:1: line of more than 100 bytes"

@@ -57,7 +57,7 @@ def test_own_workers_from_the_command_line(run: Run, tmp_path: Path) -> None:
     for k, where in enumerate((("--threads", 1), ("--workers", 2))):
         told.append(run("features", source.path, tmp_path / f"{k}.zarr", "--rank", 12, "--json", *where).result)
     assert told[0]["map_sha256"] == told[1]["map_sha256"]
-    assert told[0]["passes"] == told[1]["passes"] == 7  # the first, five between six pairs of pivots, and the last
+    assert told[0]["passes"] == told[1]["passes"] == 8  # gamma, six pairs of pivots, the last
     prints = {open_dataset(tmp_path / f"{k}.zarr").fingerprint for k in range(2)}
     assert len(prints) == 1
 

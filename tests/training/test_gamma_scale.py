@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from distributed import Client
 
 from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.readers import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
 from streamsvm.engines.memory import plan_memory
@@ -23,6 +25,8 @@ from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators import BudgetedSVC
 from streamsvm.locks import Lock
 from streamsvm.options import TrainOptions, make_kernel
+from streamsvm.training.estimate import plan_training
+from streamsvm.training.features import FeatureOptions, make_features
 from streamsvm.training.grid import tune
 from streamsvm.training.statistics import measure_gamma
 from streamsvm.training.train import train, train_together
@@ -194,6 +198,62 @@ def test_one_engine_measures_and_trains(source: Dataset, monkeypatch: pytest.Mon
     assert tuning.read_bytes == known.read_bytes + source.nbytes
     train_together(source, [KERNEL, replace(KERNEL, C=2.0)])
     assert len(opened) == 5
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_its_read_is_a_pass(
+    source: Dataset, classes: int, read: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is kept in memory here. The steps are those with the number, and each tells of one pass more."""
+    monkeypatch.setattr(opening, "plan_memory", _without_pins)
+    asked = replace(KERNEL, resident_rows=100)
+    if classes > 2:
+        problem = PROBLEMS["dense"]
+        y = np.where(problem.X[:, 0] > 1, 2, problem.y)  # type: ignore[index]
+        source = ingest(problem.X, tmp_path / "many", y, sample_weight=problem.weight, shuffle=None, chunk_bytes=2000)
+    given = replace(asked, gamma=measure_gamma(SerialEngine(source)))
+    read.clear()
+    found = train(source, asked)
+    assert len(read) == found.passes * source.n_chunks
+    known = train(source, given)
+    assert (found.passes, found.read_bytes) == (known.passes + 1, known.read_bytes + source.nbytes)
+    assert found.model.to_bytes() == known.model.to_bytes()
+    told = [(line["passes"], line["read_bytes"], line["objective"]) for line in known.history]
+    assert [(line["passes"], line["read_bytes"], line["objective"]) for line in found.history] == [
+        (passes + 1, n_bytes + source.nbytes, objective) for passes, n_bytes, objective in told
+    ]
+    together = train_together(source, [asked, replace(given, C=2.0)])
+    assert [one.passes for one in together] == [
+        one.passes for one in map(partial(train, source), [asked, replace(given, C=2.0)])
+    ]
+
+
+def test_limits_count_it(source: Dataset, tmp_path: Path) -> None:
+    """And a run that they stopped goes on to the passes of one that was not stopped, though it reads once more."""
+    asked = replace(KERNEL, resident_rows=100)
+    stopped = train(source, replace(asked, max_passes=3), tmp_path / "run")
+    assert (stopped.passes, stopped.steps) == (3, 2)
+    assert stopped.status_reason.startswith("the limit of 3 passes was reached")
+    whole, resumed = train(source, asked), train(source, asked, tmp_path / "run", resume=True)
+    assert (resumed.passes, resumed.model_sha256) == (whole.passes, whole.model_sha256)
+    assert [line["passes"] for line in resumed.history] == [line["passes"] for line in whole.history]
+
+
+@pytest.mark.parametrize(("name", "n_passes"), [("cholesky", 12), ("nystrom", 2), ("polynomial", 2)])
+def test_features_count_it(
+    name: str, n_passes: int, source: Dataset, read: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The polynomial map has no gamma."""
+    monkeypatch.setattr(opening, "plan_memory", _without_pins)
+    made = make_features(source, tmp_path / "features", FeatureOptions(name, 20), TrainOptions(kernel="rbf", threads=1))
+    assert made.dataset.meta["passes"] == len(read) / source.n_chunks == n_passes
+
+
+def test_a_plan_counts_it(source: Dataset) -> None:
+    for asked in (KERNEL, replace(KERNEL, solver="budgeted-sgd", options={"epochs": "2", "budget": "20"})):
+        plan, result = plan_training(source, asked), train(source, asked)
+        assert plan.count_passes() == (result.passes,) * 3
+        assert plan.as_json()["passes"] == result.passes
 
 
 def _without_pins(*arguments: Any, **named: Any) -> Any:

@@ -120,7 +120,7 @@ def test_rows_several_times_over_are_the_same_problem(large: Dataset, monkeypatc
         ("--solver smo --kernel rbf --resident-rows 50", "smo is not estimated"),
         ("--solver smo --kernel rbf", "all rows are active"),
         ("--solver irwls --kernel rbf --resident-rows 50", "irwls is not estimated"),
-        ("--solver budgeted-sgd --option epochs=7", "7 (the epochs asked for)"),
+        ("--solver budgeted-sgd --option epochs=7", "8 (the epochs asked for, and one for gamma)"),
         ("--task roc-area", "tried on all rows"),
         ("--task rank", "tried on all rows"),
         ("--option acceleration=guided", "tried on all rows"),
