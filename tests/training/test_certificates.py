@@ -6,7 +6,8 @@ separable classes, dense and sparse rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,26 @@ def test_a_gap_that_rounding_hides_is_not_called_converged() -> None:
     """C = 1e6 and features of 1e3: the rounding bound counts."""
     assert not Progress(1.0, 1.0 - 1e-15, 1, rounding_bound=0.016).is_proved(1e-3)
     assert Progress(1.0, 1.0 - 1e-15, 1, rounding_bound=1e-4).is_proved(1e-3)
+
+
+def test_what_was_taken_off_the_lower_bound_is_charged_once() -> None:
+    """P of 1 and D of 0.9996 were computed, each off by 3e-4 at most: the gap is proved to 1e-3, and to no less."""
+    told = Progress(1.0, 0.9996 - 3e-4, 1, rounding_bound=3e-4 + 3e-4, taken_off=3e-4)
+    assert told.is_proved(1.0001e-3)
+    assert not told.is_proved(0.9999e-3)
+    assert not replace(told, taken_off=0.0).is_proved(1.0001e-3)  # a solver that does not know it proves less
+
+
+@pytest.mark.parametrize(("P", "D"), [(1e-300, 0.0), (1.0, 0.9995), (1e300, 0.9e300)])
+@pytest.mark.parametrize("tol", [0.5, 1e-3])
+def test_what_is_proved_holds_for_every_objective_that_rounding_allows(P: float, D: float, tol: float) -> None:
+    """In fractions, at both ends of what the true P can be."""
+    for share in (0.0, 1e-9, 4e-4, 0.3):
+        off = share * P
+        told = Progress(P, D, 1, rounding_bound=off + 0.01 * P, taken_off=0.01 * P)
+        ends = [Fraction(P) + Fraction(off), max(Fraction(P) - Fraction(off), Fraction(D))]
+        gaps = [(true - Fraction(D)) / true for true in ends]
+        assert not told.is_proved(tol) or max(gaps) <= Fraction(tol) * (1 + Fraction(2) ** -40)
 
 
 def test_stalled_is_said_of_rounding_only() -> None:

@@ -111,7 +111,8 @@ class State:
     @property
     def progress(self) -> Progress:
         """The best P and D so far, and the passes that found them."""
-        return Progress(self.objective, self.lower_bound, self.passes, self.rounding + self.lower_rounding)
+        both = self.rounding + self.lower_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, both, taken_off=self.lower_rounding)
 
 
 def start_state(n_rows: int, n_features: int) -> State:
