@@ -7,9 +7,8 @@ The normal equations (normal_equations) are the gradient of a sum of squares, wi
 Where costs differ by many powers of ten, the products of the heavy rows hide those of all others in the rounding of
 X'WX, whose factor then needs a jitter of that size. A step with the jitter hardly moves w in directions in which light
 rows alone count, and the run stalls far from the optimum. A QR factorisation of the rows sqrt(W_i) (x_i, 1) and of the
-identity keeps them apart: with column pivoting, and the rows in the order of their largest entries, the error of each
-row is a share of this row alone (Cox & Higham 1998, Stability of Householder QR factorization for weighted least
-squares problems). It holds all rows and takes time of its own, so it is for few rows and features only.
+identity keeps them apart (numeric.row_qr). It holds all rows and takes time of its own, so it is for few rows and
+features only.
 """
 
 from __future__ import annotations
@@ -18,18 +17,16 @@ from collections.abc import Generator
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dgeqp3, dormqr
 
 from streamsvm.methods.interior_point.normal_equations import NormalEquations, Solution
 from streamsvm.methods.interior_point.state import State
 from streamsvm.methods.interior_point.steps import Targets, aim_at_zero, find_omega, find_right_side, unwarned
 from streamsvm.methods.interior_point.sums import CHOSEN, WEIGHTS
+from streamsvm.numeric.row_qr import BLOCK, RowQR
 from streamsvm.numeric.rows import F64, I64, CsrRows, Rows, to_dense
 from streamsvm.requests import Take
 
 MOST_ROWS, MOST_WIDTH = 512, 256  # The factorisation takes 0.1 seconds at most.
-BLOCK = 64  # LAPACK works on so many columns at once.
 
 
 def count_bytes(n_rows: int, n_features: int) -> int:
@@ -51,9 +48,7 @@ class RowEquations:
         self.roots = np.sqrt(given.weight[numbers])
         X = to_dense(rows.X) if isinstance(rows.X, CsrRows) else rows.X
         weighted = self.roots[:, None] * np.column_stack((X.astype(np.float64), np.ones(len(X))))
-        matrix = np.vstack((weighted, np.eye(len(w), len(w) + 1)))
-        self.order = np.argsort(-np.max(np.abs(matrix), axis=1), kind="stable")
-        self.factors, self.columns, self.tau, _, _ = dgeqp3(np.asfortranarray(matrix[self.order]))
+        self.qr = RowQR(np.vstack((weighted, np.eye(len(w), len(w) + 1))))
 
     @unwarned
     def solve(self, h: F64, targets: Targets) -> Solution:  # noqa: ARG002
@@ -75,11 +70,7 @@ class RowEquations:
 
     def _solve(self, side: F64, w: F64) -> Solution:
         own = self.roots * (self.given.y * side)[self.numbers]
-        right = -np.concatenate((own, w))[self.order][:, None]
-        turned = dormqr("L", "T", self.factors, self.tau, right, BLOCK * len(self.order))[0]
-        width = len(self.columns)
-        found = np.empty(width)
-        found[self.columns - 1] = solve_triangular(self.factors[:width], turned[:width, 0], check_finite=False)
+        found = self.qr.solve(-np.concatenate((own, w)))
         return found[:-1].copy(), float(found[-1])
 
 

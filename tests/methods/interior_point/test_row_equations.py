@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -15,6 +13,7 @@ from streamsvm.methods.interior_point.row_equations import RowEquations
 from streamsvm.methods.interior_point.steps import Point, aim_at_zero, find_omega, find_right_side
 from streamsvm.numeric.rows import F32, F64, CsrRows, Matrix, Rows
 from tests.methods.interior_point.test_interior_certificates import check
+from tests.numeric.test_row_qr import solve_squares
 
 
 def draw_weighted(seed: int, n: int, distinct: int, scale: float) -> tuple[F32, npt.NDArray[np.int64], F64]:
@@ -50,32 +49,11 @@ def test_steps_do_not_go_round_in_a_cycle(seed: int) -> None:
     check(model, X, y, 1e5 * weight)
 
 
-def solve_fractions(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction]:
-    """Solve a positive definite system exactly, by Gaussian elimination."""
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for k, pivot in enumerate(rows):
-        for row in rows[k + 1 :]:
-            factor = row[k] / pivot[k]
-            row[k:] = [value - factor * own for value, own in zip(row[k:], pivot[k:], strict=True)]
-    found: list[Fraction] = []
-    for k in reversed(range(len(rows))):
-        known = sum((a * b for a, b in zip(rows[k][k + 1 : -1], found, strict=True)), Fraction(0))
-        found.insert(0, (rows[k][-1] - known) / rows[k][k])
-    return found
-
-
 def solve_exactly(X: F32, y: F64, weight: F64, side: F64, w: F64) -> F64:
     """The minimiser (dw, db) of 1/2 |w + dw|^2 + 1/2 sum W_i (y_i (x_i.dw + db) + side_i)^2, in fractions."""
-    d, zero = X.shape[1], Fraction(0)
-    matrix = [[Fraction(int(j == k and j < d)) for k in range(d + 1)] for j in range(d + 1)]
-    right = [-Fraction(value) for value in w.tolist()] + [zero]
-    for row, sign, own, aim in zip(X.tolist(), y.tolist(), weight.tolist(), side.tolist(), strict=True):
-        columns = [Fraction(value) for value in (*row, 1.0)]
-        for j in range(d + 1):
-            right[j] -= Fraction(own) * Fraction(sign) * columns[j] * Fraction(aim)
-            for k in range(d + 1):
-                matrix[j][k] += Fraction(own) * columns[j] * columns[k]
-    return np.array([float(value) for value in solve_fractions(matrix, right)])
+    roots = np.sqrt(weight)
+    rows = np.vstack((roots[:, None] * np.column_stack((X, np.ones(len(X)))), np.eye(len(w), len(w) + 1)))
+    return solve_squares(rows, -np.concatenate((roots * y * side, w)))
 
 
 def make_equations(X: F32, costs: F64, w: F64, sparse: bool) -> tuple[NormalEquations, RowEquations, F64, F64]:
