@@ -112,6 +112,10 @@ def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration:
 def test_rankings(problem: Hostile, sparse: bool, tol: float, acceleration: str) -> None:
     model = RankSVM(C=problem.C, tol=tol, acceleration=acceleration, max_passes=600, n_jobs=1)
     model.fit(csr_array(problem.X) if sparse else problem.X, problem.y, sample_weight=problem.weight)
+    check_ranking(model, problem, tol)
+
+
+def check_ranking(model: RankSVM, problem: Hostile, tol: float) -> None:
     v = problem.costs / np.longdouble(problem.C)
     pairs = np.where(problem.y[:, None] > problem.y[None], v[:, None] * v[None], 0)
     cost = np.longdouble(problem.C) * v.sum() / pairs.sum()
@@ -120,6 +124,20 @@ def test_rankings(problem: Hostile, sparse: bool, tol: float, acceleration: str)
     loss = cost * np.sum(pairs * np.maximum(0, 1 - (scores[:, None] - scores[None])))
     objective = w @ w / 2 + loss
     check(model, objective, min(objective, cost * pairs.sum()), tol)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("seed", [11, 15, 63, 151])
+def test_pairs_of_high_cost_do_not_hide_pairs_of_low_cost(seed: int, sparse: bool) -> None:
+    """Weights from 1e-6 to 1e6: the plain algorithm found the same cut again and again, and stalled at gaps of 100%."""
+    random = np.random.default_rng(seed)
+    X, y = (5e4 * random.integers(-2, 3, size=(10, 8))).astype(np.float32), random.integers(0, 3, 10)
+    y[:2] = 0, 1
+    problem = Hostile(X, y, 10.0 ** random.uniform(-6, 6, 10), 5e7)
+    model = RankSVM(C=5e7, tol=1e-6, acceleration="none", n_jobs=1)
+    model.fit(csr_array(X) if sparse else X, y, sample_weight=problem.weight)
+    assert model.status_ == "converged"
+    check_ranking(model, problem, 1e-6)
 
 
 def test_many_features() -> None:
