@@ -121,7 +121,8 @@ class Progress:
     lower_bound is None for solvers that prove none. rounding_bound: the most by which rounding can have moved P and D
     together. The part of D is taken off lower_bound already, so that lower_bound holds whatever was rounded; the part
     of P counts when the gap is compared with a tolerance. tried_bound: the rounding bound that kept the latest D from
-    raising lower_bound, or 0; it takes no part in the proof, but it tells that rounding is the limit.
+    raising lower_bound, or 0; it takes no part in the proof, but it tells that rounding is the limit. taken_off: how
+    much of rounding_bound was taken off lower_bound for certain; 0 where a solver does not know it.
     """
 
     objective: float
@@ -129,6 +130,7 @@ class Progress:
     passes: int
     rounding_bound: float = 0.0
     tried_bound: float = 0.0
+    taken_off: float = 0.0
 
     @property
     def relative_gap(self) -> float | None:
@@ -138,10 +140,19 @@ class Progress:
         return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
 
     def is_proved(self, tol: float) -> bool:
-        """Return whether the relative gap is at most tol, whatever was rounded."""
+        """Return whether the relative gap is at most tol, whatever was rounded.
+
+        With P the true objective and e the rounding of the computed one p, P <= p + e. As D >= 0 is what is left after
+        its own rounding was taken off,
+
+            (P - D) / P = 1 - D / P <= (p + e - D) / (p + e) <= tol      if p + e - D <= tol p
+
+        So e alone is charged, and not once more the part of D.
+        """
         if self.lower_bound is None:
             return False
-        return self.objective - self.lower_bound + self.rounding_bound <= tol * self.objective
+        of_objective = max(0.0, self.rounding_bound - self.taken_off)
+        return self.objective - self.lower_bound + of_objective <= tol * self.objective
 
     def tell_rounding(self, status: str) -> float | None:
         """Return the rounding bound as it is reported: None if there is no lower bound, and none of the rounding of P.

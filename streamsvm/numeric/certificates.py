@@ -82,7 +82,7 @@ class Proof:
 
     def is_within(self, tol: float) -> bool:
         """Tell whether P - D is certainly at most tol P."""
-        return self.objective - self.dual + self.dual_error + self.rounding_bound <= tol * self.magnitude
+        return self.objective - self.dual + self.rounding_bound <= tol * self.magnitude
 
 
 def prove(

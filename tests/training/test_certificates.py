@@ -6,7 +6,8 @@ separable classes, dense and sparse rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,10 @@ def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration:
 def test_rankings(problem: Hostile, sparse: bool, tol: float, acceleration: str) -> None:
     model = RankSVM(C=problem.C, tol=tol, acceleration=acceleration, max_passes=600, n_jobs=1)
     model.fit(csr_array(problem.X) if sparse else problem.X, problem.y, sample_weight=problem.weight)
+    check_ranking(model, problem, tol)
+
+
+def check_ranking(model: RankSVM, problem: Hostile, tol: float) -> None:
     v = problem.costs / np.longdouble(problem.C)
     pairs = np.where(problem.y[:, None] > problem.y[None], v[:, None] * v[None], 0)
     cost = np.longdouble(problem.C) * v.sum() / pairs.sum()
@@ -119,6 +124,20 @@ def test_rankings(problem: Hostile, sparse: bool, tol: float, acceleration: str)
     loss = cost * np.sum(pairs * np.maximum(0, 1 - (scores[:, None] - scores[None])))
     objective = w @ w / 2 + loss
     check(model, objective, min(objective, cost * pairs.sum()), tol)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("seed", [11, 15, 63, 151])
+def test_pairs_of_high_cost_do_not_hide_pairs_of_low_cost(seed: int, sparse: bool) -> None:
+    """Weights from 1e-6 to 1e6: the plain algorithm found the same cut again and again, and stalled at gaps of 100%."""
+    random = np.random.default_rng(seed)
+    X, y = (5e4 * random.integers(-2, 3, size=(10, 8))).astype(np.float32), random.integers(0, 3, 10)
+    y[:2] = 0, 1
+    problem = Hostile(X, y, 10.0 ** random.uniform(-6, 6, 10), 5e7)
+    model = RankSVM(C=5e7, tol=1e-6, acceleration="none", n_jobs=1)
+    model.fit(csr_array(X) if sparse else X, y, sample_weight=problem.weight)
+    assert model.status_ == "converged"
+    check_ranking(model, problem, 1e-6)
 
 
 def test_many_features() -> None:
@@ -154,6 +173,26 @@ def test_a_gap_that_rounding_hides_is_not_called_converged() -> None:
     """C = 1e6 and features of 1e3: the rounding bound counts."""
     assert not Progress(1.0, 1.0 - 1e-15, 1, rounding_bound=0.016).is_proved(1e-3)
     assert Progress(1.0, 1.0 - 1e-15, 1, rounding_bound=1e-4).is_proved(1e-3)
+
+
+def test_what_was_taken_off_the_lower_bound_is_charged_once() -> None:
+    """P of 1 and D of 0.9996 were computed, each off by 3e-4 at most: the gap is proved to 1e-3, and to no less."""
+    told = Progress(1.0, 0.9996 - 3e-4, 1, rounding_bound=3e-4 + 3e-4, taken_off=3e-4)
+    assert told.is_proved(1.0001e-3)
+    assert not told.is_proved(0.9999e-3)
+    assert not replace(told, taken_off=0.0).is_proved(1.0001e-3)  # a solver that does not know it proves less
+
+
+@pytest.mark.parametrize(("P", "D"), [(1e-300, 0.0), (1.0, 0.9995), (1e300, 0.9e300)])
+@pytest.mark.parametrize("tol", [0.5, 1e-3])
+def test_what_is_proved_holds_for_every_objective_that_rounding_allows(P: float, D: float, tol: float) -> None:
+    """In fractions, at both ends of what the true P can be."""
+    for share in (0.0, 1e-9, 4e-4, 0.3):
+        off = share * P
+        told = Progress(P, D, 1, rounding_bound=off + 0.01 * P, taken_off=0.01 * P)
+        ends = [Fraction(P) + Fraction(off), max(Fraction(P) - Fraction(off), Fraction(D))]
+        gaps = [(true - Fraction(D)) / true for true in ends]
+        assert not told.is_proved(tol) or max(gaps) <= Fraction(tol) * (1 + Fraction(2) ** -40)
 
 
 def test_stalled_is_said_of_rounding_only() -> None:

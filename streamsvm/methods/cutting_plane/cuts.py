@@ -11,9 +11,9 @@ P(w) = 1/2 |w|^2 + loss(w) over all rows. A cut that has been inactive for many 
 Rounding: the first pass sums up M_j = sum_i C_i |x_ij|. A cut may count a row several times, for instance where a row
 that has left the margin is subtracted again. If no row is counted more than k times, the sizes of the cut's terms for
 feature j sum up to at most k M_j. A sum is off by at most gamma_n times the sizes of its terms (numeric.rounding),
-where n is the largest number of additions that a term goes through. D is evaluated from the cuts and not from their
-products, and its rounding bound is subtracted from it. The rounding bound of P is kept beside P. If it is too large
-for the gap that is asked for, points are evaluated in twice the precision as well (cutting_plane.exact_points).
+where n is the largest number of additions that a term goes through. D is evaluated from the cuts, not from their
+products, and its rounding bound is subtracted from it. The bound of P is kept beside P. If it is too large for the gap
+that is asked for, points are evaluated in twice the precision as well (cutting_plane.exact_points).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from streamsvm.requests import Progress
 IDLE_STEPS = 40  # A cut that has been inactive for more steps than this is dropped.
 STUCK_STEPS = 30  # If neither P nor D has moved for so many steps, rounding is the limit.
 DOUBTFUL_STEPS = 5  # If neither has moved for so many steps, the rounding of the products may be the reason.
+CUT_ROUNDINGS = 12  # of a term, besides n additions; the two terms of a row that leaves a line have 2 n + 15 + 4 in all
 MASTER_SHARE = 0.05  # The master problem is solved to this share of the gap that is left, or that is asked for.
 
 
@@ -110,7 +111,7 @@ class CutState:
         """The objective, the lower bound, and the rounding of both."""
         tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
         own = self.objective_rounding + self.bound_rounding
-        return Progress(self.objective, self.lower_bound, self.passes, own, tried)
+        return Progress(self.objective, self.lower_bound, self.passes, own, tried, self.bound_rounding)
 
     def bound_loss(self, sizes: F64) -> float:
         """Return how far a computed P can be off at points whose entries |w_j| are at most `sizes` (width,)."""
@@ -187,8 +188,7 @@ def extend_products(gram: F64, old: F64, new: F64) -> F64:
 
 def drop_cuts(state: S) -> S:
     """Return the state without its cuts, so that it takes hardly any memory."""
-    none = np.empty(0)
-    cuts, gram, idle = state.cuts[:0].copy(), np.empty((0, 0)), np.empty(0, np.int64)
+    cuts, none, gram, idle = state.cuts[:0].copy(), np.empty(0), np.empty((0, 0)), np.empty(0, np.int64)
     return replace(state, cuts=cuts, offsets=none, sizes=none, z=none, gram=gram, idle=idle)
 
 
@@ -240,7 +240,7 @@ def bound_dual(state: CutState, z: F64) -> tuple[float, float]:
     summed = float(shares @ (np.minimum(most_cost, sizes) + np.minimum(most, sizes * float(lengths @ state.largest))))
     ascended = float(z[0]) * state.sizes[0] * (1.0 + float(lengths @ state.largest)) if state.updates else 0.0
     own = bound_rounding(len(used) + len(w) + 8, combined) + bound_rounding(state.updates, ascended)
-    return value, own + bound_rounding(state.terms + 8, summed) + float(missed @ missed) / 2
+    return value, own + bound_rounding(state.terms + CUT_ROUNDINGS, summed) + float(missed @ missed) / 2
 
 
 def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
@@ -252,8 +252,8 @@ def _bound_combination(state: CutState, used: I64, shares: F64) -> F64:
     for k, share in zip(used.tolist(), shares.tolist(), strict=True):
         summed += share * np.minimum(state.repeats * state.magnitudes, state.sizes[k] * state.largest)
         combined += share * np.abs(state.cuts[k])
-    missed: F64 = bound_rounding(state.terms + 8, 1.0) * summed + bound_rounding(len(used) + 8, 1.0) * combined
-    return missed
+    missed: F64 = bound_rounding(state.terms + CUT_ROUNDINGS, 1.0) * summed
+    return missed + bound_rounding(len(used) + 8, 1.0) * combined
 
 
 def scale_costs(state: S, factor: float, tol: float) -> S:

@@ -6,15 +6,16 @@ rows are z_i, the rows of Z (Y = diag(y), e = the vector of ones):
     min 1/2 |w|^2 + sum_i C_i xi_i   s.t.   y_i (w.z_i + b) + xi_i - 1 = s_i,   s_i >= 0, xi_i >= 0
     w = Z'Ya,  y'a = 0,  a + u = C,     on the central path    s_i a_i = xi_i u_i = mu
 
-Newton's equations for (w, b), in which r_s, r_u, r_w, r_b are the residuals of the equations above (in the order of
-s, u, w and b), r_sa and r_xu those of the complementarities, and W = diag(1 / (s/a + xi/u)),
+Newton's equations for (w, b), in which r_s and r_u are the residuals of the equations of s and u above, r_sa and r_xu
+those of the complementarities, and W = diag(1 / (s/a + xi/u)), are those of a least-squares problem,
 
-    (I + Z'WZ - z z'/q) dw = -(r_w + Z'YWr) - z (r_b - y'Wr) / q       z = Z'W e,  q = e'W e
+    min_{dw, db}  1/2 |w + dw|^2 + 1/2 sum_i W_i (y_i (z_i.dw + db) + r_i - a_i / W_i)^2
     r = r_s + r_sa / a - (xi r_u + r_xu) / u
 
-are solved by a QR factorisation of [W^1/2 (Z - e z'/q); I]. The product Z'WZ is never formed: where C |z|^2 is 1e15, it
-has no correct digits left, and pair steps fail on K for the same reason. At the end the multipliers between their
-bounds are corrected until w = Z'Ya. The predictor and the corrector are those of Mehrotra (1992).
+which is solved by a QR factorisation of the rows W_i^1/2 (z_i, 1) and of the identity (numeric.row_qr). The product
+Z'WZ is never formed: where C |z|^2 is 1e15, it has no correct digits left; pair steps fail on K for the same reason. At
+the end the multipliers between their bounds are corrected until w = Z'Ya. The predictor and the corrector are those of
+Mehrotra (1992).
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lstsq, qr, solve_triangular
+from scipy.linalg import lstsq, qr
 from scipy.linalg.lapack import dpstrf
 
 from streamsvm import interrupts
 from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.row_qr import RowQR
 from streamsvm.numeric.rows import F64
 
 MOST_STEPS = 150
@@ -53,11 +55,16 @@ class Point(NamedTuple):
 
 
 def factor_kernel(K: F64) -> F64:
-    """Return Z (n, r) with K = Z Z' to rounding, by a pivoted Cholesky factorisation; r is the numerical rank of K."""
-    L, order, rank, _ = dpstrf(np.array(K, order="F"), lower=1, tol=len(K) * UNIT * float(np.max(np.diagonal(K))))
+    """Return Z (n, r) with K = Z Z' to rounding, by a pivoted Cholesky factorisation; r is the numerical rank of K.
+
+    The diagonal is scaled to 1 before. So the error of k_ij is a share of sqrt(k_ii k_jj), and not of the largest k_ii.
+    """
+    scale = np.sqrt(np.diagonal(K))
+    scale = np.where(scale > 0.0, scale, 1.0)
+    L, order, rank, _ = dpstrf(np.asfortranarray(K / scale[:, None] / scale), lower=1, tol=len(K) * UNIT)
     Z = np.zeros((len(K), rank))
     Z[order - 1] = np.tril(L)[:, :rank]
-    return Z
+    return scale[:, None] * Z
 
 
 def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float) -> F64:
@@ -104,21 +111,18 @@ def _drop_columns(Z: F64) -> F64:
 def _find_step(Z: F64, y: F64, costs: F64, point: Point) -> Point:
     """Return Mehrotra's direction; LinAlgError if the equations are singular to rounding."""
     s, a, xi, u = point.s, point.a, point.xi, point.u
-    weights = 1.0 / (s / a + xi / u)  # the diagonal of W; `total` is q and `mean` is z / q in the module's formulas
-    total, mean = float(np.sum(weights)), weights @ Z / float(np.sum(weights))
-    stacked = np.vstack((np.sqrt(weights)[:, None] * (Z - mean), np.eye(Z.shape[1])))
+    weights = 1.0 / (s / a + xi / u)  # the diagonal of W
+    roots = np.sqrt(weights)
+    stacked = np.vstack((roots[:, None] * np.column_stack((Z, np.ones(len(Z)))), np.eye(Z.shape[1], Z.shape[1] + 1)))
     if not np.all(np.isfinite(stacked)):
         raise np.linalg.LinAlgError("the equations hold numbers that are not finite")
-    R = qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0][: Z.shape[1]]
+    equations = RowQR(stacked)
     r_s, r_u = y * (Z @ point.w + point.b) + xi - 1.0 - s, costs - a - u
-    r_w, r_b = point.w - (y * a) @ Z, float(y @ a)
 
     def find_direction(r_sa: F64, r_xu: F64) -> Point:
         r = r_s + r_sa / a - (xi * r_u + r_xu) / u
-        bias_side = r_b - float(y @ (weights * r))
-        w_side = -r_w - (y * weights * r) @ Z - mean * bias_side
-        dw = solve_triangular(R, solve_triangular(R, w_side, trans=1, check_finite=False), check_finite=False)
-        db = bias_side / total - float(mean @ dw)
+        found = equations.solve(-np.concatenate((roots * (y * (r - a / weights)), point.w)))
+        dw, db = found[:-1], float(found[-1])
         da = -weights * (r + y * (Z @ dw + db))
         du = r_u - da
         return Point(w=dw, b=db, s=-(r_sa + s * da) / a, a=da, xi=-(xi * du + r_xu) / u, u=du)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,7 +39,8 @@ class State:
     objective, magnitude: P of the model, and the sum of the magnitudes of its terms.
     lower_bound: the greatest proved lower bound of the optimum, or NaN for an indefinite kernel, which has none.
     dual: the greatest D of any multipliers as it was computed. rounding_bound: how far rounding can have moved P and D.
-    tried_bound: the largest rounding bound of the steps undone since the last progress, or 0.
+    tried_bound: the largest rounding bound of the steps undone since the last progress, or 0. dual_error: the part of
+    rounding_bound that is D's.
     least_gap: the least P - D so far. longest: the largest |x_i|^2. passes: steps so far, each of one read of all rows.
     stuck: steps in a row that neither raised D nor lowered the gap. is_precise: active sets are held in float64.
     """
@@ -61,12 +63,15 @@ class State:
     passes: int = 0
     stuck: int = 0
     is_precise: bool = False
+    dual_error: float = 0.0
+    added: ClassVar = ("dual_error",)
 
     @property
     def progress(self) -> Progress:
         """P, its lower bound if there is one, and the most by which rounding can have moved both."""
         bound = None if math.isnan(self.lower_bound) else self.lower_bound
-        return Progress(self.objective, bound, self.passes, max(self.rounding_bound, self.tried_bound))
+        rounding = max(self.rounding_bound, self.tried_bound)
+        return Progress(self.objective, bound, self.passes, rounding, taken_off=self.dual_error)
 
 
 def start_state(n_rows: int) -> State:
@@ -108,6 +113,7 @@ def update_state(
         objective=proof.objective,
         lower_bound=bound,
         rounding_bound=proof.rounding_bound,
+        dual_error=proof.dual_error,
         tried_bound=0.0 if moves or proof.is_within(tol) else tried_bound,
         dual=max(state.dual, proof.dual),
         least_gap=min(gap, state.least_gap),

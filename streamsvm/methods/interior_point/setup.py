@@ -14,6 +14,7 @@ from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.interior_point import solver as interior_point
 from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
 from streamsvm.methods.interior_point.options import InteriorPointOptions
+from streamsvm.methods.interior_point.row_equations import count_bytes
 from streamsvm.methods.interior_point.solver import InteriorPoint
 from streamsvm.methods.interior_point.state import State, start_state
 from streamsvm.methods.interior_point.step_length import MOST_CRITICAL_ROWS
@@ -82,11 +83,11 @@ def _need_memory(source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
 
     The totals of a task are a matrix with its buffer, sums of d entries, and 56 bytes for each row. A task is sent
     vectors of d entries, and its part of the row vectors. Between two steps the driver holds HELD_VECTORS row vectors
-    and two matrices: those of this step and of the last.
+    and two matrices: those of this step and of the last. Few rows may be solved as they are (row_equations).
     """
     n, d, n_groups = source.n_rows, source.n_features, len(plan_groups(source))
     critical = 2 * min(n, MOST_CRITICAL_ROWS) * source.nbytes // n
-    driver = 8 * ROW_VECTORS * n + 8 * MATRICES * d**2 + critical
+    driver = 8 * ROW_VECTORS * n + 8 * MATRICES * d**2 + critical + count_bytes(n, d)
     return MemoryNeed(
         driver_bytes=driver,
         turn_bytes=driver - (8 * HELD_VECTORS * n + 8 * 2 * d**2),

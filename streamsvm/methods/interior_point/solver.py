@@ -33,7 +33,8 @@ import numpy as np
 from scipy.linalg.blas import dtrmm
 
 from streamsvm.methods.interior_point.constraint_reduction import Reduction, find_limits
-from streamsvm.methods.interior_point.normal_equations import NormalEquations, Solution
+from streamsvm.methods.interior_point.normal_equations import Solution
+from streamsvm.methods.interior_point.row_equations import Equations, choose_equations
 from streamsvm.methods.interior_point.state import State, settle
 from streamsvm.methods.interior_point.step_length import choose_length, find_smallest, mend_length
 from streamsvm.methods.interior_point.steps import (
@@ -54,14 +55,10 @@ from streamsvm.methods.interior_point.steps import (
 )
 from streamsvm.methods.interior_point.sums import (
     CENTERING,
-    CHOSEN,
     LABELS,
     MAPPED,
-    NEGATIVE,
-    POSITIVE,
     PREDICTOR,
     SAMPLE_WEIGHTS,
-    WEIGHTS,
     AssembledSums,
     PredictedSums,
     add_assembled,
@@ -82,6 +79,7 @@ SHORT_STEP, LONG_STEP = 0.1, 0.5
 MOST_GROWTH = 1e9
 STUCK_STEPS = 15  # If the gap has not fallen for so many steps, rounding is the limit.
 LEAST_CENTER, LOWER = 0.01, 0.5  # No step aims below this share of the allowed mu; each stuck step halves the share.
+CENTERED = 0.5  # After STUCK_STEPS steps no step aims below this share of its mu.
 SMALLEST_MU = 1e-250
 
 
@@ -121,7 +119,7 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         yield _make_step(settings, state)
     while True:
         try:
-            equations = _make_equations(state)
+            equations = yield from choose_equations(state)
         except FloatingPointError:
             yield Step(state, state.progress, "stalled", {"cholesky_failed": 1.0})
             return
@@ -148,20 +146,6 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         yield _make_step(settings, state, equations.jitter)
 
 
-def _make_equations(state: State) -> NormalEquations:
-    return NormalEquations(
-        state.gram,
-        state.sums[CHOSEN],
-        state.chosen_weight,
-        state.sums[WEIGHTS],
-        _miss_w(state),
-        state.point,
-        state.y,
-        state.costs,
-        state.bias,
-    )
-
-
 @unwarned
 def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> Step:
     status = find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
@@ -175,15 +159,9 @@ def _make_step(settings: InteriorPoint, state: State, jitter: float = 0.0) -> St
     return Step(state, state.progress, status, figures)
 
 
-def _miss_w(state: State) -> F64:
-    """Return r_w = w - X'Y alpha."""
-    missed: F64 = state.w - (state.sums[POSITIVE] - state.sums[NEGATIVE])
-    return missed
-
-
 def _measure_residual(state: State) -> float:
     rows = measure_residual(state.point, state.y, state.costs, state.bias)
-    return max(rows, float(np.max(np.abs(_miss_w(state)), initial=0.0)))
+    return max(rows, float(np.max(np.abs(state.r_w), initial=0.0)))
 
 
 def _stay(state: State, limits: F64) -> Plan:
@@ -208,7 +186,7 @@ def _assemble(settings: InteriorPoint, state: State, plan: Plan, start: Callable
 def _correct(
     settings: InteriorPoint,
     state: State,
-    equations: NormalEquations,
+    equations: Equations,
     predictor: Solution,
     center: Solution,
     mu: float,
@@ -220,7 +198,7 @@ def _correct(
     predicted = find_direction(point, *rows, zero, products[:, 0], predictor[1])
     length = min(1.0, float(np.min(find_ratios(point, predicted))))
     share = measure_complementarity(move(point, predicted, length), state.costs) / mu
-    sigma_mu = max(mu * share * share * share, _find_least_center(settings, state))
+    sigma_mu = max(mu * share * share * share, _find_least_center(settings, state, mu))
     mean = find_mean(state.costs)
     targets = aim_at_center(point, predicted, mu, sigma_mu, find_scales(state.costs, mean))
     h = state.sums[PREDICTOR] + sums.second_order[0] + sigma_mu * mean * state.sums[CENTERING]
@@ -234,10 +212,15 @@ def _correct(
     return Plan(dw, state.w, bias_change, targets, 0.0, np.full(2, np.inf)), guess
 
 
-def _find_least_center(settings: InteriorPoint, state: State) -> float:
-    """Return the mu below which no step aims: a share of the mu that the allowed gap leaves to each row."""
+def _find_least_center(settings: InteriorPoint, state: State, mu: float) -> float:
+    """Return the mu below which no step aims: a share of the mu that the allowed gap leaves to each row.
+
+    Mehrotra's steps may go round in a cycle far from the path (Cartis 2009, Appl. Numer. Math. 59). Where the gap has
+    not fallen for STUCK_STEPS steps, they aim at a share of mu itself, which leads back to the path.
+    """
     allowed = settings.tol * state.lower_bound / (2 * float(np.sum(state.costs)))
-    return max(LEAST_CENTER * LOWER**state.stuck * allowed, SMALLEST_MU)
+    centered = CENTERED * mu if state.stuck > STUCK_STEPS else 0.0
+    return max(LEAST_CENTER * LOWER**state.stuck * allowed, centered, SMALLEST_MU)
 
 
 def _direct(state: State, plan: Plan, df: F64) -> Direction:

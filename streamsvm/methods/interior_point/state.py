@@ -103,9 +103,16 @@ class State:
         return Point(self.f, self.s, self.t, self.xi, self.r)
 
     @property
+    def r_w(self) -> F64:
+        """The residual w - X'Y alpha."""
+        missed: F64 = self.w - (self.sums[POSITIVE] - self.sums[NEGATIVE])
+        return missed
+
+    @property
     def progress(self) -> Progress:
         """The best P and D so far, and the passes that found them."""
-        return Progress(self.objective, self.lower_bound, self.passes, self.rounding + self.lower_rounding)
+        both = self.rounding + self.lower_rounding
+        return Progress(self.objective, self.lower_bound, self.passes, both, taken_off=self.lower_rounding)
 
 
 def start_state(n_rows: int, n_features: int) -> State:

@@ -23,6 +23,7 @@ from functools import partial
 import numpy as np
 
 from streamsvm.methods.cutting_plane.cuts import (
+    DOUBTFUL_STEPS,
     CutState,
     add_cuts,
     count_pass,
@@ -107,7 +108,7 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
     while True:
         before, passes = state, 1
         if state.passes:
-            passes = 2
+            state, passes = _lengthen(settings, state), 2
             tiles = yield Scan(list, add_scores, combine_tiles, (np.stack((state.best_w, state.master_w)),))
             state, losses, worst, near = _search_line(settings, pairs, sample, state, join_tiles(tiles))
             sums = _sum_rows(n_features, [loss.coefs for loss in losses])
@@ -130,6 +131,17 @@ def solve(settings: Ranking, pairs: Pairs, state: State) -> Solver:
         state = minimise_master(state, settings.tol)
         state = count_pass(state, before, passes)
         yield Step(state, state.progress, find_status(state, settings.tol, settings.epsilon, violation))
+
+
+def _lengthen(settings: Ranking, state: State) -> State:
+    """Return the state with a slightly longer minimiser, if nothing moves any more.
+
+    At the minimiser, pairs of high cost have margins of 1 but for rounding, which puts some of them into the loss. They
+    hide pairs of low cost there, and each step finds the same cut again. A little farther on, none of them has a loss.
+    """
+    if state.stuck < DOUBTFUL_STEPS or settings.epsilon is not None:
+        return state
+    return replace(state, master_w=(1.0 + LONGER[state.stuck % len(LONGER)]) * state.master_w)
 
 
 def add_scores(tiles: list[Tile], rows: Rows, W: F64) -> None:

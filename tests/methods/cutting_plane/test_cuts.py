@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from streamsvm.data.groups import plan_groups
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual
-from streamsvm.methods.cutting_plane.exact_points import look_for_rounding, take_magnitudes
+from streamsvm.methods.cutting_plane.exact_points import Magnitudes, look_for_rounding, take_magnitudes
 from streamsvm.methods.cutting_plane.one_read_state import State
 from streamsvm.methods.cutting_plane.segments import LineState
 from streamsvm.numeric.rounding import UNIT
@@ -30,6 +31,24 @@ def test_a_row_is_charged_as_often_as_a_cut_counts_it(kind: type[CutState], repe
     rounding = bound_dual(state, np.ones(1))[1]
     assert rounding >= terms * UNIT * repeats * (total + np.abs(w) @ M)
     assert rounding <= 1.2 * terms * UNIT * repeats * (total + np.abs(w) @ M)
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 14, 15, 16, 17, 40, 400])
+@pytest.mark.parametrize("steps", [4, 16])
+def test_what_the_two_terms_of_a_row_that_leaves_go_through_is_charged(n: int, steps: int) -> None:
+    """All n rows are active at the start, and all leave; one of them, the first of all, has all of the cost.
+
+    Its first term goes through the other additions at the start and one for each step with a change; its second term,
+    in the first change, through those of that change and one for this and each later step.
+    """
+    changes = min(steps, n)
+    in_the_first = n - (changes - 1)
+    additions = (n - 1 + changes) + (in_the_first - 1 + changes)
+    none = np.zeros(1)
+    state = LineState(none, none, none[None, :], offsets=none, sizes=np.full(1, 2.0), largest=none, magnitudes=none)
+    answers = [Magnitudes(none, none, cost=1.0, n_rows=n, additions=n)]
+    state = replace(take_magnitudes(replace(state, magnitudes=np.empty(0)), answers), total_cost=1.0)
+    assert bound_dual(state, np.ones(1))[1] >= (additions + 2 * 2) * UNIT
 
 
 @pytest.mark.usefixtures("many_groups")

@@ -67,6 +67,31 @@ def test_a_factor_has_the_rank_of_the_kernel(rank: int) -> None:
     np.testing.assert_allclose(Z @ Z.T, rows @ rows.T, atol=1e-12 * rank)
 
 
+def make_graded(seed: int) -> tuple[F64, F64]:
+    """A kernel of degree 3 of 30 rows, whose lengths differ by up to 1e3, and labels at random."""
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(30, 6)) * 10.0 ** random.uniform(0, 3, 30)[:, None]
+    return (rows @ rows.T) ** 3, random.choice([-1.0, 1.0], 30)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_short_rows_are_factored_as_well_as_long_ones(seed: int) -> None:
+    """The diagonal differs by 1e18: in the rounding of its largest entries short rows had no part in the factor."""
+    K = make_graded(seed)[0]
+    Z, lengths = factor_kernel(K), np.sqrt(np.diagonal(K))
+    assert Z.shape == (30, 30)
+    assert np.max(np.abs(Z @ Z.T - K) / np.outer(lengths, lengths)) <= 1e-14
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_multipliers_of_short_and_long_rows_are_optimal(seed: int) -> None:
+    """The gaps were 100% of P."""
+    K, y = make_graded(seed)
+    Z = factor_kernel(K)
+    P, D = measure(Z, y, np.ones(30), solve_in_factor(Z, y, np.ones(30), 1e-6))
+    assert P - D <= 1e-3 * P
+
+
 @pytest.mark.parametrize("rows", [np.zeros((6, 2)), np.ones((6, 2)), np.full((6, 1), 1e-200)])
 def test_rows_that_nothing_tells_apart(rows: F64) -> None:
     """w = 0 is as good as any: every multiplier of the class that costs less is its cost."""
