@@ -47,7 +47,7 @@ class State:
         rounding, going_on = self.objective_rounding + self.bound_rounding, self.states[: 1 if self.alone else None]
         tried = [own.progress.tried_bound for own in going_on]
         least = min((bound for bound in tried if bound > 0.0), default=0.0)
-        return Progress(self.objective, self.lower_bound, self.passes, rounding, least)
+        return Progress(self.objective, self.lower_bound, self.passes, rounding, least, self.bound_rounding)
 
 
 def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:

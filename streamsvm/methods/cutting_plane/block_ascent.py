@@ -46,7 +46,8 @@ from streamsvm.requests import All, Scan, Solver, Step, Take, Walk
 EPOCHS = 10  # of the ascent on a block and the kept rows, at most, in the first passes
 MORE_EPOCHS = 2  # times as many follow a pass after which the gap is more than SLOW of what it was before
 SLOW = 0.4
-MOST_EPOCHS = 1000  # of the ascent if all rows are in memory
+MOST_EPOCHS = 80  # on a block; more of them cost more time than the passes that they save
+WHOLE_EPOCHS = 1000  # if all rows are in memory, where more epochs cost no read
 ASCENT_PASSES = 3  # after so many passes over a few rows in memory an interior-point method takes the ascent's place
 ASCENT_SHARE = 0.3  # the ascent ends when the part of the gap that is in memory is this share of what is asked for
 WHOLE_SHARE = 0.5  # the same if all rows are in memory
@@ -229,7 +230,7 @@ def _improve(settings: BlockAscent, state: State, rows: Rows) -> State:
         add_dual(totals, rows, class_costs, bias, share)
         return replace(state, share=share, master_w=totals.gradient)
     part = make_part(rows, class_costs, bias, state.share)
-    w = ascend([part], bias, state.master_w, 0.0, 0.0, tol, MOST_EPOCHS, (settings.seed, state.passes))
+    w = ascend([part], bias, state.master_w, 0.0, 0.0, tol, WHOLE_EPOCHS, (settings.seed, state.passes))
     return replace(state, share=part.share, master_w=w)
 
 

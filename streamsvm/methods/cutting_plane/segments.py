@@ -118,7 +118,7 @@ def search_line(state: L, ends: F64, cut_steps: F64, totals: SegmentTotals) -> t
     step = float(steps[best])
     if state.passes:
         state = replace(state, step=step or state.step / 8)
-    rounding = state.bound_loss(np.abs(ends[0]) + np.abs(ends[1]))
+    rounding = state.bound_loss(2 * np.abs(ends[0]) + np.abs(ends[1]))  # slopes are differences from the start
     if is_better(objectives[best], rounding, state):
         best_w = (1 - step) * ends[0] + step * ends[1]
         state = replace(state, best_w=best_w, objective=float(objectives[best]), objective_rounding=rounding)

@@ -171,7 +171,7 @@ print(budget, result.projected_memory_bytes, peak_bytes(), result.passes, result
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "resident"), [("narrow", "10%"), ("tall", "1%"), ("wide", "100%")])
+@pytest.mark.parametrize(("kind", "resident"), [("narrow", "10%"), ("tall", "1%"), ("wide", "100%"), ("wide", "10%")])
 def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path: Path) -> None:
     """In a process of its own, a checkpoint a step; the budget is the least there is."""
     rng = np.random.default_rng(0)
@@ -188,7 +188,7 @@ def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path:
     budget, projected, peak, passes, resident_rows = map(float, ended.stdout.split())
     assert 60_000_000 < peak <= projected <= budget
     assert projected - peak < 300_000_000
-    assert passes > 2
+    assert passes >= 2
     assert resident_rows > 0
 
 
