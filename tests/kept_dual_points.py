@@ -26,6 +26,7 @@ SOLVERS = {
     "one-read": ONE_READ,
     "guided": GUIDED,
     "guided-dual": GUIDED,
+    "block-ascent": {"options": {"acceleration": "block-ascent"}},
     "line-search": LINE_SEARCH,
     "none": PLAIN,
     "interior-point": INTERIOR,

@@ -132,7 +132,7 @@ def test_high_costs_and_long_rows(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.usefixtures("guide_by_multipliers")
-@pytest.mark.parametrize("name", ["guided-dual"])
+@pytest.mark.parametrize("name", ["guided-dual", "block-ascent"])
 def test_resident_rows_that_are_few(tmp_path: Path, name: str) -> None:
     kept = keep(make_problem(3, n=300, d=40), tmp_path, resident_rows=60, **SOLVERS[name])
     agree(kept, *evaluate_binary(kept))
@@ -143,7 +143,7 @@ def test_a_proof_in_twice_the_precision(tmp_path: Path) -> None:
     agree(kept, *evaluate_binary(kept))
 
 
-@pytest.mark.parametrize("name", ["one-read", "guided", "line-search", "interior-point"])
+@pytest.mark.parametrize("name", ["one-read", "guided", "block-ascent", "line-search", "interior-point"])
 def test_more_classes_than_two(tmp_path: Path, name: str) -> None:
     problem = make_problem(6, n=200, d=5)
     codes = np.where(problem.dense()[:, 1] > 0.5, 2, problem.y > 0)
