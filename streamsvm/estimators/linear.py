@@ -57,9 +57,10 @@ class LinearSVC(BaseSVC):
     max_seconds : float or None, default=None
         The most seconds of training, after which the status is "time_limit" and a ConvergenceWarning is given. The step
         that has begun is finished, and the model is the best one so far.
-    acceleration : {"auto", "one-read", "guided", "line-search", "none"}, default="auto"
-        How cutting planes are chosen: by the exact solution for the rows near the margin (fewest reads of the data, for
-        up to 400 features), guided by rows in memory, by a line search, or by Algorithm 1 of Joachims (2006) as
+    acceleration : {"auto", "one-read", "block-ascent", "guided", "line-search", "none"}, default="auto"
+        How few reads of the data are made to do: by the exact solution for the rows near the margin (for up to 400
+        features), by dual coordinate ascent on one block of the rows after another (for more features), or by cutting
+        planes, which are guided by rows in memory, chosen by a line search, or by Algorithm 1 of Joachims (2006) as
         published. "auto" is the first of these that suits the number of features and the memory. The log
         ("streamsvm", level INFO) tells where more memory would save reads.
     epsilon : float or None, default=None

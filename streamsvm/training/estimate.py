@@ -123,10 +123,14 @@ def _plan_epochs(options: TrainOptions, engine: Engine, memory: MemoryPlan, n_ta
         tried = try_sample(sample, source, twice, memory)
     except InputError:
         return passes, measure_reading(engine, n_tasks, memory), None, NOTHING
+    return passes, _measure_walks(engine, n_tasks, memory, tried, own.replicas), tried.between, NOTHING
+
+
+def _measure_walks(engine: Engine, n_tasks: int, memory: MemoryPlan, tried: Tried, side_by_side: int) -> Speed:
+    """Return the speed of walks through all rows, of which some are made side by side: of reading, or learning."""
     read = measure_reading(engine, n_tasks, memory)
-    learned = tried.walk_seconds / tried.n_rows / min(own.replicas, n_tasks)
-    speed = Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
-    return passes, speed, tried.between, NOTHING
+    learned = tried.walk_seconds / tried.n_rows / min(side_by_side, n_tasks)
+    return Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
 
 
 def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
@@ -153,7 +157,10 @@ def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: Memory
         between += max(0.0, slope) * (source.n_rows - sample.n_rows)
     taken = _measure_taken(engine, fit, tries[0], sample.n_rows)  # before the probe, which changes the engine's source
     # The first try keeps the same share of the rows as the training, so that the probe keeps no more rows than fit.
-    speed = measure_passes(engine, n_tasks, memory, tries[0])
+    if tries[0].scans:
+        speed = measure_passes(engine, n_tasks, memory, tries[0])
+    else:
+        speed = _measure_walks(engine, n_tasks, memory, tries[0], 1)
     return _expect(tries, source.n_rows), speed, between, taken
 
 

@@ -12,6 +12,7 @@ from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.cutting_plane import block_ascent
 from streamsvm.methods.cutting_plane.block_ascent import BlockAscent, State
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
+from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.segments import totals_bytes
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
@@ -25,6 +26,7 @@ COPIES = 4  # of the kept rows while others are chosen, and of a block while the
 ROW_VECTORS = 10  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
+PRODUCTS = 6  # matrices of the size of the rows' products that the interior-point method holds at once
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
@@ -42,7 +44,12 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
 
 
 def _count_rows(source: RowSource, options: TrainOptions, settings: BlockAscent) -> int:
-    """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory."""
+    """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory.
+
+    So few rows that an interior-point method can take the place of the ascent are resident in any case.
+    """
+    if source.n_rows <= MOST_ROWS:
+        return source.n_rows
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
     budget = options.memory_bytes or default_budget_bytes()
@@ -68,8 +75,9 @@ def _need_memory(source: RowSource, settings: BlockAscent, threads: int = 1) -> 
     if not settings.keeps_all:
         block = max(starts[chunks[-1] + 1] - starts[chunks[0]] for chunks in settings.list_blocks())
         walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
+    rows_bytes = kept_bytes * (2 if settings.keeps_all else 1) + (8 * PRODUCTS * n**2 if n <= MOST_ROWS else 0)
     return MemoryNeed(
-        driver_bytes=shares_bytes + kept_bytes * (2 if settings.keeps_all else 1) + 8 * VECTORS * width,
+        driver_bytes=shares_bytes + rows_bytes + 8 * VECTORS * width,
         turn_bytes=8 * VECTORS * width // 2,
         totals_bytes=sums_bytes if settings.keeps_all else 0,
         shared_bytes=8 * 4 * width + exact_bytes(width) + (0 if settings.keeps_all else 16 * n + kept_bytes),

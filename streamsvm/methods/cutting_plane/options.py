@@ -21,10 +21,10 @@ class CuttingPlaneOptions:
         "line-search",
         "none",
         help="by the exact solution for the rows near the margin (one-read), by dual coordinate ascent on one block "
-        "of the rows after another (block-ascent), guided by rows in memory, by a line "
-        "search, or Algorithm 1 of Joachims 2006 as it is (none); auto takes the first that suits the number of "
-        "features and the memory, or a line search if epsilon or max_cuts is given; one-read gives way to guided if "
-        "there are too many features or too few resident rows, and says so",
+        "of the rows after another (block-ascent), by cutting planes guided by rows in memory or by a line search, or "
+        "by Algorithm 1 of Joachims 2006 as it is (none); auto takes the first that suits the number of features and "
+        "the memory, or a line search if epsilon or max_cuts is given; one-read gives way to guided if there are too "
+        "many features or too few resident rows, and says so",
     )
     epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per row")
     intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")

@@ -18,6 +18,7 @@ from streamsvm.methods.cutting_plane.block_ascent import BlockAscent, start_stat
 from streamsvm.methods.cutting_plane.block_ascent import solve as solve_blocks
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import Step
+from streamsvm.training.estimate import plan_training
 from streamsvm.training.grid import tune
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import Problem, make_problem
@@ -132,6 +133,16 @@ def test_shares_are_a_start_for_larger_costs(monkeypatch: pytest.MonkeyPatch) ->
     assert warm[-1].status == cold[-1].status == "converged"
     assert len(warm) <= len(cold)
     assert warm[0].progress.lower_bound > cold[0].progress.lower_bound
+
+
+@pytest.mark.parametrize(("resident", "expected"), [("10%", None), (None, 1)])
+def test_the_plan_tells_passes_and_time(resident: str | None, expected: int | None, text: Dataset) -> None:
+    """Walks are timed as they are, and not as passes that add something up."""
+    plan = plan_training(text, replace(OPTIONS, resident_rows=resident))
+    assert plan.passes.about is not None
+    assert expected in (None, plan.passes.about)
+    assert plan.first_seconds > 0.0
+    assert plan.taken.each_bytes == 0
 
 
 def test_blocks_are_successive_chunks_that_fit() -> None:
