@@ -58,7 +58,7 @@ def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
         ({"memory": "lots"}, "'lots' is no size in bytes"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": -2}, "n_jobs is -2"),
-        ({"acceleration": "warp"}, "choose from auto, one-read, guided, line-search, none"),
+        ({"acceleration": "warp"}, "choose from auto, one-read, block-ascent, guided, line-search, none"),
         ({"epsilon": -1}, "option epsilon=-1"),
         ({"resident_rows": 10, "acceleration": "none"}, "resident rows are not for acceleration=none"),
     ],
