@@ -28,6 +28,7 @@ from streamsvm.requests import MemoryNeed, Solver
 WIDE = 2000  # with so many features the cuts of a sample cost more than its rows, and multipliers guide instead
 SHARE = 10  # one row in so many is resident if memory allows, or as many as the law says; with multipliers, every row
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
+FEW_ROWS = 500  # of many features: the line search beside a guide proves what the ascent cannot if scales are extreme
 ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away for `one_read`
 LAW_SHARE = 0.01  # of (n d)^(2/3) rows: with fewer, guided cutting planes take fewer reads
 ENOUGH_SHARE = 0.08  # of (n d)^(2/3) rows: with fewer, users are told what more memory saves, and grids make chains
@@ -123,7 +124,8 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
     These need more memory beside the rows: if it has no room for them, one read is made with the rows that there are.
     """
     note, first = "", None
-    if own.acceleration == "block-ascent" or (own.acceleration == "auto" and source.n_features > MOST_FEATURES):
+    suits_blocks = source.n_features > MOST_FEATURES and source.n_rows > FEW_ROWS
+    if own.acceleration == "block-ascent" or (own.acceleration == "auto" and suits_blocks):
         fit = block_ascent_setup.set_up(source, options, own)
         if fit is not None or own.acceleration == "block-ascent":
             return fit
