@@ -10,7 +10,8 @@ import numpy as np
 from streamsvm.data.source import RowSource
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.cutting_plane import block_ascent
-from streamsvm.methods.cutting_plane.block_ascent import BlockAscent, State
+from streamsvm.methods.cutting_plane.block_ascent import State
+from streamsvm.methods.cutting_plane.block_walk import BlockAscent
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions

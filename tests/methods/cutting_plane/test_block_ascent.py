@@ -14,8 +14,9 @@ from scipy.sparse import random_array
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines.memory import plan_memory
 from streamsvm.errors import IntegrityError
-from streamsvm.methods.cutting_plane.block_ascent import BlockAscent, start_state, warm_state
 from streamsvm.methods.cutting_plane.block_ascent import solve as solve_blocks
+from streamsvm.methods.cutting_plane.block_ascent import start_state, warm_state
+from streamsvm.methods.cutting_plane.block_walk import BlockAscent
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import Step
 from streamsvm.training.estimate import plan_training

@@ -1,0 +1,137 @@
+"""The walk of cutting_plane.block_ascent: a block is added to sums, its shares are improved, and rows are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.methods.cutting_plane.coordinate_ascent import Part, ascend, make_part
+from streamsvm.methods.cutting_plane.near_rows import choose_rows
+from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, stack_rows
+from streamsvm.requests import Scan
+
+ASCENT_SHARE = 0.3  # the ascent ends when the part of the gap that is in memory is this share of what is asked for
+KEPT_SHARE = 0.6  # of the resident rows are kept; the others are the block
+FREE = 0.1  # rows with 0 < c_i < 1 are kept as if they were so many times as far from the margin
+TILE_ROWS = 4096  # rows of a block that are added to sums at a time
+
+
+@dataclass(frozen=True)
+class BlockAscent:
+    """Settings of the solver.
+
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: how many rows are in
+    memory at once, a block included; chunk_starts (k+1,): limits of the chunks; tol: the relative gap to reach;
+    bias_feature: the value of the constant feature; seed: of the orders.
+    """
+
+    class_costs: tuple[float, float]
+    resident_rows: int
+    chunk_starts: tuple[int, ...]
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    seed: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.chunk_starts[-1]
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether all rows stay in memory."""
+        return self.resident_rows >= self.n_rows
+
+    @property
+    def kept_rows(self) -> int:
+        """How many rows are kept from block to block."""
+        return self.n_rows if self.keeps_all else max(1, int(KEPT_SHARE * self.resident_rows))
+
+    def list_blocks(self) -> list[list[int]]:
+        """Return the chunks of each block: as many successive chunks as there is room for, and one at least."""
+        most, blocks, starts = self.resident_rows - self.kept_rows, list[list[int]](), self.chunk_starts
+        for k in range(len(starts) - 1):
+            if blocks and starts[k + 1] - starts[blocks[-1][0]] <= most:
+                blocks[-1].append(k)
+            else:
+                blocks.append([k])
+        return blocks
+
+
+class Carry(NamedTuple):
+    """What a walk carries on: the number of the next block, c and w, the kept rows and their numbers, and the sums."""
+
+    block: int
+    share: F64
+    w: F64
+    kept: Rows | None
+    numbers: I64
+    totals: tuple[Any, ...] | None
+
+
+def take_block(
+    settings: BlockAscent, effort: tuple[int, int], value: float, scans: Sequence[Scan], carry: Carry, rows: Rows
+) -> Iterator[Carry]:
+    """Add a block to the sums, improve its shares and those of the kept rows, and choose the rows to keep.
+
+    effort: the number of the pass, and epochs; value: a lower bound of D.
+    """
+    share = carry.share.copy() if carry.block == 0 else carry.share  # later blocks change the walk's own copy
+    numbers = rows.start + np.arange(rows.n_rows)
+    totals = _add_up(scans, carry.totals, rows, numbers)
+    new = np.flatnonzero(~np.isin(numbers, carry.numbers, assume_unique=True))
+    own = rows if len(new) == rows.n_rows else choose_rows(rows, new)
+    class_costs, bias = np.array(settings.class_costs), settings.bias_feature
+    pairs = [(own, numbers[new])] if carry.kept is None else [(carry.kept, carry.numbers), (own, numbers[new])]
+    parts = [make_part(some, class_costs, bias, share[at]) for some, at in pairs]
+    held = sum(len(at) for _, at in pairs) / settings.n_rows
+    wanted, seed = ASCENT_SHARE * settings.tol * held * value, (settings.seed, effort[0], carry.block)
+    w = ascend(parts, bias, carry.w, 0.0, wanted, 0.0, effort[1], seed)
+    for part, (_, at) in zip(parts, pairs, strict=True):
+        share[at] = part.share
+    kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
+    yield Carry(carry.block + 1, share, w, kept, kept_numbers, totals)
+
+
+def _add_up(scans: Sequence[Scan], before: tuple[Any, ...] | None, rows: Rows, numbers: I64) -> tuple[Any, ...]:
+    """Return the totals of all scans with the rows of a block added."""
+    own = tuple(scan.start() for scan in scans)
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        tile = rows.slice(slice(at, at + TILE_ROWS))
+        for scan, totals in zip(scans, own, strict=True):
+            scan.add(totals, tile, *scan.shared, *(column[numbers[at : at + TILE_ROWS]] for column in scan.by_row))
+    if before is None:
+        return own
+    return tuple(scan.combine(left, right) for scan, left, right in zip(scans, before, own, strict=True))
+
+
+def _keep_nearest(settings: BlockAscent, parts: Sequence[Part], numbers: Sequence[I64], w: F64) -> tuple[Rows, I64]:
+    """Return the rows of all parts that are nearest the margin at w, and their numbers."""
+    distances = [_find_distances(part, settings.bias_feature, w) for part in parts]
+    nearest = np.argsort(np.concatenate(distances), kind="stable")[: settings.kept_rows]
+    kept, found, end = list[Rows](), list[I64](), 0
+    for part, own in zip(parts, numbers, strict=True):
+        chosen = np.sort(nearest[(nearest >= end) & (nearest < end + len(own))]) - end
+        kept.append(choose_rows(part.rows, chosen))
+        found.append(own[chosen])
+        end += len(own)
+    return _stack(kept), np.concatenate(found)
+
+
+def _find_distances(part: Part, bias_feature: float, w: F64) -> F64:
+    """Return |1 - y_i w.x_i|, (n,): less for rows whose share may move both ways, and more for rows without a cost."""
+    scores = compute_scores(part.rows.X, np.ascontiguousarray(w[None, :-1]))[:, 0] + w[-1] * bias_feature
+    distances: F64 = np.abs(1.0 - part.y * scores)
+    distances[(part.share > 0.0) & (part.share < 1.0)] *= FREE
+    distances[part.costs <= 0.0] = np.inf
+    return distances
+
+
+def _stack(parts: Sequence[Rows]) -> Rows:
+    weights = [part.sample_weight for part in parts if part.sample_weight is not None]
+    codes = [part.y for part in parts if part.y is not None]
+    X = stack_rows([part.X for part in parts])
+    return Rows(-1, X, np.concatenate(codes), np.concatenate(weights) if weights else None)
