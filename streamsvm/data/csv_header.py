@@ -110,7 +110,7 @@ def _count_cells(text: bytes, delimiter: str) -> int:
 
 
 def _look_at(text: bytes, delimiter: str, n_columns: int) -> list[list[str]]:
-    """Return the cells of the first rows that have so many columns, without those from a bad row on.
+    """Return the cells of the first rows that have so many columns, up to a bad row.
 
     A bad row is refused, with its line, when the rows are read.
     """

@@ -111,8 +111,8 @@ def note_shares(state: State, inner: Any, progress: Progress, _notes: Sequence[A
     """Return the state after a step of the interior-point method, or of an ascent on blocks."""
     bound = progress.lower_bound or 0.0
     if bound > state.bound:
-        own = isinstance(inner, block_ascent.State)
-        point = DualPoint(share=inner.proved) if own else read_point(inner)
+        is_ascent = isinstance(inner, block_ascent.State)
+        point = DualPoint(share=inner.proved) if is_ascent else read_point(inner)
         return replace(
             state,
             inner=[inner],

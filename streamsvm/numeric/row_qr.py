@@ -5,7 +5,7 @@
 A Householder QR factorisation with column pivoting keeps rows apart if they are sorted by their largest entries: the
 error of each row is then a share of this row alone, however heavy the others are (Cox & Higham 1998, Stability of
 Householder QR factorization for weighted least squares problems). In A'A, the products of the heavy rows would hide
-those of all others.
+the products of all others.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.numeric.certificates import certify, find_best_bias, prove
+from streamsvm.numeric.certificates import Proof, certify, find_best_bias, prove
 from streamsvm.numeric.rows import F64
 from tests.conftest import make_problem
 from tests.kernel_problems import KINDS, balance, matrix_of, measure
@@ -113,3 +113,10 @@ def test_where_rounding_could_be_more_than_no_model_loses_there_is_none() -> Non
     proof = prove(y, costs, alpha, y, np.full(2, 10.0), 1.0, 1e-3)
     assert (proof.stretch, proof.objective) == (0.0, 6.0)
     assert proof.objective_error < 1e-12
+
+
+def test_what_rounding_can_have_moved_is_charged_once() -> None:
+    """The gap is 8e-4 as computed, and 1e-3 if rounding has moved P and D as far as it can."""
+    proof = Proof(1.0, 1e-4, 0.9992, 1e-4, bias=0.0, stretch=1.0, magnitude=1.0)
+    assert proof.is_within(1.001e-3)
+    assert not proof.is_within(0.999e-3)

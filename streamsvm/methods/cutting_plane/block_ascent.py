@@ -26,10 +26,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.block_walk import BlockAscent, Carry, take_block
+from streamsvm.methods.cutting_plane.block_walk import BlockAscent, Carry, Effort, take_block
 from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual, count_pass, find_status
 from streamsvm.methods.cutting_plane.exact_points import (
+    LINE_STEPS,
     choose_line_points,
     is_noisy,
     look_for_rounding,
@@ -49,6 +50,7 @@ SLOW = 0.4
 MOST_EPOCHS = 80  # on a block; more of them cost more time than the passes that they save
 WHOLE_EPOCHS = 1000  # if all rows are in memory, where more epochs cost no read
 ASCENT_PASSES = 3  # after so many passes over a few rows in memory an interior-point method takes the ascent's place
+ASCENT_SHARE = 0.3  # of the gap that is asked for, for the rows in memory: there the ascent on a block ends
 WHOLE_SHARE = 0.5  # of the gap that is asked for, at which the ascent ends if all rows are in memory
 LINE = np.ones(1)  # the cut step of the line: its end
 
@@ -57,7 +59,7 @@ LINE = np.ones(1)  # the cut step of the line: its end
 class State(LineState):
     """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
-    The only cut is that of the shares with which the last pass began, and master_w is w of the shares c.
+    There are no cuts, and master_w is w of the shares c.
 
     share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the rows that are kept;
     epochs: of the ascent on a block, at most.
@@ -86,16 +88,20 @@ def start_state(settings: BlockAscent, n_features: int) -> State:
     return State(
         best_w=none,
         master_w=none,
-        cuts=none[None, :],
-        offsets=np.zeros(1),
-        sizes=np.zeros(1),
-        z=np.ones(1),
-        gram=np.zeros((1, 1)),
-        idle=np.zeros(1, np.int64),
+        cuts=np.empty((0, n_features + 1)),
+        terms=_count_terms(settings),
         share=share,
         proved=share,
         resident=np.arange(settings.n_rows if settings.keeps_all else 0),
     )
+
+
+def _count_terms(settings: BlockAscent) -> float:
+    """Return the most additions that a term of a sum goes through, in whatever order a walk takes the blocks."""
+    if settings.keeps_all:
+        return 0.0
+    blocks = settings.list_blocks()
+    return float(min(settings.n_rows, max(map(settings.count_rows, blocks)) + len(blocks) + LINE_STEPS))
 
 
 def warm_state(settings: BlockAscent, before: State, factor: float) -> State:
@@ -119,7 +125,8 @@ def solve(settings: BlockAscent, state: State) -> Solver:
         else:
             (carry,) = yield _make_walk(settings, state, kept, _list_scans(settings, state))
             state, kept = _prove(state, carry.totals), carry.kept
-            w = state.cuts[0] + (carry.w - before.master_w)  # the sum over all rows, without the rounding of the ascent
+            change = carry.w - before.master_w
+            w = carry.totals[0].gradient + change  # the sum over all rows, without the rounding of earlier ascents
             state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
         state = _count_epochs(count_pass(state, before, 1), before)
         figures = {"resident_rows": float(len(state.resident))}
@@ -180,9 +187,11 @@ def _improve(settings: BlockAscent, state: State, rows: Rows) -> State:
 def _make_walk(settings: BlockAscent, state: State, kept: Rows | None, scans: Sequence[Scan]) -> Walk:
     blocks = settings.list_blocks()
     order = np.random.default_rng((settings.seed, state.passes)).permutation(len(blocks))
-    carry = Carry(0, state.share, state.master_w, kept, state.resident, None)
-    step = partial(take_block, settings, (state.passes, state.epochs), state.lower_bound, tuple(scans))
-    return Walk(step, [carry], [[blocks[k] for k in order]])
+    totals = tuple(scan.start() for scan in scans)
+    carry = Carry(0, state.share, state.master_w, kept, state.resident, totals)
+    wanted = ASCENT_SHARE * settings.tol * state.lower_bound / settings.n_rows
+    effort = Effort((settings.seed, state.passes), state.epochs, wanted)
+    return Walk(partial(take_block, settings, effort, tuple(scans)), [carry], [[blocks[k] for k in order]])
 
 
 def _prove(state: State, totals: Sequence[Any]) -> State:
@@ -194,8 +203,8 @@ def _prove(state: State, totals: Sequence[Any]) -> State:
     if len(others) and isinstance(others[0], ExactLosses):
         state = take_exact(state, choose_line_points(*ends), others[0])[0]
     cost = np.full(1, dual.cost)
-    state = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
-    value, rounding = bound_dual(state, state.z)
+    point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)  # the shares make one cut
+    value, rounding = bound_dual(point, np.ones(1))
     if value - rounding > state.lower_bound:
         return replace(
             state, lower_bound=value - rounding, bound_rounding=rounding, proved=state.share, tried_rounding=0.0

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from functools import partial
 
-import numpy as np
-
 from streamsvm.data.source import RowSource
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.cutting_plane import block_ascent
 from streamsvm.methods.cutting_plane.block_ascent import State
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
-from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS
-from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, PRODUCTS
+from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.segments import totals_bytes
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
@@ -22,12 +20,10 @@ from streamsvm.models.model import LinearModel
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
 from streamsvm.requests import MemoryNeed
 
-LEAST_ROWS = 1000  # fewer resident rows are not worth it
 COPIES = 4  # of the kept rows while others are chosen, and of a block while the next one is read and put together
 ROW_VECTORS = 10  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
-PRODUCTS = 6  # matrices of the size of the rows' products that the interior-point method holds at once
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
@@ -70,11 +66,11 @@ def _find_row_bytes(source: RowSource) -> int:
 def _need_memory(source: RowSource, settings: BlockAscent, threads: int = 1) -> MemoryNeed:  # noqa: ARG001
     """Return the memory of the shares of all rows, of the rows that are kept, and of a block in a walk."""
     n, width, row_bytes = source.n_rows, source.n_features + 1, _find_row_bytes(source)
-    kept_bytes, starts = settings.kept_rows * row_bytes, settings.chunk_starts
+    kept_bytes = settings.kept_rows * row_bytes
     shares_bytes, sums_bytes = 8 * SHARES * n, totals_bytes(1, width) + 16 * width + 2 * exact_bytes(width)
     walk_bytes = 0
     if not settings.keeps_all:
-        block = max(starts[chunks[-1] + 1] - starts[chunks[0]] for chunks in settings.list_blocks())
+        block = max(map(settings.count_rows, settings.list_blocks()))
         walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
     rows_bytes = kept_bytes * (2 if settings.keeps_all else 1) + (8 * PRODUCTS * n**2 if n <= MOST_ROWS else 0)
     return MemoryNeed(
@@ -103,4 +99,4 @@ def _make_fit(source: RowSource, settings: BlockAscent) -> Fit:
 
 
 def _make_model(source: RowSource, settings: BlockAscent, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
-    return make_linear_model(source, np.array(state.best_w[:-1]), state.best_w[-1] * settings.bias_feature)
+    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)

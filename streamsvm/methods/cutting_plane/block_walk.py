@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.methods.cutting_plane.coordinate_ascent import Part, ascend, make_part
-from streamsvm.methods.cutting_plane.near_rows import choose_rows
-from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, stack_rows
+from streamsvm.methods.cutting_plane.near_rows import choose_rows, join_rows
+from streamsvm.numeric.rows import F64, I64, Rows, compute_scores
 from streamsvm.requests import Scan
 
-ASCENT_SHARE = 0.3  # the ascent ends when the part of the gap that is in memory is this share of what is asked for
 KEPT_SHARE = 0.6  # of the resident rows are kept; the others are the block
 FREE = 0.1  # rows with 0 < c_i < 1 are kept as if they were so many times as far from the margin
 TILE_ROWS = 4096  # rows of a block that are added to sums at a time
@@ -50,6 +49,10 @@ class BlockAscent:
         """How many rows are kept from block to block."""
         return self.n_rows if self.keeps_all else max(1, int(KEPT_SHARE * self.resident_rows))
 
+    def count_rows(self, chunks: Sequence[int]) -> int:
+        """Return the number of rows of successive chunks."""
+        return self.chunk_starts[chunks[-1] + 1] - self.chunk_starts[chunks[0]]
+
     def list_blocks(self) -> list[list[int]]:
         """Return the chunks of each block: as many successive chunks as there is room for, and one at least."""
         most, blocks, starts = self.resident_rows - self.kept_rows, list[list[int]](), self.chunk_starts
@@ -61,6 +64,18 @@ class BlockAscent:
         return blocks
 
 
+class Effort(NamedTuple):
+    """How the ascent works in a pass: the seed of its orders, the most epochs on a block, and the gap of a row.
+
+    wanted: the ascent on a block ends when the part of the gap that its rows have is this gap of a row times their
+    number.
+    """
+
+    seed: tuple[int, ...]
+    epochs: int
+    wanted: float
+
+
 class Carry(NamedTuple):
     """What a walk carries on: the number of the next block, c and w, the kept rows and their numbers, and the sums."""
 
@@ -69,16 +84,13 @@ class Carry(NamedTuple):
     w: F64
     kept: Rows | None
     numbers: I64
-    totals: tuple[Any, ...] | None
+    totals: tuple[Any, ...]
 
 
 def take_block(
-    settings: BlockAscent, effort: tuple[int, int], value: float, scans: Sequence[Scan], carry: Carry, rows: Rows
+    settings: BlockAscent, effort: Effort, scans: Sequence[Scan], carry: Carry, rows: Rows
 ) -> Iterator[Carry]:
-    """Add a block to the sums, improve its shares and those of the kept rows, and choose the rows to keep.
-
-    effort: the number of the pass, and epochs; value: a lower bound of D.
-    """
+    """Add a block to the sums, improve the shares of its rows and of the kept rows, and choose the rows to keep."""
     share = carry.share.copy() if carry.block == 0 else carry.share  # later blocks change the walk's own copy
     numbers = rows.start + np.arange(rows.n_rows)
     totals = _add_up(scans, carry.totals, rows, numbers)
@@ -87,24 +99,21 @@ def take_block(
     class_costs, bias = np.array(settings.class_costs), settings.bias_feature
     pairs = [(own, numbers[new])] if carry.kept is None else [(carry.kept, carry.numbers), (own, numbers[new])]
     parts = [make_part(some, class_costs, bias, share[at]) for some, at in pairs]
-    held = sum(len(at) for _, at in pairs) / settings.n_rows
-    wanted, seed = ASCENT_SHARE * settings.tol * held * value, (settings.seed, effort[0], carry.block)
-    w = ascend(parts, bias, carry.w, 0.0, wanted, 0.0, effort[1], seed)
+    wanted = effort.wanted * sum(len(at) for _, at in pairs)
+    w = ascend(parts, bias, carry.w, 0.0, wanted, 0.0, effort.epochs, (*effort.seed, carry.block))
     for part, (_, at) in zip(parts, pairs, strict=True):
         share[at] = part.share
     kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
     yield Carry(carry.block + 1, share, w, kept, kept_numbers, totals)
 
 
-def _add_up(scans: Sequence[Scan], before: tuple[Any, ...] | None, rows: Rows, numbers: I64) -> tuple[Any, ...]:
+def _add_up(scans: Sequence[Scan], before: tuple[Any, ...], rows: Rows, numbers: I64) -> tuple[Any, ...]:
     """Return the totals of all scans with the rows of a block added."""
     own = tuple(scan.start() for scan in scans)
     for at in range(0, rows.n_rows, TILE_ROWS):
         tile = rows.slice(slice(at, at + TILE_ROWS))
         for scan, totals in zip(scans, own, strict=True):
             scan.add(totals, tile, *scan.shared, *(column[numbers[at : at + TILE_ROWS]] for column in scan.by_row))
-    if before is None:
-        return own
     return tuple(scan.combine(left, right) for scan, left, right in zip(scans, before, own, strict=True))
 
 
@@ -118,7 +127,7 @@ def _keep_nearest(settings: BlockAscent, parts: Sequence[Part], numbers: Sequenc
         kept.append(choose_rows(part.rows, chosen))
         found.append(own[chosen])
         end += len(own)
-    return _stack(kept), np.concatenate(found)
+    return join_rows(kept), np.concatenate(found)
 
 
 def _find_distances(part: Part, bias_feature: float, w: F64) -> F64:
@@ -128,10 +137,3 @@ def _find_distances(part: Part, bias_feature: float, w: F64) -> F64:
     distances[(part.share > 0.0) & (part.share < 1.0)] *= FREE
     distances[part.costs <= 0.0] = np.inf
     return distances
-
-
-def _stack(parts: Sequence[Rows]) -> Rows:
-    weights = [part.sample_weight for part in parts if part.sample_weight is not None]
-    codes = [part.y for part in parts if part.y is not None]
-    X = stack_rows([part.X for part in parts])
-    return Rows(-1, X, np.concatenate(codes), np.concatenate(weights) if weights else None)

@@ -40,7 +40,7 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_magnitudes,
 )
 from streamsvm.methods.cutting_plane.line_statuses import LineTotals, add_to_line, combine_lines, start_line
-from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, maximise_shares, multiply_rows
+from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, PRODUCTS, maximise_shares, multiply_rows
 from streamsvm.methods.cutting_plane.nearness import draw_any
 from streamsvm.methods.cutting_plane.row_statuses import U8, find_active
 from streamsvm.methods.cutting_plane.segments import (
@@ -58,7 +58,6 @@ KEPT_CUTS = 128
 EPOCHS = 20  # epochs of the ascent between two passes, at most
 ASCENT_SHARE = 0.1  # the ascent ends when the resident rows' part of the gap is this share of the whole gap
 WHOLE_SHARE = 0.5  # if all rows are resident, it ends at this share of the gap that is asked for
-PRODUCTS = 6  # matrices of the size of the rows' products that the interior-point method holds at once
 ASCENT_PASSES = 10  # after so many passes the ascent counts as slow, and an interior-point method takes few rows
 
 

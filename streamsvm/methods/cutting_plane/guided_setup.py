@@ -16,8 +16,9 @@ from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.guided import Guided
 from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
+from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS
 from streamsvm.methods.cutting_plane.one_read_state import GROUP_SHARE, HELD, HELD_SHARE, MOST_OWN, ROW_VECTORS, OneRead
-from streamsvm.methods.cutting_plane.options import OTHER_BYTES, CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import DualWatch, FirstSample, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
@@ -28,11 +29,9 @@ from streamsvm.requests import MemoryNeed, Solver
 WIDE = 2000  # with so many features the cuts of a sample cost more than its rows, and multipliers guide instead
 SHARE = 10  # one row in so many is resident if memory allows, or as many as the law says; with multipliers, every row
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
-FEW_ROWS = 500  # of many features: the line search beside a guide proves what the ascent cannot if scales are extreme
 ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away for `one_read`
 LAW_SHARE = 0.01  # of (n d)^(2/3) rows: with fewer, guided cutting planes take fewer reads
 ENOUGH_SHARE = 0.08  # of (n d)^(2/3) rows: with fewer, users are told what more memory saves, and grids make chains
-LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search runs alone
 SMALL_ROWS = 3000  # for `one_read` so many rows are resident if memory allows: all rows of small data, for one pass
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
 COPIES = 3  # copies of the resident rows while they are read
@@ -124,7 +123,8 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
     These need more memory beside the rows: if it has no room for them, one read is made with the rows that there are.
     """
     note, first = "", None
-    suits_blocks = source.n_features > MOST_FEATURES and source.n_rows > FEW_ROWS
+    # Of few rows with extreme scales, the line search beside a guide proves what the ascent cannot.
+    suits_blocks = source.n_features > MOST_FEATURES and source.n_rows > MOST_ROWS
     if own.acceleration == "block-ascent" or (own.acceleration == "auto" and suits_blocks):
         fit = block_ascent_setup.set_up(source, options, own)
         if fit is not None or own.acceleration == "block-ascent":

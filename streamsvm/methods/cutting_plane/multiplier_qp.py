@@ -32,6 +32,7 @@ from streamsvm.numeric.rows import F64, CsrRows, Rows, compute_scores, slice_row
 
 MOST_ROWS = 500  # Their H has 2 MB, and a step takes a hundredth of a second.
 BLOCK_ROWS = 32  # Two blocks of rows are in float64 at once; each takes as much memory as so many cuts.
+PRODUCTS = 6  # matrices (rows, rows) that the method holds at once
 MOST_STEPS = 100
 PATIENCE = 10  # If so many steps in a row have not lowered the gap to PROGRESS of itself, rounding is the limit.
 PROGRESS = 0.9

@@ -17,6 +17,7 @@ Journal of the ACM 54). u_i depends on the row's number and on a seed alone, so 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -194,15 +195,20 @@ def keep_below(parts: list[Part], radius: float) -> list[Part]:
 
 def join_parts(parts: list[Part]) -> Part:
     """Return several parts as one, whose radius is not known."""
-    weights = [part.rows.sample_weight for part in parts if part.rows.sample_weight is not None]
-    codes = [part.rows.y for part in parts if part.rows.y is not None]
-    X = stack_rows([part.rows.X for part in parts])
-    rows = Rows(-1, X, np.concatenate(codes), np.concatenate(weights) if weights else None)
+    rows = join_rows([part.rows for part in parts])
     numbers = np.concatenate([part.numbers for part in parts])
     margins, reach, priority = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("margins", "reach", "priority")
     )
     return Part(rows, numbers, margins, reach, priority)
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of several parts, which have labels, one part below the other."""
+    weights = [part.sample_weight for part in parts if part.sample_weight is not None]
+    codes = [part.y for part in parts if part.y is not None]
+    X = stack_rows([part.X for part in parts])
+    return Rows(-1, X, np.concatenate(codes), np.concatenate(weights) if weights else None)
 
 
 def count_for(part: Part, draws: bool) -> F64:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from streamsvm.methods.option_fields import choice, count, positive
 
+LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search runs alone
 OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
 
 

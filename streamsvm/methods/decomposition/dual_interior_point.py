@@ -7,7 +7,7 @@ rows are z_i, the rows of Z (Y = diag(y), e = the vector of ones):
     w = Z'Ya,  y'a = 0,  a + u = C,     on the central path    s_i a_i = xi_i u_i = mu
 
 Newton's equations for (w, b), in which r_s and r_u are the residuals of the equations of s and u above, r_sa and r_xu
-those of the complementarities, and W = diag(1 / (s/a + xi/u)), are those of a least-squares problem,
+the residuals of the complementarities, and W = diag(1 / (s/a + xi/u)), belong to a least-squares problem,
 
     min_{dw, db}  1/2 |w + dw|^2 + 1/2 sum_i W_i (y_i (z_i.dw + db) + r_i - a_i / W_i)^2
     r = r_s + r_sa / a - (xi r_u + r_xu) / u

@@ -40,7 +40,7 @@ class State:
     lower_bound: the greatest proved lower bound of the optimum, or NaN for an indefinite kernel, which has none.
     dual: the greatest D of any multipliers as it was computed. rounding_bound: how far rounding can have moved P and D.
     tried_bound: the largest rounding bound of the steps undone since the last progress, or 0. dual_error: the part of
-    rounding_bound that is D's.
+    rounding_bound that belongs to D.
     least_gap: the least P - D so far. longest: the largest |x_i|^2. passes: steps so far, each of one read of all rows.
     stuck: steps in a row that neither raised D nor lowered the gap. is_precise: active sets are held in float64.
     """

@@ -4,11 +4,11 @@ The normal equations (normal_equations) are the gradient of a sum of squares, wi
 
     min_{dw, db}  1/2 |w + dw|^2 + 1/2 sum_i W_i (y_i (x_i.dw + db) + r_Omega_i - t_i omega_i)^2
 
-Where costs differ by many powers of ten, the products of the heavy rows hide those of all others in the rounding of
-X'WX, whose factor then needs a jitter of that size. A step with the jitter hardly moves w in directions in which light
-rows alone count, and the run stalls far from the optimum. A QR factorisation of the rows sqrt(W_i) (x_i, 1) and of the
-identity keeps them apart (numeric.row_qr). It holds all rows and takes time of its own, so it is for few rows and
-features only.
+Where costs differ by many powers of ten, the products of the heavy rows hide the products of all others in the rounding
+of X'WX, whose factor then needs a jitter of that size. A step with the jitter hardly moves w in directions in which
+light rows alone count, and the run stalls far from the optimum. A QR factorisation of the rows sqrt(W_i) (x_i, 1) and
+of the identity keeps them apart (numeric.row_qr). It holds all rows and takes time of its own, so it is for few rows
+and features only.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def count_bytes(n_rows: int, n_features: int) -> int:
 class RowEquations:
     """The equations at the point of the normal equations `given`, which could be factored with a jitter only.
 
-    rows: those with these numbers (k,), which are all rows of positive cost. w (d,): the weights at the point.
-    The methods are those of NormalEquations, whose sums over the rows are formed here from the rows.
+    rows, numbers (k,): all rows of positive cost, and their numbers. w (d,): the weights at the point. The methods do
+    what the methods of NormalEquations do, and form the sums from the rows.
     """
 
     @unwarned
@@ -78,9 +78,9 @@ Equations = NormalEquations | RowEquations
 
 
 def choose_equations(state: State) -> Generator[Take, Any, Equations]:
-    """Return the normal equations; or those of the rows, which are taken, if only a jitter would help and rows are few.
+    """Return the normal equations, or the equations of the rows if a factor needs a jitter and the rows are few.
 
-    FloatingPointError is raised if neither can be factored.
+    The rows are taken then. FloatingPointError is raised if neither of them can be factored.
     """
     point, y, costs = state.point, state.y, state.costs
     gram, chosen, weights = state.gram, state.sums[CHOSEN], state.sums[WEIGHTS]

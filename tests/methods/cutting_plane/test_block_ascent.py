@@ -103,7 +103,7 @@ def test_one_pass_if_all_rows_fit_into_memory(text: Dataset) -> None:
 
 @pytest.mark.parametrize("resident", ["10%", "100%"])
 def test_the_same_bits_on_any_engine_and_resumed(resident: str, text: Dataset, client: Client, tmp_path: Path) -> None:
-    own = replace(OPTIONS, resident_rows=resident, tol=1e-5)
+    own = replace(OPTIONS, resident_rows=resident, C=0.1)
     found = [train(text, replace(own, threads=threads)) for threads in (1, 2)]
     found.append(train(text, own, client=client))
     train(text, replace(own, max_passes=1), tmp_path / "run")
@@ -115,10 +115,10 @@ def test_the_same_bits_on_any_engine_and_resumed(resident: str, text: Dataset, c
 def test_gone_on_from_any_state_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.data.in_memory.CHUNK_BYTES", 1000)
     problem = KINDS["sparse"]
-    settings = BlockAscent((1.0, 1.0), 40, list_starts(problem), 1e-6)
+    settings = BlockAscent((1.0, 1.0), 100, list_starts(problem), 1e-4)
     steps = run(problem, settings)
     assert len(steps) > 4
-    for step in steps[:-1]:
+    for step in (*steps[:3], steps[-2]):
         again = run_steps(problem.in_memory(), solve_blocks(settings, step.state), 300)
         np.testing.assert_array_equal(again[-1].state.best_w, steps[-1].state.best_w)
 
