@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 LOGGER = logging.getLogger("streamsvm")
+ANSWER_SECONDS = 10  # until a scheduler that does not answer is given up
 FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; a worker that starts imports for a while
 
 Load = Callable[[], object]  # a function, importable by name, that loads the kernels of the tasks to come
@@ -175,14 +178,48 @@ def _interrupts_blocked() -> Iterator[None]:
 def connect(address: str) -> Iterator[Client]:
     """Connect to a scheduler. The settings of TLS come from Dask's configuration (`distributed.comm.tls`)."""
     from distributed import Client
-    from distributed.comm import get_address_host_port
     from distributed.utils import silence_logging_cmgr
 
+    _check_scheduler(address)
     try:
-        if address.startswith(("tcp://", "tls://")):  # a Client keeps trying for long after a refusal
-            socket.create_connection(get_address_host_port(address), timeout=10).close()
-        client = Client(address, timeout=10)
-    except (OSError, ValueError, TypeError) as error:  # TypeError: a tls:// address, and no TLS in Dask's configuration
+        client = Client(address, timeout=ANSWER_SECONDS)
+    except OSError as error:
         raise InputError(f"scheduler {address}: {error}") from error
     with silence_logging_cmgr("CRITICAL"), client:  # errors are raised here, too
         yield client
+
+
+def _check_scheduler(address: str) -> None:
+    """Raise InputError unless a scheduler answers. A Client keeps trying after a refusal, and awaits silence for ever.
+
+    Where a Client fails, it also leaves an event loop behind whose end can hold up the start of the next one.
+    """
+    from distributed.comm import get_address_host_port
+
+    try:
+        if address.startswith(("tcp://", "tls://")):
+            socket.create_connection(get_address_host_port(address), timeout=ANSWER_SECONDS).close()
+        with ThreadPoolExecutor(1) as thread, waiting():  # the caller's thread may have an event loop of its own
+            role = thread.submit(asyncio.run, _ask_role(address)).result()
+    except TimeoutError as error:
+        raise InputError(f"scheduler {address}: no answer in {ANSWER_SECONDS} s") from error
+    except (OSError, ValueError, TypeError) as error:  # TypeError: a tls:// address, and no TLS in Dask's configuration
+        raise InputError(f"scheduler {address}: {error}") from error
+    except Exception as error:  # whatever Dask makes of the bytes of another program
+        raise InputError(f"scheduler {address}: another program than Dask's answers there") from error
+    if role != "Scheduler":
+        raise InputError(f"scheduler {address}: a {role.lower()} answers there")
+
+
+async def _ask_role(address: str) -> str:
+    """Return what the server at the address calls itself: "Scheduler", "Worker" or "Nanny"."""
+    from distributed.core import connect, send_recv
+    from distributed.security import Security
+
+    async with asyncio.timeout(ANSWER_SECONDS):
+        comm = await connect(address, timeout=ANSWER_SECONDS, **Security().get_connection_args("client"))
+        try:
+            identity = await send_recv(comm, op="identity")
+        finally:
+            comm.abort()
+    return str(identity["type"])

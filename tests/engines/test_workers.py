@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,47 @@ def test_a_scheduler_that_is_not_there_is_refused_at_once() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(InputError, match=f"scheduler {address}: .*refused"), connect(address):
+            pass
+
+
+@contextmanager
+def another_program(answer: bytes | None) -> Iterator[str]:
+    """The address of a server that answers whoever connects with some bytes, or keeps silent."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ExitStack() as connections:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection = connections.enter_context(server.accept()[0])
+                    if answer is not None:
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(64)])
+def test_another_program_is_no_scheduler(answer: bytes) -> None:
+    """No event loop of Dask is left behind, whose end could hold up the start of the next one for ten seconds."""
+    before = set(threading.enumerate())
+    with another_program(answer) as address, pytest.raises(InputError, match="another program"), connect(address):
+        pass
+    assert not {thread.name for thread in set(threading.enumerate()) - before}
+
+
+def test_silence_is_not_waited_for_longer_than_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.2)
+    with another_program(None) as address, pytest.raises(InputError, match=r"no answer in 0\.2 s"), connect(address):
+        pass
+
+
+def test_a_worker_is_no_scheduler() -> None:
+    with cluster_of_others(1) as cluster:
+        (address,) = cluster.scheduler_info["workers"]
+        with pytest.raises(InputError, match=f"scheduler {address}: a worker answers there"), connect(address):
             pass
 
 
