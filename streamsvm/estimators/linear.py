@@ -59,10 +59,10 @@ class LinearSVC(BaseSVC):
         that has begun is finished, and the model is the best one so far.
     acceleration : {"auto", "one-read", "block-ascent", "guided", "line-search", "none"}, default="auto"
         How few reads of the data are made to do: by the exact solution for the rows near the margin (for up to 400
-        features), by dual coordinate ascent on one block of the rows after another (for more features), or by cutting
-        planes, which are guided by rows in memory, chosen by a line search, or by Algorithm 1 of Joachims (2006) as
-        published. "auto" is the first of these that suits the number of features and the memory. The log
-        ("streamsvm", level INFO) tells where more memory would save reads.
+        features), by dual coordinate ascent on one block of the rows after another (for more features), by a line
+        search, or by Algorithm 1 of Joachims (2006) as published ("none"). "auto" is the first of these that suits the
+        number of features and the memory; "guided" is its earlier name. The log ("streamsvm", level INFO) tells where
+        more memory would save reads.
     epsilon : float or None, default=None
         The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. With it,
         "auto" is line search.

@@ -1,7 +1,7 @@
 """The points at which the cuts of a run were made, and the multipliers with which its lower bound last rose.
 
 A cut is recognised by a digest of its numbers, so that solvers need not record where their cuts came from. For solvers
-whose states hold a share of every row (guided by multipliers, interior-point), the shares are kept instead.
+whose states hold a share of every row (ascent on blocks, interior-point), the shares are kept instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.methods.cutting_plane import block_ascent, guided_dual, origins
+from streamsvm.methods.cutting_plane import block_ascent, origins
 from streamsvm.methods.cutting_plane.origins import Origin
 from streamsvm.methods.interior_point.shares import read_point
 from streamsvm.methods.ranking import origins as ranking_origins
@@ -189,7 +189,7 @@ def _list_digests(state: State) -> list[bytes]:
 
 def _digest_cuts(state: Any) -> list[bytes]:
     """Return the digests of a state's cuts, or none for a state that holds shares of the rows."""
-    if isinstance(state, guided_dual.State):
+    if isinstance(state, block_ascent.State):
         return []
     return [_digest(cut, offset) for cut, offset in zip(state.cuts, state.offsets.tolist(), strict=True)]
 

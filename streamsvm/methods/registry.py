@@ -35,7 +35,7 @@ METHODS = [
         process_bytes=cutting_plane.OTHER_BYTES,
         compiled=("cutting-plane", "ascent", "one-read"),
         reads={"tol": ALWAYS, "resident_rows": ALWAYS},
-        # Fits that are guided need reads of their own; where memory is too little, cuts for one C serve another.
+        # Ascent on blocks walks by itself; where memory is too little, cuts for one C serve another.
         side_by_side=(
             SideBySide(settings={"acceleration": "one-read"}, in_chains=False),
             SideBySide({"acceleration": "line-search"}),

@@ -1,10 +1,10 @@
-"""Two solvers in the same reads of the data: guided cutting planes, and beside them cutting planes with a line search.
+"""Two solvers in the same reads of the data: one with resident rows, and beside it cutting planes with a line search.
 
-Resident rows can mislead the guided solver, and then the line search alone is as good or better. Each solver keeps its
+Resident rows can mislead the first solver, and then the line search alone is as good or better. Each solver keeps its
 own state and cuts. The result is the lower of both objectives P and the higher of both lower bounds D, so the pair
 needs no more passes than the line search would need alone. The line search is given up once it has fallen behind, so
-that later passes compute for one solver only. It has fallen behind if the guided solver's gap is small (at most SMALL
-of P) and its own gap is more than KEEPS_UP times as large. If the guided solver is stuck later, for RETURNS passes, the
+that later passes compute for one solver only. It has fallen behind if the first solver's gap is small (at most SMALL
+of P) and its own gap is more than KEEPS_UP times as large. If the first solver is stuck later, for RETURNS passes, the
 line search returns, and goes on from the best point.
 """
 
@@ -28,8 +28,8 @@ Maker = Callable[[Any], Solver]
 class State:
     """What both solvers know together, and their states.
 
-    states: the guided solver's state comes first; best_w (d+1,): the point with the lowest P; alone: whether the line
-    search has been given up.
+    states: of the solver with resident rows, and of the line search; best_w (d+1,): the point with the lowest P; alone:
+    whether the line search has been given up.
     """
 
     states: list[Any]
@@ -53,7 +53,7 @@ class State:
 def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
     """Run both solvers from a state. A run that is resumed from the state in any `Step` gives the same bits.
 
-    makers: functions that return a solver that goes on from a state; the guided solver's function comes first.
+    makers: functions that return a solver that goes on from a state; that of the line search comes last.
     """
     solvers = [make(own) for make, own in zip(makers, state.states, strict=True)]
     if state.alone:

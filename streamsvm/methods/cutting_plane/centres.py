@@ -1,10 +1,10 @@
 """Where the next pass of cutting_plane.one_read looks: the minimiser of a model of P, within a trust radius.
 
 The first centre is the minimiser of a sample. Later the model is the loss of the rows in memory, corrected by the cut
-of all rows at the best point (cutting_plane.guided). Its minimiser is pulled to the best point if it is farther away
-than the trust radius, which grows and shrinks as the model proves right or wrong. Where cuts of all rows are above the
-model, the larger of both is minimised, and the step is shortened to the trust radius. Where two passes were not enough,
-the next ones also cut the problem of all rows at the points where the sample has its active cuts.
+of all rows at the best point (cutting_plane.corrected_sample). Its minimiser is pulled to the best point if it is
+farther away than the trust radius, which grows and shrinks as the model proves right or wrong. Where cuts of all rows
+are above the model, the larger of both is minimised, and the step is shortened to the trust radius. Where two passes
+were not enough, the next ones also cut the problem of all rows at the points where the sample has its active cuts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.guided import correct_sample, minimise_model
+from streamsvm.methods.cutting_plane.corrected_sample import correct_sample, minimise_model
 from streamsvm.methods.cutting_plane.near_rows import choose_rows, find_margins, find_reach
 from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, read_rows
 from streamsvm.methods.cutting_plane.row_norms import RowNorm, make_norm

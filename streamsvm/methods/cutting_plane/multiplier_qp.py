@@ -107,7 +107,10 @@ def maximise_shares(
 
 
 def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) -> tuple[F64, float]:
-    """Return the c with the smallest gap on the way, and by how much its D is above `value`, the D of the start."""
+    """Return the c with the smallest gap on the way, and by how much its D is above `value`, the D of the start.
+
+    The gap can be small enough before D is above that of the start, and then the steps go on.
+    """
     half, size = np.full(len(g), 0.5), np.full(len(g), float(np.mean(np.abs(g))))
     point = Point(half, half, size, size)
     best, rise, least, idle = start, 0.0, np.inf, 0
@@ -119,7 +122,8 @@ def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) 
             idle = 0 if gap < PROGRESS * least else idle + 1
             if gap < least:
                 best, least, rise = point.c, gap, float((g + slope) @ (point.c - start)) / 2
-            if gap <= max(wanted, tol * (value + rise)) or idle > PATIENCE or not _measure(point) > 0.0:
+            is_enough = gap <= max(wanted, tol * (value + rise)) and rise > 0.0
+            if is_enough or idle > PATIENCE or not _measure(point) > 0.0:
                 break
             direction = _find_direction(H, slope, point)
             point = _move(point, direction, BOUNDARY * _find_length(point, direction))

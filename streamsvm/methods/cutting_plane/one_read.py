@@ -10,8 +10,8 @@ minimiser lies in that ball, P is known there, and the proof is complete.
 
 The first centre is the minimiser of a sample. If the ball is left, the next centre is the minimiser of a model of P
 (cutting_plane.centres): the rows that were kept, in which far rows that were drawn at random stand for many, corrected
-by what the pass found out about all rows. A pass also cuts the problem of all rows at a few points, and searches the
-line to the centre, as in cutting_plane.guided. One master problem holds all these cuts and the dual points of F.
+by what the pass found out about all rows. A pass also cuts the problem of all rows at a few points, and searches two
+lines (cutting_plane.pass_cuts). One master problem holds all these cuts and the dual points of F.
 """
 
 from __future__ import annotations
@@ -22,24 +22,17 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.ball_proof import gather, prove
 from streamsvm.methods.cutting_plane.centres import choose_centre, update_trust
+from streamsvm.methods.cutting_plane.corrected_sample import find_first_rows, weigh_rows
 from streamsvm.methods.cutting_plane.cuts import count_pass, find_status
 from streamsvm.methods.cutting_plane.exact_points import choose_points, is_noisy, look_for_rounding, take_magnitudes
-from streamsvm.methods.cutting_plane.guided import (
-    SURE_POINTS,
-    choose_lines,
-    cut_at,
-    find_first_rows,
-    settle,
-    take_sure,
-    weigh_rows,
-)
 from streamsvm.methods.cutting_plane.near_rows import add_near, combine_near, start_near
-from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, note_proof, start_state
+from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, note_proof
+from streamsvm.methods.cutting_plane.pass_cuts import choose_lines, cut_at, settle, take_sure
 from streamsvm.methods.cutting_plane.point_cuts import read_cuts
 from streamsvm.methods.cutting_plane.segments import look_along, read_segment
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
-__all__ = ["solve", "start_state"]
+SURE_POINTS = 3  # points, the first of a pass, that are evaluated in twice the precision if rounding matters
 
 
 def solve(settings: OneRead, state: State) -> Solver:
@@ -64,7 +57,7 @@ def solve(settings: OneRead, state: State) -> Solver:
         found = yield All([cut_at(settings, aim.W), *looks, near, *extra])
         state = take_magnitudes(state, found)
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
-        state = note_proof(settle(settings, state, aim.W, found[0], segments), state)
+        state = note_proof(settle(state, aim.W, settings.tol, found[0], segments), state)
         state = update_trust(state, before, aim, float(found[0].losses[1]))
         if points is not None:
             state = take_sure(state, points, found[2 + len(lines)], read_cuts(found[0])[0][:SURE_POINTS])

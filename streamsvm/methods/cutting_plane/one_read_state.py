@@ -7,14 +7,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane import guided
-from streamsvm.methods.cutting_plane.guided import Guided
+from streamsvm.methods.cutting_plane.cuts import CutState, cut_bytes, most_cuts
 from streamsvm.methods.cutting_plane.near_rows import Look
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
+from streamsvm.methods.cutting_plane.sample_model import INNER_STEPS
+from streamsvm.methods.cutting_plane.segments import LineState, totals_bytes
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, Rows
 
+LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
+POINTS = 16  # points of the sample's active cuts at which a pass cuts the problem of all rows, at most
+KEPT_POINTS = 50  # points of old samples at which a new sample is cut before it is minimised
+TILE_ROWS = 4096  # rows of the sample whose scores at many points are held at once
 ROW_VECTORS = 24  # vectors of 8 bytes that problems in memory take for each of their rows
 MATRICES = 8  # matrices (width, width): norms, Newton's matrix and its factor, the pull
 GROUP_SHARE = 2  # a group keeps so many times its share of the resident rows: near rows may be more frequent there
@@ -25,21 +30,39 @@ ALLOWANCE = 1e-9  # of |w_0|: what the bound of a move may charge to the rows' l
 
 
 @dataclass(frozen=True)
-class OneRead(Guided):
-    """The settings of `Guided`, where resident_rows is the number of rows that a pass keeps."""
+class OneRead:
+    """Settings of the solver.
 
-    def driver_bytes(self, n_rows: int, n_features: int) -> int:  # noqa: ARG002
+    class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: how many rows a pass
+    keeps; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: of the random draws.
+    """
+
+    class_costs: tuple[float, float]
+    resident_rows: int
+    tol: float = 1e-3
+    bias_feature: float = 1.0
+    seed: int = 0
+
+    def driver_bytes(self, n_features: int) -> int:
         """Return the bytes of the driver without the rows that are kept: cuts, and problems over these rows."""
-        problems = 8 * (ROW_VECTORS * self.resident_rows + MATRICES * (n_features + 1) ** 2)
-        return self.cuts_bytes(n_features) + problems
+        width, sample_cuts = n_features + 1, KEPT_POINTS + 2 * INNER_STEPS
+        problems = 8 * (ROW_VECTORS * self.resident_rows + MATRICES * width**2)
+        work = 8 * width * (3 * sample_cuts + 4 * (POINTS + 3)) + 32 * TILE_ROWS * (KEPT_POINTS + 1)
+        return cut_bytes(width, most_cuts(width) + sample_cuts) + work + problems
+
+    def turn_bytes(self, n_features: int) -> int:
+        """Return the part of the driver's bytes that is in use only while a step is computed."""
+        return self.driver_bytes(n_features) - cut_bytes(n_features + 1, most_cuts(n_features + 1))
 
     def shared_bytes(self, n_features: int) -> int:
-        """Return the bytes that every task of a pass is sent."""
-        return super().shared_bytes(n_features) + 8 * 2 * (n_features + 1) ** 2
+        """Return the bytes that every task of a pass is sent, twice: passes of several fits in one read copy them."""
+        width = n_features + 1
+        return 8 * 2 * ((POINTS + 7) * width + width**2)
 
-    def totals_bytes(self, group_rows: int, n_features: int) -> int:  # noqa: ARG002
-        """Return the bytes of one task's totals without the rows that they hold. Rows have no codes here."""
-        return super().totals_bytes(0, n_features)
+    def totals_bytes(self, n_features: int) -> int:
+        """Return the bytes of one task's totals without the rows that they hold."""
+        lines = 2 * totals_bytes(LINE_POINTS, n_features + 1)
+        return lines + 8 * (POINTS + 4) * (n_features + 3)
 
     def holds_sample(self, n_rows: int) -> bool:
         """Return whether the first sample stays in memory during the first pass, so that it is not read twice."""
@@ -51,9 +74,11 @@ class OneRead(Guided):
 
 
 @dataclass
-class State(guided.State):
-    """All that changes. The sample of `guided.State` is the rows that the last pass kept.
+class State(LineState):
+    """All that changes. Vectors are (d+1,); their last entry is the weight of the constant feature.
 
+    loss, best_cut: the loss of all rows at the best point, and their cut a_c there; resident, weight (r,): the rows
+    that the last pass kept, and how many rows each stands for; points (p, d+1): where the next sample is cut first;
     n_rows: how many rows there are; centre (d+1,): the point at which the last pass looked; A (d+1, d+1): of the norm
     of rows; radius: the distance from the centre within which F equals P; widest: the radius if no far rows were drawn;
     predicted: the expected distance from the centre to the minimiser; trust: how far a step may go. A dual point of F
@@ -65,6 +90,11 @@ class State(guided.State):
     own_rows, own_shares (e,): their numbers, and their shares, in the last cut.
     """
 
+    loss: float = 0.0
+    best_cut: F64 = field(default_factory=lambda: np.empty(0))
+    resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    weight: F64 = field(default_factory=lambda: np.empty(0))
+    points: F64 = field(default_factory=lambda: np.empty((0, 0)))
     n_rows: int = 0
     centre: F64 = field(default_factory=lambda: np.empty(0))
     A: F64 = field(default_factory=lambda: np.empty((0, 0)))
@@ -77,8 +107,11 @@ class State(guided.State):
     own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     own_shares: F64 = field(default_factory=lambda: np.empty(0))
     repeats: ClassVar[float] = 3.0
-    of_cuts: ClassVar = (*guided.State.of_cuts, "proof", "n_own")
-    shapes: ClassVar = guided.State.shapes | {
+    of_cuts: ClassVar = (*CutState.of_cuts, "proof", "n_own")
+    shapes: ClassVar = CutState.shapes | {
+        "resident": ("r",),
+        "weight": ("r",),
+        "points": ("p", "d"),
         "centre": ("d",),
         "A": ("k", "d"),
         "proof": ("m",),
@@ -86,13 +119,35 @@ class State(guided.State):
         "own_rows": ("e",),
         "own_shares": ("e",),
     }
-    row_numbers: ClassVar = (*guided.State.row_numbers, "own_rows")
+    row_numbers: ClassVar = ("resident", "own_rows")
 
 
 def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""
-    first, none = guided.start_state(settings, n_rows, n_features, is_shuffled), np.zeros(n_features + 1)
-    return State(**vars(first) | {"terms": float(settings.resident_rows)}, n_rows=n_rows, centre=none)
+    none, rows = np.zeros(n_features + 1), _draw(settings, n_rows, is_shuffled)
+    return State(
+        best_w=none,
+        master_w=none,
+        cuts=np.empty((0, n_features + 1)),
+        terms=float(settings.resident_rows),
+        best_cut=none,
+        resident=rows,
+        weight=np.full(len(rows), n_rows / len(rows)),
+        points=none[None, :],
+        n_rows=n_rows,
+        centre=none,
+    )
+
+
+def _draw(settings: OneRead, n_rows: int, is_shuffled: bool) -> I64:
+    """Return the numbers of the first sample, in ascending order: all rows if there is room for them.
+
+    Of shuffled rows these are the first ones, which can be read without all others.
+    """
+    number = min(settings.resident_rows, n_rows)
+    if number == n_rows or is_shuffled:
+        return np.arange(number)
+    return np.unique(np.random.default_rng((settings.seed, 0)).integers(0, n_rows, number))
 
 
 def note_proof(state: State, before: State) -> State:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from streamsvm.methods.option_fields import choice, count, positive
 
-LEAST_ROWS = 1000  # fewer resident rows are not worth it, and the line search runs alone
+LEAST_ROWS = 1000  # fewer resident rows are not worth it, unless these are all rows
 OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
 
 
 @dataclass(frozen=True)
 class CuttingPlaneOptions:
-    """Options of the SVM, which their help texts explain. one-read and guided take neither epsilon nor max_cuts."""
+    """Options of the SVM, which their help texts explain."""
 
     acceleration: str = choice(
         "auto",
@@ -22,10 +22,10 @@ class CuttingPlaneOptions:
         "line-search",
         "none",
         help="by the exact solution for the rows near the margin (one-read), by dual coordinate ascent on one block "
-        "of the rows after another (block-ascent), by cutting planes guided by rows in memory or by a line search, or "
-        "by Algorithm 1 of Joachims 2006 as it is (none); auto takes the first that suits the number of features and "
-        "the memory, or a line search if epsilon or max_cuts is given; one-read gives way to guided if there are too "
-        "many features or too few resident rows, and says so",
+        "of the rows after another (block-ascent), by a line search, or by Algorithm 1 of Joachims 2006 as it is "
+        "(none); auto takes the first that suits the number of features and the memory, or a line search if epsilon or "
+        "max_cuts is given; one-read gives way to block-ascent if there are too many features or too few resident "
+        "rows, and says so; guided is the earlier name of auto",
     )
     epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per row")
     intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")

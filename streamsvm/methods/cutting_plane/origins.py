@@ -8,12 +8,11 @@ lower bound anew (numeric.dual_points).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane import beside, guided_dual, one_read_state
+from streamsvm.methods.cutting_plane import beside, block_ascent, one_read_state
 from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual
 from streamsvm.methods.cutting_plane.point_cuts import PointTotals, read_cuts
 from streamsvm.methods.cutting_plane.segments import SegmentTotals
@@ -74,6 +73,8 @@ class Certificate(NamedTuple):
     @property
     def bound(self) -> float:
         """The lower bound, from which its rounding bound is subtracted."""
+        if isinstance(self.state, block_ascent.State):
+            return self.state.lower_bound
         if not self.z.any():
             return 0.0
         value, rounding = bound_dual(self.state, self.z)
@@ -85,16 +86,9 @@ def find_certificate(state: Any) -> Certificate:
     found = [
         Certificate(one, one.proof if isinstance(one, one_read_state.State) else one.z) for one in list_states(state)
     ]
-    first = found[0].state
-    if isinstance(first, guided_dual.State):  # its first cut, the dual point, may be better than z
-        alone = np.zeros(len(first.z))
-        alone[0] = 1.0
-        found.append(Certificate(first, alone))
     return max(found, key=lambda one: one.bound)
 
 
 def read_shares(found: Certificate) -> F64 | None:
     """Return the share of every row, (n,), or None if the state does not hold it and the cuts' origins are needed."""
-    if not isinstance(found.state, guided_dual.State):
-        return None
-    return guided_dual.combine_shares(replace(found.state, z=found.z))
+    return found.state.proved if isinstance(found.state, block_ascent.State) else None

@@ -9,13 +9,12 @@ So the sums are the cut of the first point, and for every other point the differ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.methods.cutting_plane.nearness import Codes, code_distances
 from streamsvm.numeric.losses import NO_WEIGHTS
 from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, add_rows_of, compute_scores, split
 
@@ -25,14 +24,12 @@ class PointTotals:
     """Sums over rows at k points.
 
     losses (k,): the losses; costs (k,), gradients (k, d+1): the cut of the first point, and then the differences of the
-    other points' cuts from it; tiles: for each tile of `add_coded_points` its first row, and codes that tell how near
-    the margin its rows are at the first two points (cutting_plane.nearness).
+    other points' cuts from it.
     """
 
     losses: F64
     costs: F64
     gradients: F64
-    tiles: list[tuple[int, Codes]] = field(default_factory=list)
 
 
 def start_points(k: int, width: int) -> PointTotals:
@@ -50,7 +47,6 @@ def _classify(
     losses: F64,
     costs: F64,
     signs: F64,
-    margins: F32,
     row: I64,
     point: I64,
     coef: F64,
@@ -67,8 +63,6 @@ def _classify(
         first = sign * (scores[i, 0] + bias[0]) < 1.0
         for p in range(k):
             margin = sign * (scores[i, p] + bias[p])
-            if p < margins.shape[1]:
-                margins[i, p] = margin if cost > 0.0 else np.inf
             active = margin < 1.0
             if active:
                 losses[p] += cost * (1.0 - margin)
@@ -100,33 +94,20 @@ def _add_points(
     costs: F64,
     signs: F64,
     gradients: F64,
-    margins: F32,
 ) -> None:
     """Add a tile, whose scores are known, in one call, because calls from Python take time."""
     size = y.size * (scores.shape[1] + 1)
     row, point, coef = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size)
-    n, end = _classify(scores, bias, y, weight, class_costs, losses, costs, signs, margins, row, point, coef)
+    n, end = _classify(scores, bias, y, weight, class_costs, losses, costs, signs, row, point, coef)
     add_rows_of(values, indices, indptr, row[:n], point[:n], coef[:n], gradients)
     add_rows_of(values, indices, indptr, row[end:], point[end:], coef[end:], gradients)
 
 
 def add_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
     """Add rows. W (k, d+1): the points, whose last column is the weight of the constant feature."""
-    _add_rows(totals, rows, W, class_costs, bias_feature, 0)
-
-
-def add_coded_points(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float) -> None:
-    """Add rows, and a code for each of them."""
-    margins = _add_rows(totals, rows, W, class_costs, bias_feature, min(2, len(W)))
-    totals.tiles.append((rows.start, code_distances(margins)))
-
-
-def _add_rows(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_feature: float, n_coded: int) -> F32:
-    """Add rows; return their margins at the first `n_coded` points, (n, n_coded)."""
     assert rows.y is not None
     weight = NO_WEIGHTS if rows.sample_weight is None else rows.sample_weight
-    scores = compute_scores(rows.X, W) if rows.scores is None else rows.scores
-    signs, margins = np.zeros(len(W)), np.empty((rows.n_rows, n_coded), np.float32)
+    scores, signs = compute_scores(rows.X, W) if rows.scores is None else rows.scores, np.zeros(len(W))
     _add_points(
         *split(rows.X),
         rows.y,
@@ -138,17 +119,13 @@ def _add_rows(totals: PointTotals, rows: Rows, W: F64, class_costs: F64, bias_fe
         totals.costs,
         signs,
         totals.gradients,
-        margins,
     )
     totals.gradients[:, -1] += bias_feature * signs
-    return margins
 
 
 def combine_points(left: PointTotals, right: PointTotals) -> PointTotals:
     """Return the totals of the rows of both."""
-    return PointTotals(
-        left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients, left.tiles + right.tiles
-    )
+    return PointTotals(left.losses + right.losses, left.costs + right.costs, left.gradients + right.gradients)
 
 
 def read_cuts(totals: PointTotals) -> tuple[F64, F64]:

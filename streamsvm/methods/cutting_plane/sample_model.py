@@ -3,7 +3,7 @@
     1/2 |w|^2 + max(f_S(w) + h.w + r, max_c b_c - w.a_c)
 
 f_S is the loss of the sample, h and r correct its slope and value, and (a_c, b_c) are the cuts of all rows; see
-cutting_plane.guided. A cut (a, b) of f_S is the cut (a - h, b + r) of the corrected loss.
+cutting_plane.corrected_sample. A cut (a, b) of f_S is the cut (a - h, b + r) of the corrected loss.
 """
 
 from __future__ import annotations

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.methods.cutting_plane import guided_setup
-from streamsvm.methods.cutting_plane import solver as cutting_plane
+from streamsvm.methods.cutting_plane import line_search_setup, resident_setup
 from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
-from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
 from streamsvm.methods.cutting_plane.row_norms import bound_rows, make_norm, measure_rows
-from streamsvm.methods.cutting_plane.solver import CuttingPlane, State
-from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
-from streamsvm.methods.linear_models import make_linear_model
-from streamsvm.models.model import LinearModel
+from streamsvm.methods.cutting_plane.solver import CuttingPlane
+from streamsvm.methods.fit import Fit
 from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
 from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import TrainOptions, compute_class_costs
-from streamsvm.requests import MemoryNeed
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit:
@@ -37,12 +30,12 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
             raise InputError(
                 f"epsilon and max_cuts are not for acceleration={acceleration}; use line-search, or leave them out"
             )
-        fit = guided_setup.set_up(source, options, own)
+        fit = resident_setup.set_up(source, options, own)
         if fit is not None:
             return fit
-        acceleration, note = "line-search", guided_setup.NO_ROWS
+        acceleration, note = "line-search", resident_setup.NO_ROWS
     if options.resident_rows is not None:
-        raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use guided")
+        raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use auto")
     settings = CuttingPlane(
         accelerated=acceleration == "line-search",
         class_costs=compute_class_costs(source, options),
@@ -51,34 +44,7 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
         bias_feature=own.intercept_scaling,
         max_cuts=own.max_cuts,
     )
-    return Fit(
-        method="cutting-plane",
-        settings={name: list(v) if isinstance(v, tuple) else v for name, v in asdict(settings).items()},
-        memory=partial(_need_memory, settings, source.n_features),
-        start=partial(cutting_plane.start_state, source.n_features),
-        warm_start=partial(cutting_plane.warm_state, settings),
-        solve=partial(cutting_plane.solve, settings, source.n_features),
-        make_model=partial(_make_model, settings, source),
-        report=report_progress,
-        compiled=("cutting-plane",),
-        dual=DualWatch("cuts", source.n_features + 1, settings.most_cuts(source.n_features)),
-        note=note,
-    )
-
-
-def _need_memory(settings: CuttingPlane, n_features: int, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the solver. Shared vectors count twice: passes of several fits in one read copy them."""
-    exact = exact_bytes(n_features + 1)
-    return MemoryNeed(
-        driver_bytes=settings.driver_bytes(n_features),
-        turn_bytes=settings.turn_bytes(n_features),
-        totals_bytes=settings.totals_bytes(n_features) + 2 * exact,
-        shared_bytes=32 * (n_features + 1) + exact,
-    )
-
-
-def _make_model(settings: CuttingPlane, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
-    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)
+    return line_search_setup.make_fit(source, settings, note)
 
 
 def run_kernels(group: str, rows: Rows) -> None:

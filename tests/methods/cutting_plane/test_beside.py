@@ -1,4 +1,4 @@
-"""Line search beside a guided solver: as if alone where rows teach nothing, left out where it is behind."""
+"""Line search beside a solver with resident rows: as if alone where rows teach nothing, left out where it is behind."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.cutting_plane import beside
+from streamsvm.methods.cutting_plane import beside, block_ascent_setup, one_read_setup
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.cutting_plane.beside import KEEPS_UP, RETURNS, SMALL, Maker, State
+from streamsvm.methods.cutting_plane.block_walk import BlockAscent
 from streamsvm.methods.cutting_plane.cuts import CutState
-from streamsvm.methods.cutting_plane.guided import Guided
-from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.guided_setup import Guide
+from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
+from streamsvm.methods.fit import Fit
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import All, Progress, Scan, Solver, Step, Take
 from tests.conftest import make_problem
@@ -108,7 +108,7 @@ def test_left_out_if_far_behind_and_the_gap_is_small(
 
 
 def test_what_is_left_out_computes_nothing() -> None:
-    """A pass asks for what the guided solver needs only."""
+    """A pass asks for what the first solver needs only."""
     engine = SerialEngine(PROBLEM.in_memory())
     makers: list[Maker] = [partial(know, [(100.0, 99.9)], False), partial(know, [(100.0, 9.0)], False)]
     solver = beside.solve(makers, 1e-9, State([nothing(), nothing()], np.zeros(D + 1)))
@@ -160,8 +160,8 @@ def begin(seen: list[CutState], state: CutState) -> Solver:
     yield from know([(99.99, 10.0), (99.98, 50.0)], False, state)
 
 
-def test_where_the_guided_solver_is_stuck_the_line_search_returns() -> None:
-    """From the best point of both, which was its own; and is left out again once the guided solver goes on."""
+def test_where_the_first_solver_is_stuck_the_line_search_returns() -> None:
+    """From the best point of both, which was its own; and is left out again once the first solver goes on."""
     seen: list[CutState] = []
     makers: list[Maker] = [partial(get_stuck, 3, 4), partial(begin, seen)]
     steps = run_steps(
@@ -192,21 +192,29 @@ def test_one_that_is_stuck_does_not_end_the_other() -> None:
     assert run_steps(source, beside.solve(makers, 1e-4, state))[-1].status == "converged"
 
 
-def solve_guided(source: ArrayDataset, dual: bool) -> tuple[Guide, list[Step]]:
-    """A run in which the line search is left out on the way."""
-    guided = Guide((GuidedDual if dual else Guided)((0.1, 0.1), 200, 1e-6))
-    steps = run_steps(source, guided.solve(D, guided.start(source)))
+def solve_pair(way: str, source: ArrayDataset) -> tuple[Fit, list[Step]]:
+    """A run of a solver with resident rows and the line search, which is left out on the way."""
+    costs = (0.1, 0.1)
+    if way == "one-read":
+        fit = one_read_setup.make_fit(source, OneRead(costs, 60, 1e-6))
+    else:
+        starts = tuple(source.chunk_starts.tolist())
+        fit = block_ascent_setup.make_fit(source, BlockAscent(costs, source.n_rows, starts, 1e-6))
+    steps = run_steps(source, fit.solve(fit.start()))
     assert steps[-1].status == "converged"
-    assert (steps[0].figures["beside"], steps[-1].figures["beside"]) == (1.0, 0.0)
-    return guided, steps
+    assert steps[-1].figures["beside"] == 0.0
+    return fit, steps
 
 
-@pytest.mark.parametrize("dual", [False, True])
-def test_bounds_hold_before_and_after(dual: bool) -> None:
-    problem = make_problem(2, n=700, d=12)
+WAYS = {"one-read": make_problem(2, n=700, d=12), "block-ascent": make_problem(2, n=400, d=12)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bounds_hold_before_and_after(way: str) -> None:
+    problem = WAYS[way]
     costs = problem.costs(0.1)
     optimum = bracket_by_qp(problem, costs)
-    _, steps = solve_guided(problem.in_memory(), dual)
+    _, steps = solve_pair(way, problem.in_memory())
     before = (np.inf, 0.0)
     for step in steps:
         objective, bound = step.state.objective, step.state.lower_bound
@@ -216,13 +224,13 @@ def test_bounds_hold_before_and_after(dual: bool) -> None:
         before = (objective, bound)
 
 
-@pytest.mark.parametrize("dual", [False, True])
-def test_gone_on_from_any_state_to_the_same_bits(dual: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_gone_on_from_any_state_to_the_same_bits(way: str) -> None:
     """Before the line search is left out, as it is, and after."""
-    source = make_problem(2, n=700, d=12).in_memory()
-    guided, steps = solve_guided(source, dual)
+    source = WAYS[way].in_memory()
+    fit, steps = solve_pair(way, source)
     for k, step in enumerate(steps[:-1]):
-        rest = run_steps(source, guided.solve(D, deepcopy(step.state)))
+        rest = run_steps(source, fit.solve(deepcopy(step.state)))
         assert [one.progress for one in rest] == [one.progress for one in steps[k + 1 :]]
         assert [one.figures for one in rest] == [one.figures for one in steps[k + 1 :]]
         assert list_bytes(rest[-1].state) == list_bytes(steps[-1].state)

@@ -15,10 +15,8 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.one_read import answer_all
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
-from streamsvm.methods.cutting_plane import guided_setup
+from streamsvm.methods.cutting_plane import resident_setup
 from streamsvm.methods.cutting_plane.one_read import solve
 from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, start_state
 from streamsvm.methods.cutting_plane.row_norms import RowNorm
@@ -44,17 +42,6 @@ def primal(problem: Problem, costs: F64, w: F64, bias_feature: float) -> float:
     Z = (problem.y[:, None] * with_bias(problem, bias_feature)).astype(LONG)
     own = w.astype(LONG)
     return float(own @ own / 2 + costs.astype(LONG) @ np.maximum(0, 1 - Z @ own))
-
-
-def test_a_pass_brings_nothing_for_every_row() -> None:
-    """A code of each row tells which rows guide; a pass of one read leaves it out, since memory has no room for it."""
-    source = make_problem(1, n=3000, d=4).in_memory()
-    one_read = OneRead((1.0, 1.0), 300, 1e-6)
-    solver, engine = solve(one_read, start_state(one_read, source.n_rows, source.n_features)), SerialEngine(source)
-    (answer,) = answer_all(engine, [next(solver)])
-    request = solver.send(answer)
-    (found,) = answer_all(engine, [request])
-    assert found[0].tiles == []
 
 
 def test_what_all_groups_keep_is_counted_where_it_is_added_up() -> None:
@@ -179,13 +166,11 @@ def test_resumed_after_each_step(dataset: Dataset, tmp_path: Path) -> None:
         assert describe(out) == whole
 
 
-def test_many_features_or_few_rows_are_guided_instead(dataset: Dataset) -> None:
-    """The model is the guided one's, to the bit."""
+def test_many_features_or_few_rows_are_for_ascent_on_blocks(dataset: Dataset) -> None:
     few = replace(OPTIONS, resident_rows="2%")
-    guided = replace(few, options={"acceleration": "guided"})
-    assert train(dataset, few).model_sha256 == train(dataset, guided).model_sha256
-    wide = make_problem(9, n=60, d=guided_setup.MOST_FEATURES + 1).in_memory()
-    assert set_up(wide, replace(OPTIONS, resident_rows="100%")).settings["acceleration"] == "guided"
+    assert set_up(dataset, few).settings["acceleration"] == "block-ascent"
+    wide = make_problem(9, n=60, d=resident_setup.MOST_FEATURES + 1).in_memory()
+    assert set_up(wide, replace(OPTIONS, resident_rows="100%")).settings["acceleration"] == "block-ascent"
     assert set_up(dataset, OPTIONS).settings["acceleration"] == "one-read"
 
 

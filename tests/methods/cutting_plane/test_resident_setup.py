@@ -1,4 +1,4 @@
-"""Guided cutting planes as `train` drives them: when, with how many rows, in how much memory, among others."""
+"""Solvers with resident rows as `train` drives them: when, with how many rows, in how much memory, among others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 from streamsvm.data.in_memory import CHUNK_BYTES, ArrayDataset
-from streamsvm.methods.cutting_plane import guided, guided_dual
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import set_up
@@ -24,7 +23,6 @@ from tests.methods.test_one_against_rest import make_classes
 OPTIONS = TrainOptions(threads=1)
 LINE_SEARCH = {"acceleration": "line-search"}
 CLASSES = np.array([-1, 1])
-GUIDED = replace(OPTIONS, options={"acceleration": "guided"})
 
 
 def make_source(n: int, d: int) -> ArrayDataset:
@@ -38,40 +36,33 @@ def choose(n: int, d: int, **settings: Any) -> Fit:
     source.n_rows, source.nbytes = n, 4 * n * d
     source.chunk_starts = np.linspace(0, n, max(2, source.nbytes // CHUNK_BYTES)).astype(np.int64)
     fit = set_up(source, replace(OPTIONS, **{"memory_bytes": 8 << 30, **settings}))
-    if "memory_bytes" in settings and is_guided(fit):
+    if "memory_bytes" in settings and has_resident_rows(fit):
         assert fit.memory(1).driver_bytes + OTHER_BYTES <= settings["memory_bytes"]
     return fit
 
 
-def is_guided(fit: Fit) -> bool:
+def has_resident_rows(fit: Fit) -> bool:
     """Whether it has resident rows, and is not a line search alone."""
-    return fit.settings.get("acceleration") in ("guided", "one-read", "block-ascent")
-
-
-def state_of(fit: Fit) -> Any:
-    """The guide's state at the start: it tells which of the two guides it is."""
-    return fit.start().states[0]
+    return fit.settings.get("acceleration") in ("one-read", "block-ascent")
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "usual", "guided_by"),
+    ("n", "d", "one_read", "block_ascent"),
     [
-        (1_000_000, 5, 100_000, 100_000), (20_000, 5, 3000, 2000), (5000, 5, 3000, 1000), (600, 5, 600, 600),
-        (100_000, 400, 100_000, 10_000), (10_000, 400, 10_000, 1000), (100_000, 100, 46_416, 10_000),
-        (100_000, 401, 100_000, 10_000), (50_000, 1999, 50_000, 5000), (50_000, 2000, 50_000, 50_000),
+        (1_000_000, 5, 100_000, 1_000_000), (20_000, 5, 3000, 20_000), (600, 5, 600, 600), (300, 500, None, 300),
+        (100_000, 400, 100_000, 100_000), (10_000, 400, 10_000, 10_000), (100_000, 100, 46_416, 100_000),
+        (100_000, 401, None, 100_000), (50_000, 2000, None, 50_000),
     ],
 )  # fmt: skip
-def test_the_choice_if_nothing_is_said(n: int, d: int, usual: int, guided_by: int) -> None:
-    """One read for up to 400 features, with a row in ten but (n d)^(2/3) at least; otherwise ascent, with all rows.
-
-    Where resident rows guide, they are one row in ten, but 1,000 at least, and all of rows of 2,000 features.
-    """
-    fit, asked = choose(n, d), choose(n, d, options={"acceleration": "guided"})
-    assert fit.settings["acceleration"] == ("one-read" if d <= 400 else "block-ascent")
-    assert asked.settings["acceleration"] == "guided"
-    assert isinstance(state_of(asked), guided_dual.State if d >= 2000 else guided.State)
-    assert (fit.settings["resident_rows"], asked.settings["resident_rows"]) == (usual, guided_by)
+def test_the_choice_if_nothing_is_said(n: int, d: int, one_read: int | None, block_ascent: int) -> None:
+    """One read for up to 400 features, with a row in ten but (n d)^(2/3) at least; otherwise ascent, with all rows."""
+    fit, earlier = choose(n, d), choose(n, d, options={"acceleration": "guided"})
+    assert fit.settings == earlier.settings
+    assert fit.settings["acceleration"] == ("block-ascent" if one_read is None else "one-read")
+    assert fit.settings["resident_rows"] == (one_read or block_ascent)
     assert not fit.note
+    asked = choose(n, d, options={"acceleration": "block-ascent"})
+    assert (asked.settings["acceleration"], asked.settings["resident_rows"]) == ("block-ascent", block_ascent)
 
 
 def test_what_more_memory_would_save_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -81,23 +72,23 @@ def test_what_more_memory_would_save_is_told(caplog: pytest.LogCaptureFixture) -
         in choose(100_000, 500, options={"acceleration": "one-read"}).note
     )
     few = choose(10_000, 400, resident_rows=2000).note
-    assert "since there are 2,000 of them" in few
-    assert "From 3,208 on they are solved exactly." in few
+    assert "since 2,000 rows stay in memory" in few
+    assert "From 3,208 on one-read solves them exactly." in few
     assert "From 10,000 on" in choose(100_000_000, 10, resident_rows=2000).note
     assert "no room for 1,000 resident rows" in choose(20_000_000, 400, memory_bytes=400 << 20).note
     source = make_problem(1, n=300, d=40).in_memory()
     with caplog.at_level("INFO", "streamsvm"):
         train(source, replace(OPTIONS, resident_rows=20, max_passes=1))
     assert [record.message for record in caplog.records] == [
-        "Resident rows guide the cutting planes, since there are 20 of them: more memory, or more resident rows, would "
-        "save reads. From 300 on they are solved exactly."
+        "The data are read block by block (block-ascent), since 20 rows stay in memory: more memory, or more resident "
+        "rows, would save reads. From 300 on one-read solves them exactly."
     ]
 
 
 @pytest.mark.parametrize("option", [{"epsilon": "0.1"}, {"max_cuts": "50"}, {"acceleration": "line-search"}])
 def test_line_search_where_its_options_are_given(option: dict[str, str]) -> None:
     fit = choose(100_000, 5, options=option)
-    assert not is_guided(fit)
+    assert not has_resident_rows(fit)
     assert fit.settings["accelerated"]
     assert fit.settings["epsilon"] == (0.1 if "epsilon" in option else None)
     assert fit.settings["max_cuts"] == (50 if "max_cuts" in option else None)
@@ -105,18 +96,18 @@ def test_line_search_where_its_options_are_given(option: dict[str, str]) -> None
 
 @pytest.mark.parametrize("d", [100, 5000])
 def test_as_many_rows_as_suit_the_memory(d: int) -> None:
-    """More memory, more rows; with too little for the least, line search, even if guided was asked for."""
+    """More memory, more rows; with too little for the least, line search, even if another was asked for."""
     n = 20_000_000
     sizes = [300 << 20, 2 << 30, 4 << 30, 8 << 30, 32 << 30, 20 << 40]
     found = [choose(n, d, memory_bytes=size) for size in sizes]
-    assert not is_guided(found[0])
-    assert not is_guided(choose(n, d, memory_bytes=sizes[0], options={"acceleration": "guided"}))
-    rows = [fit.settings["resident_rows"] for fit in found if is_guided(fit)]
+    assert not has_resident_rows(found[0])
+    assert not has_resident_rows(choose(n, d, memory_bytes=sizes[0], options={"acceleration": "one-read"}))
+    rows = [fit.settings["resident_rows"] for fit in found if has_resident_rows(fit)]
     assert len(rows) >= 3
     assert rows == sorted(rows)
-    assert 1000 <= rows[0] < rows[-1] == (n if d >= 2000 else n // 10)
+    assert 1000 <= rows[0] < rows[-1] == (n if d == 5000 else n // 10)
     asked = choose(n, d, resident_rows=1234)
-    assert is_guided(asked)
+    assert has_resident_rows(asked)
     assert asked.settings["resident_rows"] == 1234
 
 
@@ -137,7 +128,8 @@ def test_trained_in_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """By line search, to the same optimum."""
     source = make_problem(1, n=3000).in_memory()
     usual = train(source, OPTIONS)
-    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.OTHER_BYTES", 1 << 60)
+    for setup in ("one_read_setup", "block_ascent_setup"):
+        monkeypatch.setattr(f"streamsvm.methods.cutting_plane.{setup}.OTHER_BYTES", 1 << 60)
     little = train(source, OPTIONS)
     assert little.status == usual.status == "converged"
     assert "resident_rows" not in little.history[-1]
@@ -192,31 +184,30 @@ def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path:
     assert resident_rows > 0
 
 
-@pytest.fixture(params=[2000, 1], ids=["sample", "multipliers"])
-def wide(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type:
-    """What guides, whatever the number of features."""
-    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.WIDE", request.param)
-    return guided.State if request.param > 1 else guided_dual.State
+@pytest.fixture(params=["one-read", "block-ascent"])
+def options(request: pytest.FixtureRequest) -> TrainOptions:
+    """Either solver with resident rows."""
+    return replace(OPTIONS, resident_rows="20%", options={"acceleration": request.param})
 
 
 COSTS = (0.001, 0.01, 0.1, 1.0)
 
 
-def test_each_fit_of_a_chain_is_right(wide: type) -> None:
+def test_each_fit_of_a_chain_is_right(options: TrainOptions) -> None:
     """The larger C start from where the smaller ones have ended, and need fewer passes for it."""
     problem = make_problem(3, n=3000, d=10, weighted=True)
     source = problem.in_memory()
-    fits = [replace(GUIDED, C=C, resident_rows="10%", tol=1e-4) for C in COSTS]
-    chain = [(options, set_up(source, options)) for options in fits]
-    assert isinstance(state_of(chain[0][1]), wide)
+    fits = [replace(options, C=C, tol=1e-4) for C in COSTS]
+    chain = [(own, set_up(source, own)) for own in fits]
+    assert {fit.settings["acceleration"] for _, fit in chain} == set(options.options.values())
     with open_for(source, fits[0], list_fits([chain]), None) as opened:
         (results,) = run_chains(source, [chain], opened, lambda *_: None)
     assert len(results) == len(COSTS)
-    alone = [train(source, options) for options in fits]
-    for one, other, options in zip(results, alone, fits, strict=True):
+    alone = [train(source, own) for own in fits]
+    for one, other, own in zip(results, alone, fits, strict=True):
         assert one.status == other.status == "converged"
         assert isinstance(one.model, LinearModel)
-        assert one.objective == pytest.approx(compute_objective(problem, one.model, problem.costs(options.C)), rel=1e-9)
+        assert one.objective == pytest.approx(compute_objective(problem, one.model, problem.costs(own.C)), rel=1e-9)
         assert one.lower_bound is not None
         assert other.lower_bound is not None
         assert one.lower_bound <= other.objective * (1 + 1e-9)
@@ -224,13 +215,12 @@ def test_each_fit_of_a_chain_is_right(wide: type) -> None:
     assert sum(one.passes for one in results) <= sum(other.passes for other in alone)
 
 
-def test_tuned(wide: type) -> None:
+def test_tuned(options: TrainOptions) -> None:
     """Each fold's rows are learnt by models that have not seen them; the best is trained as it would be alone."""
     problem = make_problem(4, n=900, d=6)
     source, folds = problem.in_memory(), 3
-    options = replace(GUIDED, resident_rows="20%", tol=1e-6)
+    options = replace(options, tol=1e-6)
     found = tune(source, options, COSTS, folds=folds)
-    assert isinstance(state_of(set_up(source, options)), wide)
     fold = draw_folds(source, options, folds)
     X, codes = problem.dense().astype(np.float32), source.column("y")
     assert codes is not None
@@ -246,10 +236,10 @@ def test_tuned(wide: type) -> None:
     assert found.result.model_sha256 == again.model_sha256
 
 
-def test_many_classes(wide: type, tmp_path: Path) -> None:
+def test_many_classes(options: TrainOptions, tmp_path: Path) -> None:
     """Each class' problem is solved as well as it would be by itself."""
     rows = make_classes(5, n=1500)
-    together = train(rows.store(tmp_path / "rows"), replace(GUIDED, C=0.5, resident_rows="20%"))
+    together = train(rows.store(tmp_path / "rows"), replace(options, C=0.5))
     assert together.status == "converged"
     assert isinstance(together.model, LinearModel)
     objectives, intercepts = [], np.asarray(together.model.intercept)
@@ -261,5 +251,17 @@ def test_many_classes(wide: type, tmp_path: Path) -> None:
         objectives.append(compute_objective(problem, own, problem.costs(0.5)))
         assert usual.lower_bound * (1 - 1e-9) <= objectives[-1] <= usual.objective * (1 + 1.1e-3)
     assert together.objective == pytest.approx(sum(objectives), rel=1e-9)
-    several = set_up(rows.store(tmp_path / "again"), replace(GUIDED, resident_rows="20%"))
-    assert isinstance(several.start().problems[0].states[0], wide)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"resident_rows": "x%"}, "a number of rows, or a share"),
+        ({"resident_rows": 1}, "at least two are needed"),
+        ({"options": {"acceleration": "block-ascent", "epsilon": "0.1"}}, "epsilon and max_cuts are not for"),
+        ({"options": {"acceleration": "line-search"}}, "resident rows are not for acceleration=line-search"),
+    ],
+)
+def test_refused(change: dict[str, Any], message: str, options: TrainOptions) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(make_problem(1, n=900).in_memory(), replace(options, **change))

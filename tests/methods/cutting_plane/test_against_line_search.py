@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,16 +9,15 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods.cutting_plane.guided import Guided
-from streamsvm.methods.cutting_plane.guided_dual import GuidedDual
-from streamsvm.methods.cutting_plane.guided_setup import Guide, count_needed
+from streamsvm.methods.cutting_plane import block_ascent_setup, one_read_setup
+from streamsvm.methods.cutting_plane.block_walk import BlockAscent
 from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, solve, start_state
+from streamsvm.methods.fit import Fit
 from streamsvm.numeric.rows import F64
 from tests.conftest import choose_examples
 from tests.linear_problems import run_steps
 
-WAYS: dict[str, Any] = {"guided": Guided, "guided by multipliers": GuidedDual, "one read": OneRead}
 KINDS = ("normal", "repeated", "rare", "heavy", "sparse", "wide", "separable", "noise")
 
 
@@ -46,17 +43,20 @@ def make_rows(kind: str, seed: int, n: int, d: int) -> ArrayDataset:
     return ArrayDataset(matrix, y[order].astype(np.int32), np.array([-1, 1]))
 
 
-def count_resident(way: str, source: ArrayDataset, share: float) -> int:
-    """So many rows, and for one read at least as many as it is chosen for."""
-    least = count_needed(source) if way == "one read" else 2
-    return max(least, int(share * source.n_rows))
+def make_fit(way: str, source: ArrayDataset, C: float, share: float) -> Fit:
+    """The fit with so many resident rows, and for one read at least as many as it is chosen for."""
+    if way == "one-read":
+        resident = max(one_read_setup.count_needed(source), int(share * source.n_rows))
+        return one_read_setup.make_fit(source, OneRead((C, C), resident))
+    starts = tuple(source.chunk_starts.tolist())
+    return block_ascent_setup.make_fit(source, BlockAscent((C, C), source.n_rows, starts))
 
 
 @settings(max_examples=choose_examples(250, 500, 1000), deadline=None)
 @given(
     kind=st.sampled_from(KINDS), seed=st.integers(0, 10**6), n=st.integers(10, 150), d=st.integers(1, 12),
     log_C=st.floats(-3, 2), share=st.sampled_from([0.02, 0.1, 0.3, 1.0]),
-    way=st.sampled_from(["guided", "guided by multipliers", "one read"]),
+    way=st.sampled_from(["block-ascent", "one-read"]),
 )  # fmt: skip
 @pytest.mark.usefixtures("thorough")
 @pytest.mark.timeout(900)
@@ -67,8 +67,8 @@ def test_never_wrong_and_never_much_slower(
     usual = run_steps(source, solve(CuttingPlane((C, C)), source.n_features, start_state(source.n_features)))[
         -1
     ].progress
-    guided = Guide(WAYS[way]((C, C), count_resident(way, source, share)))
-    last = run_steps(source, guided.solve(source.n_features, guided.start(source)))[-1]
+    fit = make_fit(way, source, C, share)
+    last = run_steps(source, fit.solve(fit.start()))[-1]
     assert last.status == "converged"
     assert usual.lower_bound is not None
     assert last.progress.lower_bound is not None

@@ -1,0 +1,66 @@
+"""The setup of two solvers in the same reads: one with resident rows, and a line search beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from streamsvm.data.source import RowSource
+from streamsvm.methods.cutting_plane import beside, line_search_setup
+from streamsvm.methods.cutting_plane.beside import State
+from streamsvm.methods.cutting_plane.block_walk import BlockAscent
+from streamsvm.methods.cutting_plane.one_read_state import OneRead
+from streamsvm.methods.cutting_plane.solver import CuttingPlane
+from streamsvm.methods.fit import Fit
+from streamsvm.requests import MemoryNeed
+
+BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
+
+
+def put_beside(source: RowSource, settings: OneRead | BlockAscent, first: Fit) -> Fit:
+    """Return the fit that runs a solver with resident rows and a line search beside it."""
+    line_search = CuttingPlane(
+        settings.class_costs, settings.tol, bias_feature=settings.bias_feature, max_cuts=BESIDE_CUTS
+    )
+    fits = first, line_search_setup.make_fit(source, line_search)
+    assert first.dual is not None
+    return replace(
+        first,
+        memory=partial(_need_memory, fits),
+        start=partial(_start, fits),
+        warm_start=None if first.warm_start is None else partial(_warm_start, fits),
+        solve=partial(beside.solve, [fit.solve for fit in fits], settings.tol),
+        compiled=tuple(dict.fromkeys(("cutting-plane", *first.compiled))),
+        dual=replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + BESIDE_CUTS),
+    )
+
+
+def _need_memory(fits: tuple[Fit, Fit], threads: int) -> MemoryNeed:
+    own, other = (fit.memory(threads) for fit in fits)
+    return replace(
+        own,
+        driver_bytes=own.driver_bytes + other.driver_bytes,
+        turn_bytes=own.turn_bytes + other.turn_bytes,
+        totals_bytes=own.totals_bytes + other.totals_bytes,
+        shared_bytes=own.shared_bytes + other.shared_bytes,
+    )
+
+
+def _start(fits: tuple[Fit, Fit]) -> State:
+    states = [fit.start() for fit in fits]
+    return State(states, states[0].best_w)
+
+
+def _warm_start(fits: tuple[Fit, Fit], before: State, factor: float) -> State:
+    """Return the state to start from, given the last state of the problem with costs `factor` times smaller."""
+    first, line_search = fits
+    own = first.start_after(before.states[0], factor)
+    other = line_search.start() if before.alone else line_search.start_after(before.states[1], factor)
+    return State(
+        states=[own, other],
+        best_w=own.best_w,
+        objective=own.objective,
+        lower_bound=own.lower_bound,
+        objective_rounding=own.objective_rounding,
+        bound_rounding=own.bound_rounding,
+    )

@@ -1,0 +1,149 @@
+"""The setup of `one_read`: how many rows are resident, memory, and model for the rows of a source."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+
+from streamsvm.data.groups import plan_groups
+from streamsvm.data.source import RowSource
+from streamsvm.machine import default_budget_bytes, format_bytes
+from streamsvm.methods.cutting_plane import one_read
+from streamsvm.methods.cutting_plane.beside_setup import put_beside
+from streamsvm.methods.cutting_plane.cuts import most_cuts
+from streamsvm.methods.cutting_plane.one_read_state import (
+    GROUP_SHARE,
+    HELD,
+    HELD_SHARE,
+    MOST_OWN,
+    ROW_VECTORS,
+    OneRead,
+    State,
+    start_state,
+)
+from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES, CuttingPlaneOptions
+from streamsvm.methods.fit import DualWatch, FirstSample, Fit, TakeRows, report_progress
+from streamsvm.methods.linear_models import make_linear_model
+from streamsvm.models.model import LinearModel
+from streamsvm.options import TrainOptions, compute_class_costs, count_resident
+from streamsvm.requests import MemoryNeed
+
+SHARE = 10  # one row in so many is resident if memory allows, or as many as the law says
+ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away
+LAW_SHARE = 0.01  # of (n d)^(2/3) rows: with fewer, ascent on blocks takes fewer reads
+ENOUGH_SHARE = 0.08  # of (n d)^(2/3) rows: with fewer, users are told what more memory saves, and grids make chains
+SMALL_ROWS = 3000  # so many rows are resident if memory allows: all rows of small data, for one pass
+COPIES = GROUP_SHARE + 1  # of the resident rows: what a pass gathers, and what is chosen of it; there are fewer later
+MORE_ROWS = "{:,} rows stay in memory. With {:,}{}, the data would be read fewer times."
+MORE_MEMORY = ", which takes {} more memory"
+THREADS = 8  # memory is left for the totals of so many threads: resident rows must not depend on the machine's
+STREAMS = 2  # and for so many streams of rows
+MEMORY_SHARE = 1.5  # of what is spare two thirds are for the resident rows, those in the totals included
+
+
+def choose_settings(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> OneRead:
+    """Return the settings with as many resident rows as are asked for, or as fit into memory."""
+    settings = OneRead(
+        class_costs=compute_class_costs(source, options),
+        resident_rows=0,
+        tol=float(options.tol),
+        bias_feature=own.intercept_scaling,
+        seed=options.seed,
+    )
+    need = make_fit(source, settings).memory(1)
+    other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
+    count = partial(_count_rows, source, options, other_bytes)
+    wanted = max(LEAST_ROWS, source.n_rows // SHARE, SMALL_ROWS, count_needed(source), round(_count_by_law(source)))
+    number = count(wanted, _find_resident_bytes(source, COPIES + 1))
+    if number <= HELD_SHARE * source.n_rows:  # so the first sample is not held, which leaves memory for more rows
+        wanted = max(number, min(wanted, int(HELD_SHARE * source.n_rows)))
+        number = count(wanted, _find_resident_bytes(source, COPIES))
+    return replace(settings, resident_rows=number)
+
+
+def count_needed(source: RowSource) -> int:
+    """Return with how many resident rows `one_read` takes fewer reads than ascent on blocks.
+
+    The rows that are enough for one read grow with (n d)^(2/3) (docs/methods/one_read.md).
+    """
+    return min(source.n_rows, max(count_least(source), round(LAW_SHARE * _count_by_law(source))))
+
+
+def count_least(source: RowSource) -> int:
+    """Return with how many resident rows the sample says enough about all rows."""
+    return ROWS_A_FEATURE * (source.n_features + 1)
+
+
+def _count_by_law(source: RowSource) -> float:
+    law: float = float(source.n_rows * source.n_features) ** (2 / 3)
+    return law
+
+
+def tell_more(source: RowSource, options: TrainOptions, resident_rows: int) -> str:
+    """Return with how many resident rows fewer reads would be enough, and the memory; nothing if there are as many."""
+    enough = min(source.n_rows, round(ENOUGH_SHARE * _count_by_law(source)))
+    if resident_rows >= enough:
+        return ""
+    more_bytes = (enough - resident_rows) * _find_resident_bytes(source, COPIES + 1)
+    more = "" if options.resident_rows is not None else MORE_MEMORY.format(format_bytes(more_bytes))
+    return MORE_ROWS.format(resident_rows, enough, more)
+
+
+def make_fit(source: RowSource, settings: OneRead, note: str = "") -> Fit:
+    """Return the fit, in which a line search runs beside, and with a note for users."""
+    width = source.n_features + 1
+    told = {"acceleration": "one-read", **asdict(settings), "class_costs": list(settings.class_costs)}
+    fit = Fit(
+        method="cutting-plane",
+        settings={name: value for name, value in told.items() if name != "seed"},
+        memory=partial(_need_memory, source, settings),
+        start=partial(start_state, settings, source.n_rows, source.n_features, source.is_shuffled),
+        solve=partial(one_read.solve, settings),
+        make_model=partial(_make_model, source, settings),
+        report=report_progress,
+        compiled=("one-read",),
+        dual=DualWatch("cuts", width, most_cuts(width), n_own=MOST_OWN * settings.resident_rows),
+        sample=FirstSample(settings.resident_rows, settings.holds_sample(source.n_rows)),
+        note=note,
+    )
+    return put_beside(source, settings, fit)
+
+
+def _make_model(source: RowSource, settings: OneRead, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
+    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)
+
+
+def _need_memory(source: RowSource, settings: OneRead, threads: int) -> MemoryNeed:  # noqa: ARG001
+    """Return the memory of the solver and of its resident rows."""
+    n, d, row_bytes = source.n_rows, source.n_features, _find_row_bytes(source)
+    rows_bytes, group_rows = settings.resident_rows * row_bytes, n // len(plan_groups(source))
+    copies = COPIES + settings.holds_sample(n)
+    return MemoryNeed(
+        driver_bytes=copies * rows_bytes + settings.driver_bytes(d),
+        turn_bytes=settings.turn_bytes(d),
+        totals_bytes=settings.totals_bytes(d) + settings.count_held(group_rows, n) * row_bytes,
+        shared_bytes=settings.shared_bytes(d),
+        gathered_bytes=GROUP_SHARE * rows_bytes,
+    )
+
+
+def _count_rows(source: RowSource, options: TrainOptions, other_bytes: int, wanted: int, row_bytes: int) -> int:
+    """Return how many rows are to be resident: 0 if fewer than LEAST_ROWS fit into the memory."""
+    if options.resident_rows is not None:
+        return count_resident(options.resident_rows, source.n_rows)
+    spare = (options.memory_bytes or default_budget_bytes()) - OTHER_BYTES - other_bytes
+    number = min(source.n_rows, wanted, max(0, spare // row_bytes))
+    return number if number >= min(source.n_rows, LEAST_ROWS) else 0
+
+
+def _find_row_bytes(source: RowSource) -> int:
+    return source.nbytes // source.n_rows + 64
+
+
+def _find_resident_bytes(source: RowSource, copies: int) -> int:
+    """Return the part of the memory for a resident row: its copies, and parts of the problems and of the totals."""
+    held = 3 * THREADS * HELD / len(plan_groups(source))
+    row_bytes = _find_row_bytes(source)
+    own = 8 * ROW_VECTORS + (copies + held) * row_bytes
+    sent = GROUP_SHARE * row_bytes  # the driver of workers is sent what they gather
+    return round(max(MEMORY_SHARE * own, own + sent))

@@ -1,0 +1,45 @@
+"""Which solver keeps rows near the margin in memory, and how many: it depends on the features and on the memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streamsvm.data.source import RowSource
+from streamsvm.methods.cutting_plane import block_ascent_setup, one_read_setup
+from streamsvm.methods.cutting_plane.options import LEAST_ROWS, CuttingPlaneOptions
+from streamsvm.methods.fit import Fit
+from streamsvm.options import TrainOptions
+
+MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
+TOO_FEW_ROWS = (
+    "The data are read block by block (block-ascent), since {:,} rows stay in memory: more memory, or more resident "
+    "rows, would save reads. From {:,} on one-read solves them exactly."
+)
+TOO_MANY_FEATURES = (
+    f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
+    "have {:,}."
+)
+NO_ROWS = f"The memory has no room for {LEAST_ROWS:,} resident rows, with which fewer reads of the data are enough."
+
+
+def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
+    """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit.
+
+    One read is made if it suits the number of features and the rows, and else ascent on blocks, which holds shares of
+    all rows. If the memory has no room for these, one read is made with the rows that there are.
+    """
+    note, settings = "", None
+    if own.acceleration != "block-ascent" and source.n_features <= MOST_FEATURES:
+        settings, needed = one_read_setup.choose_settings(source, options, own), one_read_setup.count_needed(source)
+        more = one_read_setup.tell_more(source, options, settings.resident_rows)
+        if settings.resident_rows >= needed:
+            return one_read_setup.make_fit(source, settings, more)
+        note = TOO_FEW_ROWS.format(settings.resident_rows, needed)
+    elif own.acceleration == "one-read":
+        note = TOO_MANY_FEATURES.format(source.n_features)
+    fit = block_ascent_setup.set_up(source, options, own)
+    if fit is not None:
+        return replace(fit, note=note)
+    if settings is not None and settings.resident_rows >= one_read_setup.count_least(source):
+        return one_read_setup.make_fit(source, settings, more)
+    return None
