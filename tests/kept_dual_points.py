@@ -6,27 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from streamsvm.data.dataset import Dataset
 from streamsvm.files import pack_arrays, unpack_arrays
-from streamsvm.methods.cutting_plane import guided_setup
 from streamsvm.models.model import load
 from streamsvm.training.dual_file import NAME
 from streamsvm.training.train import Result, TrainOptions, train
 from streamsvm.training.verify import Verification, verify
 from tests.conftest import Problem
 
-GUIDED: dict[str, Any] = {"options": {"acceleration": "guided"}}
+BLOCK_ASCENT: dict[str, Any] = {"options": {"acceleration": "block-ascent"}}
 ONE_READ: dict[str, Any] = {"options": {"acceleration": "one-read"}, "resident_rows": 60, "tol": 1e-6}
 LINE_SEARCH: dict[str, Any] = {"options": {"acceleration": "line-search", "intercept_scaling": "2"}}
 PLAIN: dict[str, Any] = {"options": {"acceleration": "none"}, "tol": 0.02}
 INTERIOR: dict[str, Any] = {"solver": "interior-point"}
 SOLVERS = {
     "one-read": ONE_READ,
-    "guided": GUIDED,
-    "guided-dual": GUIDED,
-    "block-ascent": {"options": {"acceleration": "block-ascent"}},
+    "block-ascent": BLOCK_ASCENT,
     "line-search": LINE_SEARCH,
     "none": PLAIN,
     "interior-point": INTERIOR,
@@ -62,10 +57,3 @@ def keep(problem: Problem, folder: Path, **settings: Any) -> Kept:
     data = problem.store(folder / "rows.zarr", chunk_bytes=2000)
     options = TrainOptions(threads=1, **settings)
     return Kept(problem, data, options, folder / "run", train(data, options, folder / "run", keep_dual=True))
-
-
-@pytest.fixture
-def guide_by_multipliers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The solver for rows of many features, where it is asked for."""
-    if request.getfixturevalue("name") == "guided-dual":
-        monkeypatch.setattr(guided_setup, "WIDE", 1)

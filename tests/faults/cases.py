@@ -27,9 +27,9 @@ class Case:
 
 RBF = ("--kernel", "rbf", "--gamma", "0.05")
 CASES = (
-    Case("guided", "long", ("--C", "1", "--tol", "1e-5", "--resident-rows", "2000")),
+    Case("one read", "long", ("--C", "1", "--tol", "1e-5", "--resident-rows", "2000")),
     Case("line search", "long", ("--C", "1", "--tol", "1e-4", "--option", "acceleration=line-search")),
-    Case("wide, guided dual", "wide", ("--C", "3", "--tol", "1e-4", "--resident-rows", "500")),
+    Case("block ascent", "wide", ("--C", "3", "--tol", "1e-4", "--resident-rows", "500")),
     Case("rank", "queries", ("--task", "rank", "--C", "100", "--tol", "1e-6")),
     Case("roc-area", "long", ("--task", "roc-area", "--C", "1", "--tol", "1e-4")),
     Case("smo", "short", ("--solver", "smo", *RBF, "--C", "10", "--tol", "1e-4", "--resident-rows", "500")),

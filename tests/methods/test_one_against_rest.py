@@ -21,7 +21,7 @@ from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.methods.cutting_plane.options import OTHER_BYTES as GUIDED_BYTES
+from streamsvm.methods.cutting_plane.options import OTHER_BYTES as PROCESS_BYTES
 from streamsvm.methods.decomposition.options import OTHER_BYTES
 from streamsvm.methods.fit import share_memory
 from streamsvm.methods.set_up import set_up
@@ -36,7 +36,8 @@ BUDGETED = TrainOptions(
     solver="budgeted-sgd", kernel="rbf", gamma=0.2, threads=1, options={"budget": "25", "epochs": "2", "replicas": "2"}
 )
 SOLVERS = {
-    "cutting-plane": replace(LINEAR, options={"acceleration": "guided"}),
+    "cutting-plane": replace(LINEAR, options={"acceleration": "line-search"}),
+    "cutting-plane, blocks": replace(LINEAR, options={"acceleration": "block-ascent"}),
     "cutting-plane, one read": LINEAR,
     "cutting-plane, weights": replace(LINEAR, class_weight={"b": 3.0, "d": 0.5}, resident_rows="30%"),
     "interior-point": replace(LINEAR, solver="interior-point"),
@@ -243,11 +244,11 @@ def test_problems_that_take_turns_share_what_a_step_needs(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("n_classes", [2, 5, 20])
-def test_guided_planes_of_many_classes_fit_into_the_budget(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resident_rows_of_many_classes_fit_into_the_budget(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a process needs is left once, however many the classes. The 12 million rows need not exist."""
     y = (np.arange(1000) % n_classes).astype(np.int32)
     source = ArrayDataset(np.zeros((1000, 64), np.float32), y, np.arange(n_classes))
     source.n_rows, source.nbytes = 12_000_000, 12_000_000 * 256
-    monkeypatch.setattr("streamsvm.methods.cutting_plane.guided_setup.plan_groups", lambda _: [[0]] * 128)
+    monkeypatch.setattr("streamsvm.methods.cutting_plane.one_read_setup.plan_groups", lambda _: [[0]] * 128)
     need = set_up(source, TrainOptions(threads=2, memory_bytes=1_450_000_000)).memory(2)
-    assert need.driver_bytes + 6 * need.totals_bytes + GUIDED_BYTES <= 1_450_000_000
+    assert need.driver_bytes + 6 * need.totals_bytes + PROCESS_BYTES <= 1_450_000_000

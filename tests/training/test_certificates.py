@@ -89,7 +89,7 @@ def hinge(costs: Long, y: npt.NDArray[np.int64], scores: Long) -> np.longdouble:
 @settings(max_examples=60)
 @given(
     problem=hostile_problems(), sparse=st.booleans(), tol=st.sampled_from([1e-3, 1e-6]),
-    acceleration=st.sampled_from(["guided", "line-search", "none"]),
+    acceleration=st.sampled_from(["auto", "block-ascent", "line-search", "none"]),
     intercept_scaling=st.sampled_from([1.0, 0.1, 100.0]),
 )  # fmt: skip
 def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration: str, intercept_scaling: float) -> None:

@@ -44,7 +44,7 @@ def test_fits_by_one_read_share_the_memory(tmp_path: Path, monkeypatch: pytest.M
     assert all("resident_rows" not in fit.settings for chain in small for _, fit in chain)
 
 
-@pytest.mark.parametrize("own", [{"max_cuts": "50"}, {"epsilon": "0.01"}, LINES, {"acceleration": "guided"}])
+@pytest.mark.parametrize("own", [{"max_cuts": "50"}, {"epsilon": "0.01"}, LINES, {"acceleration": "block-ascent"}])
 def test_options_that_are_not_for_one_read_make_chains(own: dict[str, str]) -> None:
     source = make_problem(3, n=240, d=5).in_memory()
     chains = make_chains([TrainOptions(C=C, options=own) for C in COSTS], make_views(source, 2))

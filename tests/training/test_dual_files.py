@@ -20,10 +20,9 @@ from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
 from tests.commands import Run, run  # noqa: F401
 from tests.conftest import Problem, make_problem
-from tests.kept_dual_points import GUIDED, INTERIOR, LINE_SEARCH, ONE_READ, SOLVERS, Kept, guide_by_multipliers, keep  # noqa: F401
+from tests.kept_dual_points import BLOCK_ASCENT, INTERIOR, LINE_SEARCH, ONE_READ, SOLVERS, Kept, keep
 
 
-@pytest.mark.usefixtures("guide_by_multipliers")
 @pytest.mark.parametrize("name", [*SOLVERS, "roc-area"])
 def test_model_and_history_are_the_same_without_it(tmp_path: Path, name: str) -> None:
     settings = {**SOLVERS, "roc-area": {"task": "roc-area"}}[name]
@@ -38,10 +37,9 @@ def test_model_and_history_are_the_same_without_it(tmp_path: Path, name: str) ->
     assert with_it == without
 
 
-@pytest.mark.usefixtures("guide_by_multipliers")
 @pytest.mark.parametrize("name", [*SOLVERS, "roc-area", "several", "several-one-read"])
 def test_a_resumed_run_keeps_the_same_bytes(tmp_path: Path, name: str) -> None:
-    more = {"roc-area": {"task": "roc-area"}, "several": GUIDED, "several-one-read": ONE_READ}
+    more = {"roc-area": {"task": "roc-area"}, "several": BLOCK_ASCENT, "several-one-read": ONE_READ}
     settings = {**SOLVERS, **more}[name]
     problem = make_problem(10, n=200, d=6)
     if name.startswith("several"):
@@ -153,10 +151,10 @@ def test_the_command(by_cuts: Kept, run: Run) -> None:
 
 def test_a_run_that_is_asked_for_it(by_cuts: Kept, run: Run, tmp_path: Path) -> None:
     data, out = by_cuts.data.path, tmp_path / "asked"
-    asked = ("--keep-dual", "--max-passes", "1", "--option", "acceleration=guided")
+    asked = ("--keep-dual", "--max-passes", "1", "--option", "acceleration=line-search")
     assert run("train", data, "--out", out, *asked).code == 3
     assert run("verify", out, data, "--dual").code == 0
-    again = run("train", data, "--out", out, "--resume", "--option", "acceleration=guided")
+    again = run("train", data, "--out", out, "--resume", "--option", "acceleration=line-search")
     assert again.code == 2
     assert "keep_dual" in again.err
     assert run("train", data, "--out", out, "--overwrite").code == 0

@@ -68,7 +68,7 @@ def make_plan(source: Dataset, passes: Passes, pin_bytes: int = 0, **options: An
     ("solver", "own"),
     [
         ("cutting-plane", {"acceleration": "line-search"}),
-        ("cutting-plane", {"acceleration": "guided"}),
+        ("cutting-plane", {"acceleration": "block-ascent"}),
         ("cutting-plane", {}),
         ("interior-point", {}),
     ],
@@ -88,7 +88,7 @@ def test_passes_and_bytes_are_as_planned(large: Dataset, solver: str, own: dict[
 
 @pytest.mark.usefixtures("small_sample")
 def test_resident_rows_give_a_range_that_holds(large: Dataset) -> None:
-    options = TrainOptions(C=0.1, threads=1, options={"acceleration": "guided"})
+    options = TrainOptions(C=0.1, threads=1, resident_rows="20%", options={"acceleration": "block-ascent"})
     plan, real = plan_training(large, options), train(large, options)
     least, about, most = plan.count_passes()
     assert least is not None
@@ -123,7 +123,7 @@ def test_rows_several_times_over_are_the_same_problem(large: Dataset, monkeypatc
         ("--solver budgeted-sgd --option epochs=7", "8 (the epochs asked for, and one for gamma)"),
         ("--task roc-area", "tried on all rows"),
         ("--task rank", "tried on all rows"),
-        ("--option acceleration=guided", "tried on all rows"),
+        ("--option acceleration=block-ascent", "tried on all rows"),
         ("--option acceleration=none", "tried on all rows"),
         ("--workers 1", "tried on all rows"),
     ],

@@ -13,7 +13,7 @@ from streamsvm.data.readers import ingest
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
 from streamsvm.machine import parse_bytes
-from streamsvm.methods.cutting_plane import guided_setup
+from streamsvm.methods.cutting_plane import one_read_setup
 from streamsvm.methods.cutting_plane.near_rows import Look
 from streamsvm.methods.cutting_plane.one_read_state import GROUP_SHARE
 from streamsvm.methods.set_up import set_up
@@ -69,10 +69,10 @@ def test_it_is_told_with_how_many_resident_rows_fewer_reads_are_enough(
 def test_with_as_much_more_memory_as_is_told_there_are_as_many_rows(
     large: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = guided_setup.SMALL_ROWS / (large.n_rows * large.n_features) ** (2 / 3)
-    monkeypatch.setattr(guided_setup, "ENOUGH_SHARE", most)  # as many as are kept at most
+    most = one_read_setup.SMALL_ROWS / (large.n_rows * large.n_features) ** (2 / 3)
+    monkeypatch.setattr(one_read_setup, "ENOUGH_SHARE", most)  # as many as are kept at most
     notes = {memory: set_up(large, TrainOptions(C=0.01, memory_bytes=memory << 20)).note for memory in range(300, 400)}
-    told = {memory: note for memory, note in notes.items() if "more memory" in note}
+    told = {memory: note for memory, note in notes.items() if "which takes" in note}
     assert len(told) > 5
     for memory, note in told.items():
         found = re.fullmatch(r"([\d,]+) rows .* With ([\d,]+), which takes ([\d.]+ [kM]B) more memory, .*", note)

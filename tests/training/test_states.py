@@ -20,8 +20,8 @@ from tests.conftest import make_problem
 N, D = 120, 6
 SOLVERS: dict[str, dict[str, Any]] = {
     "line search": {"options": {"acceleration": "line-search"}},
-    "guided": {"resident_rows": 20},
-    "guided dual": {"resident_rows": 20, "wide": True},
+    "one read": {"resident_rows": 60},
+    "block ascent": {"wide": True},
     "interior point": {"solver": "interior-point"},
     "smo": {"solver": "smo", "kernel": "rbf", "gamma": 0.5, "resident_rows": 30},
     "budgeted": {"solver": "budgeted-sgd", "kernel": "rbf", "gamma": 0.5, "options": {"budget": "10", "epochs": "4"}},
@@ -66,7 +66,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "not a number": with_nan,
 }
 # The length of each is its own: no other array tells of it.
-ANY_LENGTH = {("guided", "points"), ("guided dual", "resident")}
+ANY_LENGTH = {("one read", "points"), ("block ascent", "resident")}
 
 
 def list_damages(name: str, sound: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
@@ -98,7 +98,7 @@ def test_no_array_of_a_checkpoint_is_believed(name: str, thorough: bool, tmp_pat
 
 @pytest.mark.parametrize("rows", [-1, N, 2**40])
 def test_numbers_of_rows_are_those_of_the_data(rows: int, tmp_path: Path) -> None:
-    dataset, options, path = start_run("guided", tmp_path)
+    dataset, options, path = start_run("one read", tmp_path)
     arrays = unpack_arrays(path)
     name = next(name for name in arrays if name.endswith("resident"))
     write_arrays(path, arrays | {name: np.full_like(arrays[name], rows)})

@@ -119,7 +119,7 @@ def test_threads_and_workers_give_the_same_bits(layout: str, client: Client, tho
 def test_a_run_may_change_hands(client: Client, tmp_path: Path) -> None:
     """Begun on workers, gone on with on threads, ended on workers: the bits of one who did it all."""
     dataset, out = make_problem(6, weighted=True).store(tmp_path / "rows", chunk_bytes=700), tmp_path / "run"
-    options = TrainOptions(tol=1e-5, resident_rows="10%")
+    options = TrainOptions(tol=1e-9, options={"acceleration": "line-search"})
     whole = train(dataset, options)
     assert whole.passes > 6
     train(dataset, replace(options, max_passes=2), out=out, client=client)
@@ -194,7 +194,7 @@ def test_balanced_weights_of_a_class_that_weighs_nothing_are_refused() -> None:
 )
 def test_a_limit_ends_a_run(status: str, options: dict[str, Any], passes: int, tmp_path: Path) -> None:
     """With a model, a finite objective and a gap all the same, as JSON that others can read."""
-    few = TrainOptions(tol=1e-9, resident_rows=30, **options)
+    few = TrainOptions(tol=1e-9, options={"acceleration": "line-search"}, **options)
     result = train(make_problem(1).in_memory(), few, out=tmp_path / "run")
     assert (result.status, result.passes) == (status, passes)
     text = (tmp_path / "run" / "result.json").read_text()

@@ -121,6 +121,11 @@ class State(LineState):
     }
     row_numbers: ClassVar = ("resident", "own_rows")
 
+    def check(self) -> None:
+        """Raise ValueError if A is not of rows of this width; before the first pass it is empty."""
+        if len(self.A) not in (0, len(self.centre)):
+            raise ValueError(f"A has {len(self.A)} rows")
+
 
 def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""

@@ -25,21 +25,27 @@ NO_ROWS = f"The memory has no room for {LEAST_ROWS:,} resident rows, with which 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
     """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit.
 
-    One read is made if it suits the number of features and the rows, and else ascent on blocks, which holds shares of
-    all rows. If the memory has no room for these, one read is made with the rows that there are.
+    One read is made of up to MOST_FEATURES features, and ascent on blocks of more.
     """
-    note, settings = "", None
     if own.acceleration != "block-ascent" and source.n_features <= MOST_FEATURES:
-        settings, needed = one_read_setup.choose_settings(source, options, own), one_read_setup.count_needed(source)
-        more = one_read_setup.tell_more(source, options, settings.resident_rows)
-        if settings.resident_rows >= needed:
-            return one_read_setup.make_fit(source, settings, more)
-        note = TOO_FEW_ROWS.format(settings.resident_rows, needed)
-    elif own.acceleration == "one-read":
-        note = TOO_MANY_FEATURES.format(source.n_features)
+        return _set_up_narrow(source, options, own)
     fit = block_ascent_setup.set_up(source, options, own)
-    if fit is not None:
-        return replace(fit, note=note)
-    if settings is not None and settings.resident_rows >= one_read_setup.count_least(source):
-        return one_read_setup.make_fit(source, settings, more)
-    return None
+    if fit is None or own.acceleration != "one-read":
+        return fit
+    return replace(fit, note=TOO_MANY_FEATURES.format(source.n_features))
+
+
+def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
+    """Return the fit of one read, or of ascent on blocks if that needs fewer reads with the rows that there are.
+
+    Ascent on blocks holds shares of all rows. If the memory has no room for these, one read is made all the same.
+    """
+    settings, needed = one_read_setup.choose_settings(source, options, own), one_read_setup.count_needed(source)
+    if settings.resident_rows < needed:
+        fit = block_ascent_setup.set_up(source, options, own)
+        if fit is not None:
+            number = fit.settings["resident_rows"]
+            return replace(fit, note=TOO_FEW_ROWS.format(number, needed) if number < source.n_rows else "")
+        if settings.resident_rows < one_read_setup.count_least(source):
+            return None
+    return one_read_setup.make_fit(source, settings, one_read_setup.tell_more(source, options, settings.resident_rows))
