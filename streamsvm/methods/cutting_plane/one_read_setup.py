@@ -30,8 +30,7 @@ from streamsvm.requests import MemoryNeed
 
 SHARE = 10  # one row in so many is resident if memory allows, or as many as the law says
 ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away
-LAW_SHARE = 0.01  # of (n d)^(2/3) rows: with fewer, ascent on blocks takes fewer reads
-ENOUGH_SHARE = 0.08  # of (n d)^(2/3) rows: with fewer, users are told what more memory saves, and grids make chains
+LAW_SHARE = 0.13  # of (n d)^(2/3) rows: with fewer, ascent on blocks takes fewer reads, and grids make chains
 SMALL_ROWS = 3000  # so many rows are resident if memory allows: all rows of small data, for one pass
 COPIES = GROUP_SHARE + 1  # of the resident rows: what a pass gathers, and what is chosen of it; there are fewer later
 MORE_ROWS = "{:,} rows stay in memory. With {:,}{}, the data would be read fewer times."
@@ -53,7 +52,7 @@ def choose_settings(source: RowSource, options: TrainOptions, own: CuttingPlaneO
     need = make_fit(source, settings).memory(1)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
     count = partial(_count_rows, source, options, other_bytes)
-    wanted = max(LEAST_ROWS, source.n_rows // SHARE, SMALL_ROWS, count_needed(source), round(_count_by_law(source)))
+    wanted = max(LEAST_ROWS, source.n_rows // SHARE, SMALL_ROWS, count_enough(source), round(_count_by_law(source)))
     number = count(wanted, _find_resident_bytes(source, COPIES + 1))
     if number <= HELD_SHARE * source.n_rows:  # so the first sample is not held, which leaves memory for more rows
         wanted = max(number, min(wanted, int(HELD_SHARE * source.n_rows)))
@@ -61,7 +60,7 @@ def choose_settings(source: RowSource, options: TrainOptions, own: CuttingPlaneO
     return replace(settings, resident_rows=number)
 
 
-def count_needed(source: RowSource) -> int:
+def count_enough(source: RowSource) -> int:
     """Return with how many resident rows `one_read` takes fewer reads than ascent on blocks.
 
     The rows that are enough for one read grow with (n d)^(2/3) (docs/methods/one_read.md).
@@ -79,14 +78,17 @@ def _count_by_law(source: RowSource) -> float:
     return law
 
 
-def tell_more(source: RowSource, options: TrainOptions, resident_rows: int) -> str:
-    """Return with how many resident rows fewer reads would be enough, and the memory; nothing if there are as many."""
-    enough = min(source.n_rows, round(ENOUGH_SHARE * _count_by_law(source)))
-    if resident_rows >= enough:
+def tell_more(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:
+    """Return with how many resident rows fewer reads would be enough, and the memory; nothing if as many are kept.
+
+    resident_rows: how many one read has; kept: how many stay in memory, for one read or for ascent on blocks.
+    """
+    enough = count_enough(source)
+    if kept >= enough:
         return ""
     more_bytes = (enough - resident_rows) * _find_resident_bytes(source, COPIES + 1)
     more = "" if options.resident_rows is not None else MORE_MEMORY.format(format_bytes(more_bytes))
-    return MORE_ROWS.format(resident_rows, enough, more)
+    return MORE_ROWS.format(kept, enough, more)
 
 
 def make_fit(source: RowSource, settings: OneRead, note: str = "") -> Fit:

@@ -11,10 +11,6 @@ from streamsvm.methods.fit import Fit
 from streamsvm.options import TrainOptions
 
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
-TOO_FEW_ROWS = (
-    "The data are read block by block (block-ascent), since {:,} rows stay in memory: more memory, or more resident "
-    "rows, would save reads. From {:,} on one-read solves them exactly."
-)
 TOO_MANY_FEATURES = (
     f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
     "have {:,}."
@@ -40,12 +36,13 @@ def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOp
 
     Ascent on blocks holds shares of all rows. If the memory has no room for these, one read is made all the same.
     """
-    settings, needed = one_read_setup.choose_settings(source, options, own), one_read_setup.count_needed(source)
-    if settings.resident_rows < needed:
+    settings, tell_more = one_read_setup.choose_settings(source, options, own), one_read_setup.tell_more
+    number = settings.resident_rows
+    is_least = number >= one_read_setup.count_least(source)
+    if number < one_read_setup.count_enough(source) and not (is_least and own.acceleration == "one-read"):
         fit = block_ascent_setup.set_up(source, options, own)
         if fit is not None:
-            number = fit.settings["resident_rows"]
-            return replace(fit, note=TOO_FEW_ROWS.format(number, needed) if number < source.n_rows else "")
-        if settings.resident_rows < one_read_setup.count_least(source):
+            return replace(fit, note=tell_more(source, options, number, fit.settings["resident_rows"]))
+        if not is_least:
             return None
-    return one_read_setup.make_fit(source, settings, one_read_setup.tell_more(source, options, settings.resident_rows))
+    return one_read_setup.make_fit(source, settings, tell_more(source, options, number, number))

@@ -46,7 +46,7 @@ def make_rows(kind: str, seed: int, n: int, d: int) -> ArrayDataset:
 def make_fit(way: str, source: ArrayDataset, C: float, share: float) -> Fit:
     """The fit with so many resident rows, and for one read at least as many as it is chosen for."""
     if way == "one-read":
-        resident = max(one_read_setup.count_needed(source), int(share * source.n_rows))
+        resident = max(one_read_setup.count_enough(source), int(share * source.n_rows))
         return one_read_setup.make_fit(source, OneRead((C, C), resident))
     starts = tuple(source.chunk_starts.tolist())
     return block_ascent_setup.make_fit(source, BlockAscent((C, C), source.n_rows, starts))

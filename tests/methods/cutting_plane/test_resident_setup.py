@@ -72,17 +72,15 @@ def test_what_more_memory_would_save_is_told(caplog: pytest.LogCaptureFixture) -
         in choose(100_000, 500, options={"acceleration": "one-read"}).note
     )
     few = choose(10_000, 400, resident_rows=2000).note
-    assert "since 2,000 rows stay in memory" in few
-    assert "From 3,208 on one-read solves them exactly." in few
-    assert "From 10,000 on" in choose(100_000_000, 10, resident_rows=2000).note
+    assert few == "2,000 rows stay in memory. With 3,276, the data would be read fewer times."
+    assert "2,000 rows stay in memory. With 130,000," in choose(100_000_000, 10, resident_rows=2000).note
     assert "no room for 1,000 resident rows" in choose(20_000_000, 400, memory_bytes=400 << 20).note
     source = make_problem(1, n=600, d=40).in_memory()
     with caplog.at_level("INFO", "streamsvm"):
         train(source, replace(OPTIONS, resident_rows=20, max_passes=1))
         train(make_problem(1, n=300, d=40).in_memory(), replace(OPTIONS, resident_rows=20))  # all of them stay
     assert [record.message for record in caplog.records] == [
-        "The data are read block by block (block-ascent), since 20 rows stay in memory: more memory, or more resident "
-        "rows, would save reads. From 328 on one-read solves them exactly."
+        "20 rows stay in memory. With 328, the data would be read fewer times."
     ]
 
 
