@@ -190,7 +190,8 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None, scans: Se
     totals = tuple(scan.start() for scan in scans)
     carry = Carry(0, state.share, state.master_w, kept, state.resident, totals)
     wanted = ASCENT_SHARE * settings.tol * state.lower_bound / settings.n_rows
-    effort = Effort((settings.seed, state.passes), state.epochs, wanted)
+    epochs = state.epochs if len(blocks) > 1 else MOST_EPOCHS  # one block holds all rows
+    effort = Effort((settings.seed, state.passes), epochs, wanted)
     return Walk(partial(take_block, settings, effort, tuple(scans)), [carry], [[blocks[k] for k in order]])
 
 
