@@ -14,7 +14,6 @@ FLOOR = 1e-7  # Below it, the proof of the optimum is not exact enough.
 STYLES = (  # By trainer: streamsvm's are filled and solid, the others are hollow and dashed.
     ("streamsvm", "o"),
     ("streamsvm, line search", "s"),
-    ("streamsvm, guided", "^"),
     ("streamsvm, interior point", "D"),
     ("streamsvm smo", "o"),
     ("streamsvm irwls", "s"),

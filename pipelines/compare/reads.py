@@ -2,7 +2,7 @@
 
     python -m pipelines.compare.reads --data FOLDER [--out FOLDER] [--work FOLDER] [--small]
 
-The trainers are one read; guided cutting planes; OCAS (Franc & Sonnenburg 2008), which is cutting planes with a line
+The trainers are one read; OCAS (Franc & Sonnenburg 2008), which is cutting planes with a line
 search; the algorithm of SVMperf (Joachims 2006), which is plain cutting planes; LIBLINEAR's dual coordinate descent;
 and averaged stochastic gradients (scikit-learn). All of them minimise the same objective on the same rows. curves.py
 says what counts as a read, what is proved, and what is only known because streamsvm has proved the optimum.
@@ -43,7 +43,6 @@ GENERATED = Problem("generated", "rows of 30 features, generated, C = 0.01", 0.0
 PROOFS = (
     Proof("one read, 30% resident", "one-read", "30%"),
     Proof("one read, 10% resident", "one-read", "10%"),
-    Proof("guided, 10% resident", "guided", "10%"),
     Proof("OCAS (line search)", "line-search"),
     Proof("SVMperf (plain cutting planes)", "none", most_passes=400),
 )

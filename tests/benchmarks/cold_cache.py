@@ -5,11 +5,10 @@
 
 Generates dense rows on the disk (kept in --work if that is given). In turn, each in a process of its own and with the
 files out of the page cache: read every chunk once, checked (`streamsvm info --verify`); train by default (one read),
-guided, and by line search. The last columns are the seconds before the first pass ends, which begin with the
-interpreter and the sample, and of a later pass, with what is computed between two. A memory budget that is a part of
-the data's size: what does not stay in memory is read again every pass. Reads between passes of one run may come from
-the page cache, which belongs to the system: `--drop` empties it for the files after every step, so that every read
-comes from the disk.
+and by line search. The last columns are the seconds before the first pass ends, which begin with the interpreter and
+the sample, and of a later pass, with what is computed between two. A memory budget that is a part of the data's size:
+what does not stay in memory is read again every pass. Reads between passes of one run may come from the page cache,
+which belongs to the system: `--drop` empties it for the files after every step, so that every read comes from the disk.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from streamsvm.machine import parse_bytes
 
 RUNS = {
     "default": (),
-    "guided": ("--option", "acceleration=guided"),
     "line search": ("--option", "acceleration=line-search"),
 }
 

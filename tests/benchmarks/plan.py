@@ -22,7 +22,7 @@ import numpy as np
 
 import streamsvm
 
-LINE_SEARCH, GUIDED = "--option acceleration=line-search", "--option acceleration=guided"
+LINE_SEARCH = "--option acceleration=line-search"
 CASES = (
     ("a9a", f"--C 0.05 {LINE_SEARCH}"),
     ("a9a", f"--C 1 {LINE_SEARCH}"),
@@ -32,8 +32,8 @@ CASES = (
     ("covtype", f"--C 1 {LINE_SEARCH}"),
     ("covtype", f"--C 1 --workers 2 {LINE_SEARCH}"),
     ("covtype, 7 classes", f"--C 0.01 {LINE_SEARCH}"),
-    ("a9a", f"--C 1 {GUIDED} --resident-rows 10%"),
-    ("covtype", f"--C 1 {GUIDED} --resident-rows 10%"),
+    ("a9a", "--C 1 --resident-rows 10%"),
+    ("covtype", "--C 1 --resident-rows 10%"),
     ("a9a", "--solver interior-point"),
     ("covtype", "--solver interior-point"),
     ("a9a", "--task roc-area"),

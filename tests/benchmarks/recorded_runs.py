@@ -51,7 +51,7 @@ class Run:
 def list_runs() -> Iterator[Run]:
     """Give the runs."""
     for data in ("dense", "sparse"):
-        for acceleration in ("guided", "line-search", "none"):
+        for acceleration in ("one-read", "block-ascent", "line-search", "none"):
             for C in (0.01, 1):
                 yield Run(data, f"--C {C} --tol 1e-4 --option acceleration={acceleration}")
         for solver in ("smo", "irwls"):

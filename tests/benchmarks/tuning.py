@@ -21,7 +21,7 @@ from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.machine import parse_bytes
 from streamsvm.training.grid import tune
 from streamsvm.training.train import TrainOptions
-from tests.benchmarks.guided import load
+from tests.benchmarks.two_classes import load
 
 
 def measure(data: Dataset, costs: list[float], folds: int, memory: str, own: dict[str, str]) -> tuple[str, ...]:
