@@ -80,9 +80,13 @@ class Walk:
 
 @dataclass(frozen=True)
 class All:
-    """Several requests, carried out in one read of the data where possible. The answer is the list of their answers."""
+    """Several requests, carried out in one read of the data where possible. The answer is the list of their answers.
+
+    in_walk: a walk that is among them carries the passes along, whose sums are then made in its order.
+    """
 
     requests: Sequence[Scan | Take | Walk | All]
+    in_walk: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The requests of several solvers, answered in one read of the data.
 
 Passes become one pass: each chunk is read once, and added to the totals of all. Walks through the same chunks in the
-same order become one walk, whose carry is the tuple of their carries. Rows that several solvers take are read once.
+same order become one walk, whose carry is the tuple of their carries. A walk carries the passes beside it along: their
+sums are made in its order. Rows that several solvers take are read once.
 Every answer has the bits that it would have alone.
 
 Passes that need scores of weight vectors share one matrix product X W' a tile.
@@ -20,6 +21,7 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.rows import F64, Rows, compute_scores_of_parts
 from streamsvm.requests import All, Question, Scan, Take, Walk
 
+TILE_ROWS = 4096  # rows of a walk that are added to passes at a time
 BLOCK_PASSES = 8  # passes whose scores of a tile are held at once: 8 MiB for rows of two features, less for longer rows
 
 
@@ -51,8 +53,68 @@ def answer(engine: Engine, request: Question) -> Any:
 
 def answer_all(engine: Engine, questions: Sequence[Question]) -> list[Any]:
     """Carry out several requests, in one read where they allow it, and return their answers in order."""
-    answers = iter(_answer_single(engine, [request for question in questions for request in _list(question)]))
+    parts = [part for question in questions for part in _split(question)]
+    found = iter(_answer_single(engine, [request for part in parts for request in _put_into_walk(part)]))
+    answers = iter([one for part in parts for one in _take_from_walk(part, found)])
     return [_collect(question, answers) for question in questions]
+
+
+def _split(question: Question) -> list[list[Scan | Take | Walk]]:
+    """Return the single requests of a question, in order; a walk and the passes that it carries along are one list."""
+    if isinstance(question, All) and not question.in_walk:
+        return [part for request in question.requests for part in _split(request)]
+    return [list(_list(question))]
+
+
+def _is_shared(part: Sequence[Scan | Take | Walk]) -> bool:
+    """Return whether a walk carries the passes of this part along."""
+    kinds = {type(request) for request in part}
+    return Walk in kinds and Scan in kinds
+
+
+def _put_into_walk(part: Sequence[Scan | Take | Walk]) -> list[Scan | Take | Walk]:
+    """Return the part with its passes carried along by its walk, if it has both: the walk reads all rows anyway."""
+    if not _is_shared(part):
+        return list(part)
+    (walk,) = [request for request in part if isinstance(request, Walk)]
+    scans = [request for request in part if isinstance(request, Scan)]
+    carry = walk.carries[0], tuple(scan.start() for scan in scans)
+    others = [request for request in part if isinstance(request, Take)]
+    return [Walk(partial(_add_and_step, walk.step, scans), [carry], walk.orders), *others]
+
+
+def _take_from_walk(part: Sequence[Scan | Take | Walk], answers: Iterator[Any]) -> Iterator[Any]:
+    """Yield the answers to the requests of a part, in their order."""
+    if not _is_shared(part):
+        for _ in part:
+            yield next(answers)
+        return
+    ((carry, totals),) = next(answers)
+    of_scans = iter(totals)
+    for request in part:
+        match request:
+            case Walk():
+                yield [carry]
+            case Scan():
+                yield next(of_scans)
+            case _:
+                yield next(answers)
+
+
+def _add_and_step(
+    step: Callable[[Any, Rows], Iterator[Any]], scans: Sequence[Scan], carry: tuple[Any, tuple[Any, ...]], rows: Rows
+) -> Iterator[Any]:
+    """Add the rows of a group to the totals of passes, and take the step of the walk."""
+    own, before = carry
+    found = tuple(scan.start() for scan in scans)
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        tile = rows.slice(slice(at, at + TILE_ROWS))
+        numbers = slice(rows.start + at, rows.start + at + tile.n_rows)
+        for scan, totals in zip(scans, found, strict=True):
+            scan.add(totals, tile, *scan.shared, *(column[numbers] for column in scan.by_row))
+    after = tuple(scan.combine(left, right) for scan, left, right in zip(scans, before, found, strict=True))
+    for changed in step(own, rows):
+        yield changed, after
 
 
 def _list(question: Question) -> Iterator[Scan | Take | Walk]:

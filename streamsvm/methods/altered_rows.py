@@ -37,7 +37,7 @@ def _alter_question(request: Question, alteration: Alteration, taken: Rows | Non
         case Walk():
             return replace(request, step=AlteredStep(request.step, alteration))
         case All():
-            return All([_alter_question(one, alteration, taken) for one in request.requests])
+            return replace(request, requests=[_alter_question(one, alteration, taken) for one in request.requests])
     return request
 
 

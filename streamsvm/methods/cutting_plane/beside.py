@@ -1,11 +1,11 @@
 """Two solvers in the same reads of the data: one with resident rows, and beside it cutting planes with a line search.
 
-Resident rows can mislead the first solver, and then the line search alone is as good or better. Each solver keeps its
-own state and cuts. The result is the lower of both objectives P and the higher of both lower bounds D, so the pair
-needs no more passes than the line search would need alone. The line search is given up once it has fallen behind, so
-that later passes compute for one solver only. It has fallen behind if the first solver's gap is small (at most SMALL
-of P) and its own gap is more than KEEPS_UP times as large. If the first solver is stuck later, for RETURNS passes, the
-line search returns, and goes on from the best point.
+Resident rows can mislead the first solver, and extreme scales make it slow. Then the line search alone is as good or
+better. Each solver keeps its own state and cuts. The result is the lower of both objectives P and the higher of both
+lower bounds D. The line search is given up once it has fallen behind, so that later passes compute for one solver only.
+It has fallen behind if the first solver's gap is small (at most SMALL of P) and its own gap is more than KEEPS_UP times
+as large. If the first solver is stuck later, for RETURNS passes, or says that it is slow, the line search returns, and
+goes on from the best point. Beside a solver that is quick as a rule the line search is left out until then.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
         for k, request in enumerate(requests):
             if isinstance(request, Take):
                 requests[k] = solvers[k].send((yield request))
-        found = yield All(requests)
+        found = yield All(requests, in_walk=True)
         steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
         state = _take_over(state, [step.state for step in steps])
         if state.alone:
@@ -89,7 +89,7 @@ def _take_over(state: State, states: list[CutState]) -> State:
             )
         if own.lower_bound > state.lower_bound:
             state = replace(state, lower_bound=own.lower_bound, bound_rounding=own.bound_rounding)
-    passes, is_stuck = states[0].passes, states[0].stuck >= RETURNS
+    passes, is_stuck = states[0].passes, states[0].stuck >= RETURNS or states[0].is_slow
     if state.alone:
         other = state.states[1]
         if is_stuck:

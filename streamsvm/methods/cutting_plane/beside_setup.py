@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from streamsvm.data.source import RowSource
 from streamsvm.methods.cutting_plane import beside, line_search_setup
@@ -17,18 +18,25 @@ from streamsvm.requests import MemoryNeed
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
 
 
-def put_beside(source: RowSource, settings: OneRead | BlockAscent, first: Fit) -> Fit:
-    """Return the fit that runs a solver with resident rows and a line search beside it."""
+def put_beside(
+    source: RowSource, settings: OneRead | BlockAscent, first: Fit, alone: bool = False, terms: float = 0.0
+) -> Fit:
+    """Return the fit that runs a solver with resident rows and a line search beside it.
+
+    alone: whether the line search waits until the solver is slow. terms: how many additions a term of a sum goes
+    through, at the most, if passes are carried along by a walk.
+    """
     line_search = CuttingPlane(
         settings.class_costs, settings.tol, bias_feature=settings.bias_feature, max_cuts=BESIDE_CUTS
     )
-    fits = first, line_search_setup.make_fit(source, line_search)
+    other = line_search_setup.make_fit(source, line_search)
+    fits = first, replace(other, start=partial(_start_line_search, other, terms))
     assert first.dual is not None
     return replace(
         first,
         memory=partial(_need_memory, fits),
-        start=partial(_start, fits),
-        warm_start=None if first.warm_start is None else partial(_warm_start, fits),
+        start=partial(_start, fits, alone),
+        warm_start=None if first.warm_start is None else partial(_warm_start, fits, alone),
         solve=partial(beside.solve, [fit.solve for fit in fits], settings.tol),
         compiled=tuple(dict.fromkeys(("cutting-plane", *first.compiled))),
         dual=replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + BESIDE_CUTS),
@@ -36,22 +44,29 @@ def put_beside(source: RowSource, settings: OneRead | BlockAscent, first: Fit) -
 
 
 def _need_memory(fits: tuple[Fit, Fit], threads: int) -> MemoryNeed:
+    """Return the memory of both. A walk holds its own totals, those of a block, and both together."""
     own, other = (fit.memory(threads) for fit in fits)
+    in_walk = own.walk_bytes > 0
     return replace(
         own,
         driver_bytes=own.driver_bytes + other.driver_bytes,
         turn_bytes=own.turn_bytes + other.turn_bytes,
-        totals_bytes=own.totals_bytes + other.totals_bytes,
+        totals_bytes=own.totals_bytes + (0 if in_walk else other.totals_bytes),
         shared_bytes=own.shared_bytes + other.shared_bytes,
+        walk_bytes=own.walk_bytes + (3 * other.totals_bytes if in_walk else 0),
     )
 
 
-def _start(fits: tuple[Fit, Fit]) -> State:
+def _start_line_search(fit: Fit, terms: float) -> Any:
+    return replace(fit.start(), terms=terms)
+
+
+def _start(fits: tuple[Fit, Fit], alone: bool) -> State:
     states = [fit.start() for fit in fits]
-    return State(states, states[0].best_w)
+    return State(states, states[0].best_w, alone=alone)
 
 
-def _warm_start(fits: tuple[Fit, Fit], before: State, factor: float) -> State:
+def _warm_start(fits: tuple[Fit, Fit], alone: bool, before: State, factor: float) -> State:
     """Return the state to start from, given the last state of the problem with costs `factor` times smaller."""
     first, line_search = fits
     own = first.start_after(before.states[0], factor)
@@ -63,4 +78,5 @@ def _warm_start(fits: tuple[Fit, Fit], before: State, factor: float) -> State:
         lower_bound=own.lower_bound,
         objective_rounding=own.objective_rounding,
         bound_rounding=own.bound_rounding,
+        alone=alone,
     )

@@ -47,6 +47,7 @@ from streamsvm.requests import All, Scan, Solver, Step, Take, Walk
 EPOCHS = 10  # of the ascent on a block and the kept rows, at most, in the first passes
 MORE_EPOCHS = 2  # times as many follow a pass after which the gap is more than SLOW of what it was before
 SLOW = 0.4
+STUCK = 0.8  # the like, if all rows are in memory
 MOST_EPOCHS = 80  # on a block; more of them cost more time than the passes that they save
 WHOLE_EPOCHS = 1000  # if all rows are in memory, where more epochs cost no read
 ASCENT_PASSES = 3  # after so many passes over a few rows in memory an interior-point method takes the ascent's place
@@ -62,16 +63,22 @@ class State(LineState):
     There are no cuts, and master_w is w of the shares c.
 
     share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the rows that are kept;
-    epochs: of the ascent on a block, at most.
+    epochs: of the ascent on a block, at most; slow: whether more epochs have not made the ascent quick.
     """
 
     share: F64 = field(default_factory=lambda: np.empty(0))
     proved: F64 = field(default_factory=lambda: np.empty(0))
     resident: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     epochs: int = EPOCHS
+    slow: bool = False
     repeats: ClassVar[float] = 1.0
     shapes: ClassVar = CutState.shapes | {"share": ("n",), "proved": ("n",), "resident": ("r",)}
     row_numbers: ClassVar = ("resident",)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the line search beside is wanted."""
+        return self.slow
 
 
 @dataclass
@@ -89,14 +96,15 @@ def start_state(settings: BlockAscent, n_features: int) -> State:
         best_w=none,
         master_w=none,
         cuts=np.empty((0, n_features + 1)),
-        terms=_count_terms(settings),
+        terms=count_terms(settings),
         share=share,
         proved=share,
         resident=np.arange(settings.n_rows if settings.keeps_all else 0),
+        epochs=WHOLE_EPOCHS if settings.keeps_all else EPOCHS,
     )
 
 
-def _count_terms(settings: BlockAscent) -> float:
+def count_terms(settings: BlockAscent) -> float:
     """Return the most additions that a term of a sum goes through, in whatever order a walk takes the blocks."""
     if settings.keeps_all:
         return 0.0
@@ -123,21 +131,29 @@ def solve(settings: BlockAscent, state: State) -> Solver:
             first, *others = _list_scans(settings, state)
             state = _prove(state, (yield All([replace(first, held=kept), *others])))
         else:
-            (carry,) = yield _make_walk(settings, state, kept, _list_scans(settings, state))
-            state, kept = _prove(state, carry.totals), carry.kept
+            (carry,), *totals = yield All(
+                [_make_walk(settings, state, kept), *_list_scans(settings, state)], in_walk=True
+            )
+            state, kept = _prove(state, totals), carry.kept
             change = carry.w - before.master_w
-            w = carry.totals[0].gradient + change  # the sum over all rows, without the rounding of earlier ascents
+            w = totals[0].gradient + change  # the sum over all rows, without the rounding of earlier ascents
             state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
-        state = _count_epochs(count_pass(state, before, 1), before)
+        state = _count_epochs(settings, count_pass(state, before, 1), before)
         figures = {"resident_rows": float(len(state.resident))}
         yield Step(state, state.progress, find_status(state, settings.tol), figures)
 
 
-def _count_epochs(state: State, before: State) -> State:
-    """Return the state with more epochs for the next pass if this one has hardly lowered the gap."""
+def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
+    """Return the state with the epochs of the next pass, after one that has hardly lowered the gap.
+
+    On blocks there are more of them. If all rows are in memory, many epochs have not helped, and few leave the rest to
+    the line search beside (cutting_plane.beside).
+    """
     gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
-    is_slow = before.passes > 0 and gap > SLOW * last and state.epochs < MOST_EPOCHS
-    return replace(state, epochs=MORE_EPOCHS * state.epochs) if is_slow else state
+    if before.passes == 0 or gap <= (STUCK if settings.keeps_all else SLOW) * last:
+        return state
+    epochs = EPOCHS if settings.keeps_all else min(MORE_EPOCHS * state.epochs, MOST_EPOCHS)
+    return replace(state, epochs=epochs, slow=state.slow or epochs in (EPOCHS, MOST_EPOCHS))
 
 
 def _list_scans(settings: BlockAscent, state: State) -> list[Scan]:
@@ -180,19 +196,18 @@ def _improve(settings: BlockAscent, state: State, rows: Rows) -> State:
         add_dual(totals, rows, class_costs, bias, share)
         return replace(state, share=share, master_w=totals.gradient)
     part = make_part(rows, class_costs, bias, state.share)
-    w = ascend([part], bias, state.master_w, 0.0, 0.0, tol, WHOLE_EPOCHS, (settings.seed, state.passes))
+    w = ascend([part], bias, state.master_w, 0.0, 0.0, tol, state.epochs, (settings.seed, state.passes))
     return replace(state, share=part.share, master_w=w)
 
 
-def _make_walk(settings: BlockAscent, state: State, kept: Rows | None, scans: Sequence[Scan]) -> Walk:
+def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     blocks = settings.list_blocks()
     order = np.random.default_rng((settings.seed, state.passes)).permutation(len(blocks))
-    totals = tuple(scan.start() for scan in scans)
-    carry = Carry(0, state.share, state.master_w, kept, state.resident, totals)
+    carry = Carry(0, state.share, state.master_w, kept, state.resident)
     wanted = ASCENT_SHARE * settings.tol * state.lower_bound / settings.n_rows
     epochs = state.epochs if len(blocks) > 1 else MOST_EPOCHS  # one block holds all rows
     effort = Effort((settings.seed, state.passes), epochs, wanted)
-    return Walk(partial(take_block, settings, effort, tuple(scans)), [carry], [[blocks[k] for k in order]])
+    return Walk(partial(take_block, settings, effort), [carry], [[blocks[k] for k in order]])
 
 
 def _prove(state: State, totals: Sequence[Any]) -> State:

@@ -21,6 +21,7 @@ from streamsvm.models.model import LinearModel
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
 from streamsvm.requests import MemoryNeed
 
+MOST_BESIDE = 50_000  # features: of more of them, cuts take too much memory for a line search beside
 COPIES = 4  # of the kept rows while others are chosen, and of a block while the next one is read and put together
 ROW_VECTORS = 10  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
@@ -51,10 +52,10 @@ def _count_rows(source: RowSource, options: TrainOptions, settings: BlockAscent)
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
     budget = options.memory_bytes or default_budget_bytes()
-    whole = _need_memory(source, settings)
+    whole = make_fit(source, settings).memory(1)
     if OTHER_BYTES + BUDGET_SHARE * (whole.driver_bytes + whole.walk_bytes) + source.stream_bytes() <= budget:
         return source.n_rows
-    none = _need_memory(source, replace(settings, resident_rows=1))
+    none = make_fit(source, replace(settings, resident_rows=1)).memory(1)
     spare = budget - OTHER_BYTES - none.driver_bytes - none.walk_bytes - source.stream_bytes()
     number = max(0, spare // (BUDGET_SHARE * COPIES * _find_row_bytes(source)))
     return number if number >= min(source.n_rows, LEAST_ROWS) else 0
@@ -64,7 +65,7 @@ def _find_row_bytes(source: RowSource) -> int:
     return source.nbytes // source.n_rows + 8 * ROW_VECTORS
 
 
-def _need_memory(source: RowSource, settings: BlockAscent, threads: int = 1) -> MemoryNeed:  # noqa: ARG001
+def _need_memory(source: RowSource, settings: BlockAscent, threads: int) -> MemoryNeed:  # noqa: ARG001
     """Return the memory of the shares of all rows, of the rows that are kept, and of a block in a walk."""
     n, width, row_bytes = source.n_rows, source.n_features + 1, _find_row_bytes(source)
     kept_bytes = settings.kept_rows * row_bytes
@@ -84,9 +85,9 @@ def _need_memory(source: RowSource, settings: BlockAscent, threads: int = 1) -> 
 
 
 def make_fit(source: RowSource, settings: BlockAscent) -> Fit:
-    """Return the fit. Beside the ascent on few rows a line search runs, which proves what extreme scales keep from it.
+    """Return the fit. Where extreme scales make the ascent slow, a line search beside it proves the optimum.
 
-    Its passes over few rows take next to no time.
+    Beside few rows it runs from the start, since its passes take next to no time there.
     """
     told = {"acceleration": "block-ascent", **asdict(settings), "class_costs": list(settings.class_costs)}
     fit = Fit(
@@ -101,7 +102,9 @@ def make_fit(source: RowSource, settings: BlockAscent) -> Fit:
         compiled=("cutting-plane", "ascent"),
         dual=DualWatch(kind="shares", width=source.n_features + 1, most_cuts=0, n_rows=source.n_rows),
     )
-    return put_beside(source, settings, fit) if source.n_rows <= MOST_ROWS else fit
+    if source.n_features > MOST_BESIDE:
+        return fit
+    return put_beside(source, settings, fit, source.n_rows > MOST_ROWS, block_ascent.count_terms(settings))
 
 
 def _make_model(source: RowSource, settings: BlockAscent, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.methods.cutting_plane.coordinate_ascent import Part, ascend, make_part
 from streamsvm.methods.cutting_plane.near_rows import choose_rows, join_rows
 from streamsvm.numeric.rows import F64, I64, Rows, compute_scores
-from streamsvm.requests import Scan
 
 KEPT_SHARE = 0.6  # of the resident rows are kept; the others are the block
 FREE = 0.1  # rows with 0 < c_i < 1 are kept as if they were so many times as far from the margin
-TILE_ROWS = 4096  # rows of a block that are added to sums at a time
 
 
 @dataclass(frozen=True)
@@ -77,23 +75,19 @@ class Effort(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a walk carries on: the number of the next block, c and w, the kept rows and their numbers, and the sums."""
+    """What a walk carries on: the number of the next block, c and w, and the kept rows and their numbers."""
 
     block: int
     share: F64
     w: F64
     kept: Rows | None
     numbers: I64
-    totals: tuple[Any, ...]
 
 
-def take_block(
-    settings: BlockAscent, effort: Effort, scans: Sequence[Scan], carry: Carry, rows: Rows
-) -> Iterator[Carry]:
-    """Add a block to the sums, improve the shares of its rows and of the kept rows, and choose the rows to keep."""
+def take_block(settings: BlockAscent, effort: Effort, carry: Carry, rows: Rows) -> Iterator[Carry]:
+    """Improve the shares of the rows of a block and of the kept rows, and choose the rows to keep."""
     share = carry.share.copy() if carry.block == 0 else carry.share  # later blocks change the walk's own copy
     numbers = rows.start + np.arange(rows.n_rows)
-    totals = _add_up(scans, carry.totals, rows, numbers)
     new = np.flatnonzero(~np.isin(numbers, carry.numbers, assume_unique=True))
     own = rows if len(new) == rows.n_rows else choose_rows(rows, new)
     class_costs, bias = np.array(settings.class_costs), settings.bias_feature
@@ -104,17 +98,7 @@ def take_block(
     for part, (_, at) in zip(parts, pairs, strict=True):
         share[at] = part.share
     kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
-    yield Carry(carry.block + 1, share, w, kept, kept_numbers, totals)
-
-
-def _add_up(scans: Sequence[Scan], before: tuple[Any, ...], rows: Rows, numbers: I64) -> tuple[Any, ...]:
-    """Return the totals of all scans with the rows of a block added."""
-    own = tuple(scan.start() for scan in scans)
-    for at in range(0, rows.n_rows, TILE_ROWS):
-        tile = rows.slice(slice(at, at + TILE_ROWS))
-        for scan, totals in zip(scans, own, strict=True):
-            scan.add(totals, tile, *scan.shared, *(column[numbers[at : at + TILE_ROWS]] for column in scan.by_row))
-    return tuple(scan.combine(left, right) for scan, left, right in zip(scans, before, own, strict=True))
+    yield Carry(carry.block + 1, share, w, kept, kept_numbers)
 
 
 def _keep_nearest(settings: BlockAscent, parts: Sequence[Part], numbers: Sequence[I64], w: F64) -> tuple[Rows, I64]:

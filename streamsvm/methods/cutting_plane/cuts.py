@@ -107,6 +107,11 @@ class CutState:
     }
 
     @property
+    def is_slow(self) -> bool:
+        """Whether a line search beside is wanted (cutting_plane.beside)."""
+        return False
+
+    @property
     def progress(self) -> Progress:
         """The objective, the lower bound, and the rounding of both."""
         tried = self.objective_rounding + self.tried_rounding if self.tried_rounding > 0.0 else 0.0
