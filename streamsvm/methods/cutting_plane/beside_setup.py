@@ -10,12 +10,14 @@ from streamsvm.data.source import RowSource
 from streamsvm.methods.cutting_plane import beside, line_search_setup
 from streamsvm.methods.cutting_plane.beside import State
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent
+from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import Fit
 from streamsvm.requests import MemoryNeed
 
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
+SLOW_BYTES = 32 << 20  # there may be as many more if the first solver is slow
 
 
 def put_beside(
@@ -26,9 +28,9 @@ def put_beside(
     alone: whether the line search waits until the solver is slow. terms: how many additions a term of a sum goes
     through, at the most, if passes are carried along by a walk.
     """
-    line_search = CuttingPlane(
-        settings.class_costs, settings.tol, bias_feature=settings.bias_feature, max_cuts=BESIDE_CUTS
-    )
+    width = source.n_features + 1
+    most = max(BESIDE_CUTS, min(most_cuts(width), SLOW_BYTES // (8 * width))) if alone else BESIDE_CUTS
+    line_search = CuttingPlane(settings.class_costs, settings.tol, bias_feature=settings.bias_feature, max_cuts=most)
     other = line_search_setup.make_fit(source, line_search)
     fits = first, replace(other, start=partial(_start_line_search, other, terms))
     assert first.dual is not None
@@ -39,7 +41,7 @@ def put_beside(
         warm_start=None if first.warm_start is None else partial(_warm_start, fits, alone),
         solve=partial(beside.solve, [fit.solve for fit in fits], settings.tol),
         compiled=tuple(dict.fromkeys(("cutting-plane", *first.compiled))),
-        dual=replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + BESIDE_CUTS),
+        dual=replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + most),
     )
 
 

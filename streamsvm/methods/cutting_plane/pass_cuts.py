@@ -25,9 +25,9 @@ from streamsvm.numeric.rows import F64
 from streamsvm.requests import Scan
 
 
-def choose_lines(state: State, guide: F64) -> list[tuple[F64, F64]]:
-    """Return lines and their cut steps: from the best point to the sample's minimiser `guide`, and to the master's."""
-    lines = [(np.stack((state.best_w, guide)), STEPS)]
+def choose_lines(state: State, minimiser: F64) -> list[tuple[F64, F64]]:
+    """Return lines and their cut steps: from the best point to the sample's minimiser, and to the master's."""
+    lines = [(np.stack((state.best_w, minimiser)), STEPS)]
     if len(state.offsets):
         steps = choose_cut_steps(state.step, LINE_POINTS)
         lines.append((np.stack((state.best_w, state.master_w)), steps))
