@@ -45,7 +45,7 @@ class LinearSVC(BaseSVC):
         The limit of the resident memory of the whole process, in bytes or as text ("2GB"); None is half of the
         machine's memory.
     resident_rows : int, str or None, default=None
-        The rows near the margin that stay in memory, as a number or a share ("10%"); None is as many as the memory allows.
+        The rows that stay in memory, as a number or a share ("10%"); None is as many as the memory allows.
     n_jobs : int or None, default=None
         The number of threads; None and -1 are all cores.
     client : distributed.Client or None, default=None
