@@ -102,3 +102,42 @@ def test_scores_of_several_passes_are_one_product(engine: Engine, monkeypatch: p
     for name, seen in zip(widths, answer_all(engine, scans), strict=True):
         assert set(seen) == (set() if name == "none" else {(name, False)})
     assert set(answer(engine, scans[0])) == {("a", True)}, "alone, a solver makes its product itself"
+
+
+def sum_labels(totals: list[float], rows: Rows, factor: float, share: Any) -> None:
+    """Add up whole numbers, which no order of the sum changes."""
+    assert rows.y is not None
+    totals[0] += factor * float(rows.y @ share)
+    totals[1] = max(totals[1], rows.n_rows)
+
+
+def add_lists(left: list[float], right: list[float]) -> list[float]:
+    return [left[0] + right[0], max(left[1], right[1])]
+
+
+def test_a_walk_carries_passes_along(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chunk is read once; the passes see the rows in tiles, with their entries of arrays by row."""
+    monkeypatch.setattr(one_read, "TILE_ROWS", 7)
+    source, chunks = engine.source, np.arange(engine.source.n_chunks)
+    order = [group.tolist() for group in np.array_split(chunks, 3)]
+    walk, take = Walk(note_rows, [["a"]], [[order[2], order[0], order[1]]]), Take(np.array([7, 5]))
+    scans = [
+        Scan(partial(list, [0.0, 0]), sum_labels, add_lists, (k,), (np.arange(source.n_rows),)) for k in (1.0, 3.0)
+    ]
+    alone = [answer(engine, one) for one in (scans[0], walk, scans[1])]
+    before = engine.costs.read_bytes
+    first, (taken, carried), (second,) = answer(
+        engine, All([scans[0], All([take, walk]), All([scans[1]])], in_walk=True)
+    )
+    assert engine.costs.read_bytes - before == source.nbytes + source.take_bytes(take.rows)
+    assert carried == alone[1]
+    assert describe(taken) == describe(answer(engine, take))
+    assert (first[0], second[0]) == (alone[0][0], alone[2][0])
+    assert first[1] == second[1] == 7
+
+
+def test_passes_beside_a_walk_that_does_not_carry_them_have_the_order_of_passes(engine: Engine) -> None:
+    requests = make_requests(engine.source)
+    walk, scan = requests[-1], requests[2]
+    found = answer(engine, All([walk, scan]))
+    assert describe(found[1]) == describe(answer(engine, scan))
