@@ -225,7 +225,7 @@ def test_a_client_trains_on_its_workers_and_is_cloned_with_the_rest(client: Clie
 @pytest.mark.parametrize("convert", [np.array, csr_array, pd.DataFrame])
 def test_a_checkpoint_is_resumed_with_equal_rows(tmp_path: Path, convert: Callable[..., Any]) -> None:
     folder = tmp_path / "run"
-    few = {"resident_rows": "5%", "tol": 1e-5}
+    few = {"acceleration": "line-search", "tol": 1e-5}
     with pytest.warns(ConvergenceWarning):
         assert LinearSVC(checkpoint=folder, max_passes=3, **few).fit(convert(X), Y).status_ == "pass_limit"
     resumed = LinearSVC(checkpoint=str(folder), **few).fit(convert(X.copy()), Y.tolist())

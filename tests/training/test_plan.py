@@ -88,7 +88,7 @@ def test_passes_and_bytes_are_as_planned(large: Dataset, solver: str, own: dict[
 
 @pytest.mark.usefixtures("small_sample")
 def test_resident_rows_give_a_range_that_holds(large: Dataset) -> None:
-    options = TrainOptions(C=0.1, threads=1, resident_rows="20%", options={"acceleration": "block-ascent"})
+    options = TrainOptions(C=0.1, threads=1, resident_rows="2%", options={"acceleration": "one-read"})
     plan, real = plan_training(large, options), train(large, options)
     least, about, most = plan.count_passes()
     assert least is not None

@@ -87,7 +87,8 @@ def tell_more(source: RowSource, options: TrainOptions, resident_rows: int, kept
     if kept >= enough:
         return ""
     more_bytes = (enough - resident_rows) * _find_resident_bytes(source, COPIES + 1)
-    more = "" if options.resident_rows is not None else MORE_MEMORY.format(format_bytes(more_bytes))
+    is_known = options.resident_rows is None and resident_rows > 0  # with no room for any rows, more may be lacking
+    more = MORE_MEMORY.format(format_bytes(more_bytes)) if is_known else ""
     return MORE_ROWS.format(kept, enough, more)
 
 
