@@ -3,9 +3,10 @@
 Resident rows can mislead the first solver, and extreme scales make it slow. Then the line search alone is as good or
 better. Each solver keeps its own state and cuts. The result is the lower of both objectives P and the higher of both
 lower bounds D. The line search is given up once it has fallen behind, so that later passes compute for one solver only.
-It has fallen behind if the first solver's gap is small (at most SMALL of P) and its own gap is more than KEEPS_UP times
-as large. If the first solver is stuck later, for RETURNS passes, or says that it is slow, the line search returns, and
-goes on from the best point. Beside a solver that is quick as a rule the line search is left out until then.
+It has fallen behind if the first solver's gap is small (at most SMALL of P), its own gap is more than KEEPS_UP times as
+large, and its lower bound is not the higher one, whose proof is its cuts. If the first solver is stuck later, for
+RETURNS passes, or says that it is slow, the line search returns, and goes on from the best point. Beside a solver that
+is quick as a rule the line search is left out until then.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def _take_over(state: State, states: list[CutState]) -> State:
             other = replace(other, **best)
         return replace(state, states=[states[0], other], passes=passes, alone=not is_stuck)
     gaps = [own.objective - own.lower_bound for own in states]
-    behind = gaps[1] > KEEPS_UP * gaps[0] and gaps[0] <= SMALL * states[0].objective and not is_stuck
+    is_far = gaps[1] > KEEPS_UP * gaps[0] and states[1].lower_bound <= states[0].lower_bound
+    behind = is_far and gaps[0] <= SMALL * states[0].objective and not is_stuck
     other = drop_cuts(states[1]) if behind else states[1]
     return replace(state, states=[states[0], other], passes=passes, alone=behind)

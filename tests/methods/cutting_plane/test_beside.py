@@ -89,10 +89,11 @@ GAP = 0.9 * SMALL * 100.0
         ((100.0, 100.0 - GAP), (100.0, 100.0 - 0.99 * KEEPS_UP * GAP), False),
         ((100.0, 100.0 - 1.3 * GAP), (100.0, 1.0), False),
         ((100.0, 100.0 - BEHIND * GAP), (100.0, 100.0 - GAP), False),
+        ((100.0, 100.0 - GAP), (200.0, 100.0 - 0.9 * GAP), False),
         ((np.inf, 0.0), (100.0, 99.9), False),
         ((100.0, 100.0 - GAP), (np.inf, 0.0), True),
     ],
-    ids=["bound", "objective", "keeps-up", "too-soon", "ahead", "knows-nothing", "other-knows-nothing"],
+    ids=["bound", "objective", "keeps-up", "too-soon", "ahead", "proves-more", "knows-nothing", "other-knows-nothing"],
 )
 def test_left_out_if_far_behind_and_the_gap_is_small(
     first: tuple[float, float], other: tuple[float, float], left_out: bool
