@@ -1,9 +1,9 @@
 """The requests of several solvers, answered in one read of the data.
 
 Passes become one pass: each chunk is read once, and added to the totals of all. Walks through the same chunks in the
-same order become one walk, whose carry is the tuple of their carries. A walk carries the passes beside it along: their
-sums are made in its order. Rows that several solvers take are read once.
-Every answer has the bits that it would have alone.
+same order become one walk, whose carry is the tuple of their carries. If an `All` asks for it (`in_walk`), its walk
+carries its passes along: their sums are then made in the order of the walk. Rows that several solvers take are read
+once. The answer to a question has the bits that it would have without the other questions.
 
 Passes that need scores of weight vectors share one matrix product X W' a tile.
 """

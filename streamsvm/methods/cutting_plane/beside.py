@@ -19,8 +19,8 @@ from streamsvm.methods.cutting_plane.cuts import CutState, drop_cuts, is_better
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import All, Progress, Solver, Step, Take
 
-KEEPS_UP = 4.0
-RETURNS = 5
+KEEPS_UP = 4.0  # times the first solver's gap: a larger one is behind
+RETURNS = 5  # passes without progress of the first solver
 SMALL = 0.003  # of P: as long as the gaps are large, it says little which solver is ahead
 Maker = Callable[[Any], Solver]
 
@@ -30,7 +30,7 @@ class State:
     """What both solvers know together, and their states.
 
     states: of the solver with resident rows, and of the line search; best_w (d+1,): the point with the lowest P; alone:
-    whether the line search has been given up.
+    whether the first solver runs alone, since the line search has been given up, or has not begun.
     """
 
     states: list[Any]

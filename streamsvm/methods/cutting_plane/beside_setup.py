@@ -17,7 +17,7 @@ from streamsvm.methods.fit import Fit
 from streamsvm.requests import MemoryNeed
 
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
-SLOW_BYTES = 32 << 20  # there may be as many more if the first solver is slow
+SLOW_BYTES = 32 << 20  # its cuts may be more, and take so much memory, if it waits until the first solver is slow
 
 
 def put_beside(
@@ -25,8 +25,8 @@ def put_beside(
 ) -> Fit:
     """Return the fit that runs a solver with resident rows and a line search beside it.
 
-    alone: whether the line search waits until the solver is slow. terms: how many additions a term of a sum goes
-    through, at the most, if passes are carried along by a walk.
+    alone: whether the solver is alone at first, and the line search waits until it is slow. terms: how many additions a
+    term of a sum goes through, at the most, if passes are carried along by a walk.
     """
     width = source.n_features + 1
     most = max(BESIDE_CUTS, min(most_cuts(width), SLOW_BYTES // (8 * width))) if alone else BESIDE_CUTS

@@ -45,13 +45,13 @@ from streamsvm.numeric.rows import F64, I64, Rows, add_rows
 from streamsvm.requests import All, Scan, Solver, Step, Take, Walk
 
 EPOCHS = 10  # of the ascent on a block and the kept rows, at most, in the first passes
-MORE_EPOCHS = 2  # times as many follow a pass after which the gap is more than SLOW of what it was before
+MORE_EPOCHS = 2  # times as many follow a pass after which the gap is more than SLOW times what it was before
 SLOW = 0.4
-STUCK = 0.8  # the like, if all rows are in memory
+STUCK = 0.8  # takes the place of SLOW if all rows are in memory
 MOST_EPOCHS = 80  # on a block; more of them cost more time than the passes that they save
 WHOLE_EPOCHS = 1000  # if all rows are in memory, where more epochs cost no read
 ASCENT_PASSES = 3  # after so many passes over a few rows in memory an interior-point method takes the ascent's place
-ASCENT_SHARE = 0.3  # of the gap that is asked for, for the rows in memory: there the ascent on a block ends
+ASCENT_SHARE = 0.3  # the ascent on a block ends at this share of the gap that is asked for, of the rows in memory
 WHOLE_SHARE = 0.5  # of the gap that is asked for, at which the ascent ends if all rows are in memory
 LINE = np.ones(1)  # the cut step of the line: its end
 
@@ -63,7 +63,8 @@ class State(LineState):
     There are no cuts, and master_w is w of the shares c.
 
     share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the rows that are kept;
-    epochs: of the ascent on a block, at most; slow: whether more epochs have not made the ascent quick.
+    epochs: of the ascent on a block, at most, in the next pass; slow: whether the epochs have grown to MOST_EPOCHS, or
+    WHOLE_EPOCHS over all rows in memory have not helped.
     """
 
     share: F64 = field(default_factory=lambda: np.empty(0))
@@ -144,7 +145,7 @@ def solve(settings: BlockAscent, state: State) -> Solver:
 
 
 def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
-    """Return the state with the epochs of the next pass, after one that has hardly lowered the gap.
+    """Return the state with other epochs for the next pass if this one has lowered the gap too little.
 
     On blocks there are more of them. If all rows are in memory, many epochs have not helped, and few leave the rest to
     the line search beside (cutting_plane.beside).

@@ -21,7 +21,7 @@ from streamsvm.models.model import LinearModel
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
 from streamsvm.requests import MemoryNeed
 
-MOST_BESIDE = 50_000  # features: of more of them, cuts take too much memory for a line search beside
+MOST_BESIDE = 50_000  # features: with more of them, the cuts of a line search beside take too much memory
 COPIES = 4  # of the kept rows while others are chosen, and of a block while the next one is read and put together
 ROW_VECTORS = 10  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
@@ -87,7 +87,7 @@ def _need_memory(source: RowSource, settings: BlockAscent, threads: int) -> Memo
 def make_fit(source: RowSource, settings: BlockAscent) -> Fit:
     """Return the fit. Where extreme scales make the ascent slow, a line search beside it proves the optimum.
 
-    Beside few rows it runs from the start, since its passes take next to no time there.
+    With few rows the line search runs from the start, since its passes take next to no time then.
     """
     told = {"acceleration": "block-ascent", **asdict(settings), "class_costs": list(settings.class_costs)}
     fit = Fit(

@@ -13,7 +13,7 @@ from streamsvm.methods.cutting_plane.near_rows import choose_rows, join_rows
 from streamsvm.numeric.rows import F64, I64, Rows, compute_scores
 
 KEPT_SHARE = 0.6  # of the resident rows are kept; the others are the block
-FREE = 0.1  # rows with 0 < c_i < 1 are kept as if they were so many times as far from the margin
+FREE = 0.1  # rows with 0 < c_i < 1 are chosen as if their distance from the margin were this share of what it is
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class BlockAscent:
 
 
 class Effort(NamedTuple):
-    """How the ascent works in a pass: the seed of its orders, the most epochs on a block, and the gap of a row.
+    """How the ascent works in a pass: the seed of its orders, the most epochs on a block, and the gap to reach.
 
-    wanted: the ascent on a block ends when the part of the gap that its rows have is this gap of a row times their
-    number.
+    wanted: the gap of one row; the ascent on a block ends when the gap of the rows in memory is at most so much times
+    their number.
     """
 
     seed: tuple[int, ...]

@@ -42,7 +42,8 @@ def correct_sample(settings: OneRead, state: State, sample: Rows) -> tuple[F64, 
 def minimise_model(settings: OneRead, state: State, model: SampleModel) -> tuple[State, F64]:
     """Minimise the model; return the state with points where the next sample is cut first, and where to cut all rows.
 
-    The first three of these are the best point so far, the sample's minimiser, and the minimiser of its master problem.
+    The first three of the latter are the best point so far, the model's minimiser, and the minimiser of the model's
+    master problem.
     """
     known = _cut(model.rows, settings, state.points)
     wanted = SAMPLE_SHARE * max(state.objective - state.lower_bound, settings.tol * state.objective)

@@ -30,13 +30,13 @@ from streamsvm.requests import MemoryNeed
 
 SHARE = 10  # one row in so many is resident if memory allows, or as many as the law says
 ROWS_A_FEATURE = 8  # with fewer resident rows a feature the sample's minimiser is too far away
-LAW_SHARE = 0.13  # of (n d)^(2/3) rows: with fewer, ascent on blocks takes fewer reads, and grids make chains
+LAW_SHARE = 0.13  # of (n d)^(2/3) rows: with fewer, ascent on blocks takes fewer reads
 SMALL_ROWS = 3000  # so many rows are resident if memory allows: all rows of small data, for one pass
-COPIES = GROUP_SHARE + 1  # of the resident rows: what a pass gathers, and what is chosen of it; there are fewer later
+COPIES = GROUP_SHARE + 1  # of the resident rows, at the end of a pass: what it gathers, and what is chosen of it
 MORE_ROWS = "{:,} rows stay in memory. With {:,}{}, the data would be read fewer times."
 MORE_MEMORY = ", which takes {} more memory"
-THREADS = 8  # memory is left for the totals of so many threads: resident rows must not depend on the machine's
-STREAMS = 2  # and for so many streams of rows
+THREADS = 8  # memory is left for the totals of so many threads, since resident rows must not depend on the machine
+STREAMS = 2  # memory is left for so many streams of rows, too
 MEMORY_SHARE = 1.5  # of what is spare two thirds are for the resident rows, those in the totals included
 
 
@@ -61,15 +61,15 @@ def choose_settings(source: RowSource, options: TrainOptions, own: CuttingPlaneO
 
 
 def count_enough(source: RowSource) -> int:
-    """Return with how many resident rows `one_read` takes fewer reads than ascent on blocks.
+    """Return with how many resident rows `one_read` takes no more reads than ascent on blocks; all rows are enough.
 
-    The rows that are enough for one read grow with (n d)^(2/3) (docs/methods/one_read.md).
+    The rows that a single read needs grow with (n d)^(2/3) (docs/methods/one_read.md).
     """
     return min(source.n_rows, max(count_least(source), round(LAW_SHARE * _count_by_law(source))))
 
 
 def count_least(source: RowSource) -> int:
-    """Return with how many resident rows the sample says enough about all rows."""
+    """Return with how many resident rows the sample says enough about all rows. The constant feature counts, too."""
     return ROWS_A_FEATURE * (source.n_features + 1)
 
 
@@ -79,7 +79,7 @@ def _count_by_law(source: RowSource) -> float:
 
 
 def tell_more(source: RowSource, options: TrainOptions, resident_rows: int, kept: int) -> str:
-    """Return with how many resident rows fewer reads would be enough, and the memory; nothing if as many are kept.
+    """Return with how many resident rows, and how much more memory, fewer reads would do; "" if as many are kept.
 
     resident_rows: how many one read has; kept: how many stay in memory, for one read or for ascent on blocks.
     """
@@ -93,7 +93,7 @@ def tell_more(source: RowSource, options: TrainOptions, resident_rows: int, kept
 
 
 def make_fit(source: RowSource, settings: OneRead, note: str = "") -> Fit:
-    """Return the fit, in which a line search runs beside, and with a note for users."""
+    """Return the fit, with a line search beside, and with a note for users."""
     width = source.n_features + 1
     told = {"acceleration": "one-read", **asdict(settings), "class_costs": list(settings.class_costs)}
     fit = Fit(

@@ -16,7 +16,7 @@ from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I64, Rows
 
-LINE_POINTS = 16  # cuts on offer on the line to the master's minimiser
+LINE_POINTS = 16  # cuts that a pass offers on the line to the master's minimiser
 POINTS = 16  # points of the sample's active cuts at which a pass cuts the problem of all rows, at most
 KEPT_POINTS = 50  # points of old samples at which a new sample is cut before it is minimised
 TILE_ROWS = 4096  # rows of the sample whose scores at many points are held at once
@@ -82,8 +82,8 @@ class State(LineState):
     n_rows: how many rows there are; centre (d+1,): the point at which the last pass looked; A (d+1, d+1): of the norm
     of rows; radius: the distance from the centre within which F equals P; widest: the radius if no far rows were drawn;
     predicted: the expected distance from the centre to the minimiser; trust: how far a step may go. A dual point of F
-    counts a row up to three times: in the sum over all rows, which the sum over the near rows is taken from, and in
-    the sum over the near rows with their shares.
+    counts a row up to three times, hence `repeats`: in the sum over all rows, from which the sum over the near rows is
+    subtracted, and in the sum over the near rows with their shares.
 
     What others need to form the dual point behind the lower bound anew (cutting_plane.origins): proof (m,): the
     multipliers with which the bound last rose; n_own (m,): how many rows have a share of their own in each cut;

@@ -1,10 +1,10 @@
-"""What a pass of cutting_plane.one_read finds beside the rows near the margin: cuts of all rows, and lower points.
+"""What a pass of cutting_plane.one_read finds beside the rows near the margin: cuts of all rows, and better points.
 
-A pass cuts the problem of all rows at the best point so far, at the centre, and at the points where the sample has its
-active cuts: the sample's optimum rests on these cuts, so cuts of all rows at the same points give a good lower bound.
-It also looks along two lines, from the best point to the sample's minimiser and to the minimiser of the master problem
-of all rows. The second line is the pass of cutting_plane.solver: it helps where the sample misleads. P and the bound
-come from sums over all rows, so they hold however the sample was drawn.
+A pass cuts the problem of all rows at the best point so far, at the centre, and, where cutting_plane.centres asks for
+it, at the points where the sample has its active cuts: the sample's optimum rests on these cuts, so cuts of all rows at
+the same points give a good lower bound. It also looks along two lines, from the best point to the sample's minimiser
+and to the minimiser of the master problem of all rows. The second line is the pass of cutting_plane.solver: it helps
+where the sample misleads. P and the bound come from sums over all rows, so they hold however the sample was drawn.
 """
 
 from __future__ import annotations
@@ -83,6 +83,9 @@ def _take_best(state: State, W: F64, losses: F64, gradients: F64, sizes: F64) ->
 
 
 def take_sure(state: State, points: F64, found: ExactLosses, cuts: F64) -> State:
-    """Take the best of the points in twice the precision; cuts: at the first of them, which the others prolong."""
+    """Take the best of the points in twice the precision.
+
+    cuts: those at the first points; the later points are the same ones made longer (exact_points.choose_points).
+    """
     after, at, loss = take_exact(state, points, found)
     return state if after is state else replace(after, loss=loss, best_cut=cuts[at % len(cuts)])

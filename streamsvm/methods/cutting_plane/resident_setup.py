@@ -21,7 +21,7 @@ NO_ROWS = f"The memory has no room for {LEAST_ROWS:,} resident rows, with which 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
     """Return the fit with the resident rows that are asked for or that fit into memory; None if too few fit.
 
-    One read is made of up to MOST_FEATURES features, and ascent on blocks of more.
+    Rows of up to MOST_FEATURES features are for one read, if enough of them fit, and others for ascent on blocks.
     """
     if own.acceleration != "block-ascent" and source.n_features <= MOST_FEATURES:
         return _set_up_narrow(source, options, own)
@@ -34,7 +34,8 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
 def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
     """Return the fit of one read, or of ascent on blocks if that needs fewer reads with the rows that there are.
 
-    Ascent on blocks holds shares of all rows. If the memory has no room for these, one read is made all the same.
+    Ascent on blocks holds shares of all rows. If the memory has no room for these, one read is made all the same, or
+    None is returned if its sample would be too small.
     """
     settings, tell_more = one_read_setup.choose_settings(source, options, own), one_read_setup.tell_more
     number = settings.resident_rows
