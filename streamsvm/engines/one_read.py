@@ -78,7 +78,8 @@ def _put_into_walk(part: Sequence[Scan | Take | Walk]) -> list[Scan | Take | Wal
         return list(part)
     (walk,) = [request for request in part if isinstance(request, Walk)]
     scans = [request for request in part if isinstance(request, Scan)]
-    carry = walk.carries[0], tuple(scan.start() for scan in scans)
+    (own,) = walk.carries
+    carry = own, tuple(scan.start() for scan in scans)
     others = [request for request in part if isinstance(request, Take)]
     return [Walk(partial(_add_and_step, walk.step, scans), [carry], walk.orders), *others]
 

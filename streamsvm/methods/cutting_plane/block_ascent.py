@@ -101,8 +101,15 @@ def start_state(settings: BlockAscent, n_features: int) -> State:
         share=share,
         proved=share,
         resident=np.arange(settings.n_rows if settings.keeps_all else 0),
-        epochs=WHOLE_EPOCHS if settings.keeps_all else EPOCHS,
+        epochs=_choose_epochs(settings),
     )
+
+
+def _choose_epochs(settings: BlockAscent) -> int:
+    """Return the most epochs of the first pass: many if one block holds all rows."""
+    if settings.keeps_all:
+        return WHOLE_EPOCHS
+    return EPOCHS if len(settings.list_blocks()) > 1 else MOST_EPOCHS
 
 
 def count_terms(settings: BlockAscent) -> float:
@@ -153,8 +160,10 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
     gap, last = state.objective - state.lower_bound, before.objective - before.lower_bound
     if before.passes == 0 or gap <= (STUCK if settings.keeps_all else SLOW) * last:
         return state
-    epochs = EPOCHS if settings.keeps_all else min(MORE_EPOCHS * state.epochs, MOST_EPOCHS)
-    return replace(state, epochs=epochs, slow=state.slow or epochs in (EPOCHS, MOST_EPOCHS))
+    if settings.keeps_all:
+        return replace(state, epochs=EPOCHS, slow=True)
+    epochs = min(MORE_EPOCHS * state.epochs, MOST_EPOCHS)
+    return replace(state, epochs=epochs, slow=epochs == MOST_EPOCHS)
 
 
 def _list_scans(settings: BlockAscent, state: State) -> list[Scan]:
@@ -206,8 +215,7 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     order = np.random.default_rng((settings.seed, state.passes)).permutation(len(blocks))
     carry = Carry(0, state.share, state.master_w, kept, state.resident)
     wanted = ASCENT_SHARE * settings.tol * state.lower_bound / settings.n_rows
-    epochs = state.epochs if len(blocks) > 1 else MOST_EPOCHS  # one block holds all rows
-    effort = Effort((settings.seed, state.passes), epochs, wanted)
+    effort = Effort((settings.seed, state.passes), state.epochs, wanted)
     return Walk(partial(take_block, settings, effort), [carry], [[blocks[k] for k in order]])
 
 

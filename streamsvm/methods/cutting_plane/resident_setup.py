@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from streamsvm.data.source import RowSource
 from streamsvm.methods.cutting_plane import block_ascent_setup, one_read_setup
-from streamsvm.methods.cutting_plane.options import LEAST_ROWS, CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.fit import Fit
 from streamsvm.options import TrainOptions
 
@@ -15,7 +15,7 @@ TOO_MANY_FEATURES = (
     f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
     "have {:,}."
 )
-NO_ROWS = f"The memory has no room for {LEAST_ROWS:,} resident rows, with which fewer reads of the data are enough."
+NO_ROWS = "The memory has no room for the resident rows with which fewer reads of the data are enough."
 
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
@@ -37,7 +37,8 @@ def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOp
     Ascent on blocks holds shares of all rows. If the memory has no room for these, one read is made all the same, or
     None is returned if its sample would be too small.
     """
-    settings, tell_more = one_read_setup.choose_settings(source, options, own), one_read_setup.tell_more
+    settings = one_read_setup.choose_settings(source, options, own)
+    tell_more = one_read_setup.tell_more
     number = settings.resident_rows
     is_least = number >= one_read_setup.count_least(source)
     if number < one_read_setup.count_enough(source) and not (is_least and own.acceleration == "one-read"):

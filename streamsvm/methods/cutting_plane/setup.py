@@ -23,8 +23,10 @@ from streamsvm.options import TrainOptions, compute_class_costs
 
 def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit:
     """Return the fit: with resident rows if enough of them fit into memory, unless the options ask for another."""
-    asked_for_stop, note = own.epsilon is not None or own.max_cuts is not None, ""
-    acceleration = "line-search" if own.acceleration == "auto" and asked_for_stop else own.acceleration
+    asked_for_stop = own.epsilon is not None or own.max_cuts is not None
+    acceleration, note = own.acceleration, ""
+    if acceleration in ("auto", "guided") and asked_for_stop:
+        acceleration = "line-search"
     if acceleration not in ("line-search", "none"):
         if asked_for_stop:
             raise InputError(
