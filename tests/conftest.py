@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,9 @@ from streamsvm.models.model import LinearModel
 
 # Hundreds of processes import the package: they shall keep the bytecode of its sources, not make it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A shell may start what runs in its background with Ctrl-C ignored, which the processes of the tests would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("streamsvm", deadline=None, derandomize=True)  # main does not turn red by chance
 settings.register_profile("explore", deadline=None, print_blob=True)  # --hypothesis-profile explore
