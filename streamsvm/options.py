@@ -30,8 +30,10 @@ class TrainOptions:
     ----------
     C : float, default 1.0
         Cost of a row, as in LIBSVM and scikit-learn: C_i = C * class_weight * sample_weight_i.
-    solver : str, default "cutting-plane"
-        Name of the method (methods.registry).
+    solver : str, default "auto"
+        Name of the method (methods.registry); "auto" is the first one that minimises the loss.
+    loss : str or None, default None
+        Name of the loss of the problem (problems.registry); None is its first one.
     class_weight : mapping of label to float, "balanced" or None, default None
         Factors of C by label; "balanced" gives all classes the same weight (`compute_class_factors`).
     tol : float, default 1e-3
@@ -69,7 +71,8 @@ class TrainOptions:
     """
 
     C: float = 1.0
-    solver: str = "cutting-plane"
+    solver: str = "auto"
+    loss: str | None = None
     class_weight: ClassWeight = None
     tol: float = 1e-3
     memory_bytes: int | None = None
@@ -99,7 +102,7 @@ def compute_class_costs(source: RowSource, options: TrainOptions) -> tuple[float
     """Return C * class_weight of the two classes, before sample weights; InputError if there are not two classes."""
     costs = options.C * compute_class_factors(source, options)
     if len(costs) != 2:
-        raise InputError(f"{source.name}: {say_count(len(costs), 'class')}; {options.solver} takes two at a time")
+        raise InputError(f"{source.name}: {say_count(len(costs), 'class')}; two at a time are trained")
     return float(costs[0]), float(costs[1])
 
 

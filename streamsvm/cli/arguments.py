@@ -11,8 +11,8 @@ from streamsvm.cli.method_help import describe_default_kernels, describe_methods
 from streamsvm.cli.values import parse_gamma, parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
-from streamsvm.methods.registry import name_methods
-from streamsvm.problems.registry import PROBLEMS
+from streamsvm.methods.registry import AUTO, name_methods
+from streamsvm.problems.registry import PROBLEMS, name_losses
 
 SEED = "of the random numbers (default: 0)"
 REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
@@ -166,9 +166,12 @@ def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
 def _add_settings(command: argparse.ArgumentParser) -> None:
     """Add the arguments that `train` and `tune` share."""
     solvers, tasks = name_methods(), list(PROBLEMS)
-    command.add_argument("--solver", default=solvers[0], choices=solvers, help=f"(default: {solvers[0]})")
+    first = f"(default: the first that minimises the loss: {solvers[0]} the hinge, newton smooth losses)"
+    command.add_argument("--solver", default=AUTO, choices=[AUTO, *solvers], help=first)
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
     command.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
+    losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
+    command.add_argument("--loss", choices=name_losses(), help=losses)
     _add_kernel(command, f"(default: {describe_default_kernels()})")
     weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
     command.add_argument("--class-weight", metavar="balanced|a=2,b=1", help=weights)

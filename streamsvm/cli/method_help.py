@@ -44,5 +44,6 @@ def _list_methods() -> Iterator[str]:
 
 def _find_tasks(method: Method) -> tuple[str, ...]:
     """Return the tasks in which the method's name means this record. Several records may share a name."""
-    entries = [(task, entry.losses) for task, entry in PROBLEMS.items() if can_solve(method, entry.losses)]
-    return tuple(task for task, losses in entries if find_method(method.name, losses) is method)
+    pairs = [(task, kinds) for task, entry in PROBLEMS.items() for kinds in entry.losses.values()]
+    able = [task for task, kinds in pairs if can_solve(method, kinds) and find_method(method.name, kinds) is method]
+    return tuple(dict.fromkeys(able))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamsvm.cli.values import parse_count, parse_shuffle
 from streamsvm.errors import InputError
 from streamsvm.methods.registry import find_method
-from streamsvm.problems.registry import find_entry
+from streamsvm.problems.registry import find_kinds
 
 if TYPE_CHECKING:
     from streamsvm.data.ingest import IngestOptions
@@ -46,7 +46,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     from streamsvm.machine import parse_bytes
     from streamsvm.options import TrainOptions
 
-    method = find_method(options.solver, find_entry(options.task).losses)
+    method = find_method(options.solver, find_kinds(options.task, options.loss))
     kernel, own = options.kernel or method.kernels[0], parse_options(options.option)
     refuse_for_training(options, method, kernel, own)
     return TrainOptions(
@@ -62,6 +62,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
         kernel=kernel,
         resident_rows=options.resident_rows,
         task=options.task,
+        loss=options.loss,
         options=own,
         **list_given(options, "tol", "degree", "coef0"),
     )

@@ -12,6 +12,7 @@ from streamsvm.methods.decomposition import options as decomposition
 from streamsvm.methods.decomposition.options import WITH_ACTIVE_ROWS, DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
 from streamsvm.methods.method import Method, SideBySide
+from streamsvm.methods.newton.options import NewtonOptions
 from streamsvm.methods.option_fields import ALWAYS
 from streamsvm.methods.ranking.options import RankingOptions
 
@@ -74,7 +75,17 @@ METHODS = [
         options=InteriorPointOptions,
         module="streamsvm.methods.interior_point.setup",
     ),
+    Method(
+        name="newton",
+        losses=("smooth",),
+        options=NewtonOptions,
+        module="streamsvm.methods.newton.setup",
+        process_bytes=cutting_plane.OTHER_BYTES,
+        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
+        side_by_side=(SideBySide(in_chains=False),),
+    ),
 ]
+AUTO = "auto"  # the first method that minimises the loss
 
 
 def name_methods() -> list[str]:
@@ -88,10 +99,10 @@ def can_solve(method: Method, losses: tuple[str, ...]) -> bool:
 
 
 def find_method(name: str, losses: tuple[str, ...]) -> Method:
-    """Return the method of this name for a problem whose loss belongs to these kinds; InputError if there is none."""
-    named = [method for method in METHODS if method.name == name]
+    """Return the method of this name for a loss of these kinds, or the first that suits; InputError if none does."""
+    named = [method for method in METHODS if name in (method.name, AUTO)]
     if not named:
-        raise InputError(f"solver {name!r}: choose from {', '.join(name_methods())}")
+        raise InputError(f"solver {name!r}: choose from {', '.join([AUTO, *name_methods()])}")
     for method in named:
         if can_solve(method, losses):
             return method

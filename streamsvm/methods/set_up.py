@@ -16,23 +16,24 @@ from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
 from streamsvm.methods.registry import find_method
 from streamsvm.options import TrainOptions, check_costs, check_numbers
-from streamsvm.problems.registry import find_entry, find_problem
+from streamsvm.problems.registry import find_kinds, find_problem
 
 
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
-    return find_method(options.solver, find_entry(options.task).losses)
+    return find_method(options.solver, find_kinds(options.task, options.loss))
 
 
 def read_own_options(options: TrainOptions) -> Any:
     """Return the method's own options, as its dataclass; InputError for an unknown name or a bad value."""
-    return read_options(choose_method(options).options, options.options, options.solver)
+    method = choose_method(options)
+    return read_options(method.options, options.options, method.name)
 
 
 def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) -> Fit:
     """Return the fit that was asked for; it keeps its dual point if `keep_dual`. InputError if it cannot be made."""
     problem, method = find_problem(options.task), choose_method(options)
-    own = read_own_options(options)
+    own, options = read_own_options(options), replace(options, solver=method.name)
     check_numbers(options)
     check_costs(source, options)
     _refuse_what_is_not_for(method, options)

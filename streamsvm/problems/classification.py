@@ -1,6 +1,8 @@
-"""Classification: the sum of the hinge losses of the rows is minimised, and the score of a row tells its class.
+"""Classification: the sum of the rows' losses is minimised, and the score of a row tells its class.
 
-    P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.x_i + b)),      C_i = C * class_weight[y_i] * sample_weight_i
+    P(w, b) = 1/2 |w|^2 + sum_i C_i l(y_i (w.x_i + b)),      C_i = C * class_weight[y_i] * sample_weight_i
+
+The loss of a margin m is max(0, 1 - m) by default, or one of problems.smooth_losses.
 
 Two classes are one problem: y_i is +1 for the second class, and a score f > 0 stands for it. K > 2 classes are K
 problems of one class against the rest, and the highest of the K scores tells the class.
@@ -8,7 +10,7 @@ problems of one class against the rest, and the highest of the K scores tells th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +19,15 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, say_count
+from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32, I64, Rows
+from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.problems.labels import code_as_classes
 from streamsvm.problems.measures import roc_area
 from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
+from streamsvm.problems.smooth_losses import Logistic, SquaredHinge
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,17 @@ class Hinge:
         return read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
 
 
-def make_hinge(source: RowSource, options: TrainOptions) -> Hinge:
-    """Return the hinge loss of two classes."""
-    return Hinge(compute_class_costs(source, options))
+LOSSES: dict[str | None, Callable[[tuple[float, float]], ConvexLoss | SmoothLoss]] = {
+    None: Hinge,
+    "hinge": Hinge,
+    "squared_hinge": SquaredHinge,
+    "logistic": Logistic,
+}
+
+
+def make_loss(source: RowSource, options: TrainOptions) -> ConvexLoss | SmoothLoss:
+    """Return the loss of two classes that the options name."""
+    return LOSSES[options.loss](compute_class_costs(source, options))
 
 
 def choose(scores: F64) -> npt.NDArray[np.intp]:
@@ -137,5 +150,5 @@ CLASSIFY = Problem(
     draw_folds=draw_folds,
     share_right=share_right,
     count_right=count_right,
-    make_loss=make_hinge,
+    make_loss=make_loss,
 )

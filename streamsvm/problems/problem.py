@@ -17,6 +17,7 @@ import numpy.typing as npt
 from streamsvm.data.source import RowSource
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.options import TrainOptions
 
 Labels = npt.NDArray[Any]
@@ -68,8 +69,8 @@ class Problem:
         Returns how many rows of a tile are scored right, from scores and label codes, where `share_right` is the share
         of such rows. It is None where rows cannot be judged one by one, so that all scores are needed at once.
     make_loss
-        Returns the loss as a convex function of a row's score, from a source and the options; None if the loss is not
-        such a function.
+        Returns the loss as a function of a row's score, which belongs to the kinds that the registry says, from a
+        source and the options; None if the loss is not such a function.
     """
 
     name: str
@@ -84,7 +85,7 @@ class Problem:
     draw_folds: Callable[[RowSource, int, np.random.Generator], npt.NDArray[np.uint8]]
     share_right: Callable[[F64, I32, I64 | None], float]
     count_right: Callable[[F64, I32], int] | None = None
-    make_loss: Callable[[RowSource, TrainOptions], ConvexLoss] | None = None
+    make_loss: Callable[[RowSource, TrainOptions], ConvexLoss | SmoothLoss] | None = None
 
 
 def join_scored(parts: Iterable[Scored]) -> Scored:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,28 +15,36 @@ if TYPE_CHECKING:
 class Entry(NamedTuple):
     """The place of a problem's record, and the facts about the problem that are needed before it is imported.
 
-    module and record: the module and the name of the record in it. losses: the kinds of losses that its loss belongs
-    to; every method names the kinds that it minimises. "hinge" is C_i max(0, 1 - y_i f_i), "pairs" are hinge losses of
-    pairs of rows, and "convex" is any convex function of a row's score. help: one line for the command line.
+    module and record: the module and the name of the record in it. losses: its losses by name, the default one first,
+    with the kinds of losses that each belongs to; every method names the kinds that it minimises. "hinge" is
+    C_i max(0, 1 - y_i f_i), "pairs" are hinge losses of pairs of rows, "convex" is any convex function of a row's score
+    whose slopes are bounded, and "smooth" is one whose second derivatives are. help: one line for the command line.
     """
 
     module: str
     record: str
-    losses: tuple[str, ...]
+    losses: Mapping[str, tuple[str, ...]]
     help: str
 
     @property
     def compares_pairs(self) -> bool:
         """Whether the losses are of pairs of rows."""
-        return "pairs" in self.losses
+        return any("pairs" in kinds for kinds in self.losses.values())
 
 
 PROBLEMS = {  # The first one is the default.
     "classify": Entry(
-        "streamsvm.problems.classification", "CLASSIFY", ("hinge", "convex"), "two classes, or one against the rest"
+        "streamsvm.problems.classification",
+        "CLASSIFY",
+        {"hinge": ("hinge", "convex"), "squared_hinge": ("smooth",), "logistic": ("smooth",)},
+        "two classes, or one against the rest",
     ),
-    "rank": Entry("streamsvm.problems.ranking", "RANK", ("pairs",), "pairs of rows of one query, or of all rows"),
-    "roc-area": Entry("streamsvm.problems.ranking", "ROC_AREA", ("pairs",), "pairs of rows of the two classes"),
+    "rank": Entry(
+        "streamsvm.problems.ranking", "RANK", {"hinge": ("pairs",)}, "pairs of rows of one query, or of all rows"
+    ),
+    "roc-area": Entry(
+        "streamsvm.problems.ranking", "ROC_AREA", {"hinge": ("pairs",)}, "pairs of rows of the two classes"
+    ),
 }
 
 
@@ -51,3 +60,18 @@ def find_entry(name: str) -> Entry:
     if name not in PROBLEMS:
         raise InputError(f"task {name!r}: choose from {', '.join(PROBLEMS)}")
     return PROBLEMS[name]
+
+
+def find_kinds(task: str, loss: str | None = None) -> tuple[str, ...]:
+    """Return the kinds that a loss of a problem belongs to; None is its default loss. InputError if it has no such."""
+    losses = find_entry(task).losses
+    if loss is None:
+        return next(iter(losses.values()))
+    if loss not in losses:
+        raise InputError(f"loss {loss!r}: the task {task} has {' and '.join(losses)}")
+    return losses[loss]
+
+
+def name_losses() -> list[str]:
+    """Return the names of the losses of all problems."""
+    return list(dict.fromkeys(loss for entry in PROBLEMS.values() for loss in entry.losses))

@@ -73,8 +73,9 @@ def tune(
     settings = {
         "data": source.name,
         "fingerprint": source.fingerprint,
-        "solver": options.solver,
+        "solver": choose_method(options).name,
         "task": options.task,
+        **({} if options.loss is None else {"loss": options.loss}),
         "kernel": options.kernel,
         "C": sorted(set(costs)),
         "gamma": list(gammas) or [options.gamma],

@@ -255,6 +255,7 @@ class Training:
         info: dict[str, Any] = {
             "solver": self.fit.method,
             "task": self.options.task,
+            **({} if self.options.loss is None else {"loss": self.options.loss}),
             "C": float(self.options.C),
             "version": __version__,
             "status": self.status,

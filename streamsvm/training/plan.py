@@ -15,6 +15,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.errors import say_count
 from streamsvm.machine import format_bytes
+from streamsvm.methods.set_up import choose_method
 from streamsvm.options import TrainOptions
 
 KEPT_SHARE = 100 / 105  # chunk bytes per byte of memory for chunks: the projection adds a twentieth to each chunk
@@ -116,7 +117,7 @@ class Plan:
         counts = self.count_passes()
         return {
             "status": "planned",
-            "solver": self.options.solver,
+            "solver": choose_method(self.options).name,
             "n_rows": self.source.n_rows,
             "n_features": self.source.n_features,
             "first_pass_bytes": self.first_bytes,

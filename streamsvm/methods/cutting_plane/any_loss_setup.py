@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import cast
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from streamsvm.methods.cutting_plane.options import AnyLossOptions
 from streamsvm.methods.fit import Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
+from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.kernels import absolute, raise_largest
 from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
@@ -26,7 +28,7 @@ def set_up(source: RowSource, options: TrainOptions, own: AnyLossOptions) -> Fit
     problem = find_problem(options.task)
     assert problem.make_loss is not None
     settings = AnyLoss(
-        loss=problem.make_loss(source, options),
+        loss=cast(ConvexLoss, problem.make_loss(source, options)),
         tol=float(options.tol),
         bias_feature=own.intercept_scaling,
         max_cuts=own.max_cuts,

@@ -25,8 +25,8 @@ from streamsvm.methods.cutting_plane.near_rows import (
     keep_below,
 )
 from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, MOST_OWN, OneRead, State, note_proof, read_rows
-from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
+from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64
 
 NEAR_SHARE = 0.01  # F is minimised to this share of the tolerance: in the ball its gap is the gap that is proved

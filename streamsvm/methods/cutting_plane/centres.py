@@ -16,9 +16,9 @@ import numpy as np
 from streamsvm.methods.cutting_plane.corrected_sample import correct_sample, minimise_model
 from streamsvm.methods.cutting_plane.near_rows import choose_rows, find_margins, find_reach
 from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_look, read_rows
-from streamsvm.methods.cutting_plane.row_norms import RowNorm, make_norm
 from streamsvm.methods.cutting_plane.sample_model import SampleModel
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, Pull, minimise
+from streamsvm.numeric.row_norms import RowNorm, make_norm
 from streamsvm.numeric.rows import F64, Rows
 
 MODEL_SHARE = 0.05  # the model is minimised to this share of the tolerance

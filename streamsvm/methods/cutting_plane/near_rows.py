@@ -2,7 +2,7 @@
 
     m_i = y_i w.x_i        rho_i = |1 - m_i| / |A x_i|
 
-No row with rho_i >= r changes sides while w moves by less than r in the norm of cutting_plane.row_norms. A pass at w
+No row with rho_i >= r changes sides while w moves by less than r in the norm of numeric.row_norms. A pass at w
 keeps the rows with the smallest rho_i, or, if rows that are farther away are to be drawn as well, the rows with the
 smallest
 
@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.row_norms import RowNorm, bound_rows, measure_rows
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
+from streamsvm.numeric.row_norms import RowNorm, bound_rows, measure_rows
 from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores, stack_rows, take_rows
 
 POWER = 1.5

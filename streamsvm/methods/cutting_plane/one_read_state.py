@@ -9,11 +9,11 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.cuts import CutState, cut_bytes, most_cuts
 from streamsvm.methods.cutting_plane.near_rows import Look
-from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.cutting_plane.sample_model import INNER_STEPS
 from streamsvm.methods.cutting_plane.segments import LineState, totals_bytes
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.numeric.labels import read_labels
+from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, Rows
 
 LINE_POINTS = 16  # cuts that a pass offers on the line to the master's minimiser

@@ -12,11 +12,11 @@ from streamsvm.methods.cutting_plane import line_search_setup, resident_setup
 from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
-from streamsvm.methods.cutting_plane.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import Fit
 from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
+from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import TrainOptions, compute_class_costs
 

@@ -22,7 +22,7 @@ from streamsvm.methods.cutting_plane.near_rows import (
     find_reach,
     start_near,
 )
-from streamsvm.methods.cutting_plane.row_norms import RowNorm, make_norm
+from streamsvm.numeric.row_norms import RowNorm, make_norm
 from streamsvm.numeric.rows import Rows, slice_rows
 from tests.conftest import F64, Problem, make_problem
 from tests.linear_problems import with_bias

@@ -19,9 +19,9 @@ from streamsvm.errors import InputError
 from streamsvm.methods.cutting_plane import resident_setup
 from streamsvm.methods.cutting_plane.one_read import solve
 from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, start_state
-from streamsvm.methods.cutting_plane.row_norms import RowNorm
 from streamsvm.methods.fit import sum_memory
 from streamsvm.methods.set_up import set_up
+from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.requests import Step
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import F64, Problem, make_problem

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.methods.cutting_plane.row_norms import RowNorm, bound_rows, make_norm, measure_rows
+from streamsvm.numeric.row_norms import RowNorm, bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows
 from tests.conftest import F64, Problem, make_problem
 from tests.linear_problems import with_bias

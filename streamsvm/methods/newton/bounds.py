@@ -1,0 +1,105 @@
+"""Lower bounds of P = 1/2 |w|^2 + L(w) from its value, gradient and curvature at one point w, with their rounding.
+
+By strong convexity (it is D of the dual point a_i = -l_i'(f_i)):
+
+    P(w + v) >= P(w) - 1/2 |grad|^2                                       for every v,   grad = w + g
+
+In a ball |u| <= r, v = A'u, no score moves by more than r |A x_i|. Let H_r have the least second derivative of each
+loss on that way, and M = I + H_r. Then
+
+    P(w + v) >= P(w) + grad.v + 1/2 v'Mv                                                       for |u| <= r
+
+If the right side is at least P(w) on the whole sphere |u| = r, then P is at least P(w) outside the ball, because it is
+convex. So the minimiser lies inside, and P is at least P(w) - 1/2 grad'M^-1 grad. That is so if AMA' >= k I and
+k r / 2 >= |A grad|. This bound is far higher than the first one, which does not know the curvature of the losses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from streamsvm.methods.newton.sums import STEPS, Look, Totals
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rows import F64
+
+SAFE = 1e-9  # relative: the rounding of eigenvalues and norms of matrices that are not ill-conditioned
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point w with P there, its gradient, and how far both can be off; the gradient by its length."""
+
+    w: F64
+    objective: float
+    gradient: F64
+    objective_error: float
+    gradient_error: float
+
+
+def make_point(w: F64, totals: Totals, n_rows: int) -> Point:
+    """Return the point at which a pass has looked, the end of its line.
+
+    A score is off by at most e |x_i| with e = gamma_(d+8) |w|, which moves slopes by the second derivatives; sums of n
+    terms are off by gamma_n times the sizes of their terms.
+    """
+    length = float(np.linalg.norm(w))
+    moved = bound_rounding(len(w) + 8, length)
+    objectives, errors = measure_line(np.stack((w, w)), totals, n_rows)
+    return Point(
+        w=w,
+        objective=float(objectives[-1]),
+        gradient=w + totals.gradient,
+        objective_error=float(errors[-1]),
+        gradient_error=bound_rounding(n_rows + 24, totals.steep) + moved * totals.sharp + bound_rounding(4, length),
+    )
+
+
+def measure_line(ends: F64, totals: Totals, n_rows: int) -> tuple[F64, F64]:
+    """Return P at STEPS of the line between the ends (2, d+1), and how far it can be off, (k,) each.
+
+    A score is off by at most e |x_i| with e = gamma_(d+8) |w|, which moves a loss by its slope and its second
+    derivative. A slope is at most that at the line's end and the second derivative times the way from there.
+    """
+    squares = np.sum((ends[0] + STEPS[:, None] * (ends[1] - ends[0])) ** 2, axis=1)
+    moved = bound_rounding(ends.shape[1] + 12, 1.0) * float(np.max(np.linalg.norm(ends, axis=1)))
+    way = (1.0 - STEPS) * float(np.linalg.norm(ends[1] - ends[0])) + moved
+    of_sums = bound_rounding(n_rows + 24, 1.0) * totals.losses
+    errors = moved * (totals.steep + way * totals.sharp) + of_sums + bound_rounding(ends.shape[1] + 8, 1.0) * squares
+    return squares / 2 + totals.losses, errors
+
+
+def bound_by_gradient(point: Point) -> tuple[float, float]:
+    """Return P - 1/2 |grad|^2, and how far it can be off."""
+    length, error = float(np.linalg.norm(point.gradient)), point.gradient_error
+    rounding = point.objective_error + error * length + error**2 / 2 + bound_rounding(len(point.w) + 8, length**2)
+    return point.objective - length**2 / 2, rounding
+
+
+def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[float, float]:
+    """Return P - 1/2 grad'M^-1 grad, and how far it can be off; 0 if it is not known that the minimiser is in the ball.
+
+    least (d+1, d+1): H_r. The rounding of its sums is at most gamma_n d times its diagonal, which is taken off M.
+    """
+    none, A, width = (0.0, 0.0), look.norm.A, len(point.w)
+    if not look.reach > 0.0:
+        return none
+    M = np.eye(width) + least - np.diag(bound_rounding(n_rows + 32, 1.0) * width * np.diagonal(least))
+    try:
+        factor = cho_factor(M)
+        curved = float(np.linalg.eigvalsh(A @ M @ A.T)[0])
+    except (LinAlgError, ValueError):
+        return none
+    size, error = look.norm.size, point.gradient_error
+    slope = float(np.linalg.norm(A @ point.gradient)) * (1.0 + SAFE) + size * error
+    if not curved * (1.0 - SAFE) * look.reach / 2 >= slope:
+        return none
+    move = -cho_solve(factor, point.gradient)
+    left = M @ move + point.gradient
+    value = point.objective + float(point.gradient @ move) + float(move @ M @ move) / 2
+    sizes = float(np.abs(point.gradient) @ np.abs(move)) + float(np.abs(move) @ np.abs(M) @ np.abs(move))
+    unsolved = abs(float(left @ cho_solve(factor, left)))
+    rounding = point.objective_error + error * float(np.linalg.norm(move)) + error**2 + unsolved
+    return value, rounding + bound_rounding(2 * width + 16, sizes)

@@ -1,0 +1,132 @@
+"""The sums over all rows that a pass of Newton's method makes, at one point and along a line to it.
+
+    L(w) = sum_i l_i(f_i),   g = sum_i l_i'(f_i) x_i,   H = sum_i l_i''(f_i) x_i x_i',   f_i = w.x_i
+
+x_i has the constant feature as its last entry, and l_i contains the costs. H is summed in two parts. The first has the
+least second derivative of each loss while w stays within a ball (newton.bounds), and the second has the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamsvm.numeric.gram import GramSum
+from streamsvm.numeric.kernels import compute_squares
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.row_norms import RowNorm, measure_rows
+from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
+from streamsvm.numeric.smooth_loss import SmoothLoss
+
+STEPS = np.array([0.0, 0.001, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0])  # where the loss is found: shares of the line to w
+TILE_ROWS = 4096  # rows in memory that are added at a time
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a pass looks for.
+
+    loss: of the rows; bias_feature: the value of the constant feature; norm and reach: the ball |u| <= reach of points
+    w + A'u, where A is the matrix of the norm; with a reach of 0 there is none.
+    """
+
+    loss: SmoothLoss
+    bias_feature: float
+    norm: RowNorm
+    reach: float = 0.0
+
+
+class Curvature:
+    """The sum of h_i x_i x_i' with the constant feature: products of features, and the last column."""
+
+    def __init__(self, n_features: int) -> None:
+        self.gram, self.column, self.corner = GramSum(n_features), np.zeros((1, n_features)), 0.0
+
+    def add(self, rows: Rows, weight: F64, bias_feature: float) -> None:
+        """Add rows with their weights h_i, which must not be negative."""
+        used = np.flatnonzero(weight > 0.0)
+        if len(used):
+            self.gram.add(rows.X, used, weight[used])
+            add_rows(self.column, rows.X, used, np.zeros_like(used), bias_feature * weight[used])
+            self.corner += bias_feature**2 * float(np.sum(weight))
+
+    def __add__(self, other: Curvature) -> Curvature:
+        """Return the sum as a new object."""
+        both = Curvature(self.column.shape[1])
+        both.gram, both.column = self.gram + other.gram, self.column + other.column
+        both.corner = self.corner + other.corner
+        return both
+
+    def finish(self) -> F64:
+        """Return the whole matrix, (d+1, d+1)."""
+        upper, d = np.triu(self.gram.finish()), self.column.shape[1]
+        matrix = np.empty((d + 1, d + 1))
+        matrix[:d, :d] = upper + np.triu(upper, 1).T
+        matrix[:d, d] = matrix[d, :d] = self.column[0]
+        matrix[d, d] = self.corner
+        return matrix
+
+
+@dataclass
+class Totals:
+    """The sums. losses (k,): L at STEPS of the line; gradient (d+1,): g at its end, and the two parts of H there.
+
+    steep, sharp: sum |l_i'| |x_i| and sum max l_i'' |x_i|^2, by which rounding is bounded.
+    """
+
+    gradient: F64
+    least: Curvature
+    rest: Curvature
+    losses: F64 = field(default_factory=lambda: np.zeros(len(STEPS)))
+    steep: float = 0.0
+    sharp: float = 0.0
+
+
+def start_totals(n_features: int) -> Totals:
+    """Return the sums over no rows."""
+    return Totals(np.zeros(n_features + 1), Curvature(n_features), Curvature(n_features))
+
+
+def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
+    """Add rows. ends (2, d+1): the line's start and its end."""
+    products = compute_scores(rows.X, ends[:, :-1]) if rows.scores is None else rows.scores
+    first, last = (products + look.bias_feature * ends[:, -1]).T
+    for k, step in enumerate(STEPS[:-1].tolist()):
+        totals.losses[k] += np.sum(look.loss.measure(rows, first + step * (last - first))[0])
+    losses, slopes = look.loss.measure(rows, last)
+    totals.losses[-1] += np.sum(losses)
+    used = np.flatnonzero(slopes)
+    add_rows(totals.gradient[None, :], rows.X, used, np.zeros_like(used), slopes[used])
+    totals.gradient[-1] += look.bias_feature * float(np.sum(slopes))
+    lengths = np.sqrt(compute_squares(rows.X, np.float64) + look.bias_feature**2)
+    totals.steep += float(np.abs(slopes) @ lengths)
+    totals.sharp += float(look.loss.sharpest(rows) @ lengths**2)
+    bent = look.loss.bend(rows, last, np.zeros(rows.n_rows))
+    least = bent
+    if look.reach > 0.0:
+        moved = look.reach * measure_rows(look.norm, rows, look.bias_feature)[0]
+        rounded = bound_rounding(ends.shape[1] + 8, float(np.linalg.norm(ends[1]))) * lengths
+        least = np.minimum(bent, look.loss.bend(rows, last, moved + rounded))
+    totals.least.add(rows, least, look.bias_feature)
+    totals.rest.add(rows, bent - least, look.bias_feature)
+
+
+def combine_totals(left: Totals, right: Totals) -> Totals:
+    """Return the sums over the rows of both."""
+    return Totals(
+        gradient=left.gradient + right.gradient,
+        least=left.least + right.least,
+        rest=left.rest + right.rest,
+        losses=left.losses + right.losses,
+        steep=left.steep + right.steep,
+        sharp=left.sharp + right.sharp,
+    )
+
+
+def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:
+    """Return the sums over rows in memory."""
+    totals = start_totals(rows.X.shape[1])
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        add_totals(totals, rows.slice(slice(at, at + TILE_ROWS)), ends, look)
+    return totals
