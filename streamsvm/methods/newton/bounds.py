@@ -10,8 +10,8 @@ loss on that way, and M = I + H_r. Then
     P(w + v) >= P(w) + grad.v + 1/2 v'Mv                                                       for |u| <= r
 
 If the right side is at least P(w) on the whole sphere |u| = r, then P is at least P(w) outside the ball, because it is
-convex. So the minimiser lies inside, and P is at least P(w) - 1/2 grad'M^-1 grad. That is so if AMA' >= k I and
-k r / 2 >= |A grad|. This bound is far higher than the first one, which does not know the curvature of the losses.
+convex. So the minimiser lies inside, and P is at least P(w) - 1/2 grad'M^-1 grad. This bound is far higher than the
+first one, which does not know the curvature of the losses.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from streamsvm.methods.newton.sums import STEPS, Look, Totals
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64
 
+BISECTIONS = 60
 SAFE = 1e-9  # relative: the rounding of eigenvalues and norms of matrices that are not ill-conditioned
 
 
@@ -87,14 +88,15 @@ def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[fl
     if not look.reach > 0.0:
         return none
     M = np.eye(width) + least - np.diag(bound_rounding(n_rows + 32, 1.0) * width * np.diagonal(least))
+    slope = A @ point.gradient
     try:
         factor = cho_factor(M)
-        curved = float(np.linalg.eigvalsh(A @ M @ A.T)[0])
+        values, vectors = np.linalg.eigh(A @ M @ A.T)
     except (LinAlgError, ValueError):
         return none
-    size, error = look.norm.size, point.gradient_error
-    slope = float(np.linalg.norm(A @ point.gradient)) * (1.0 + SAFE) + size * error
-    if not curved * (1.0 - SAFE) * look.reach / 2 >= slope:
+    error = point.gradient_error
+    unsure = SAFE * float(np.linalg.norm(slope)) + look.norm.size * error
+    if bound_on_sphere(values - SAFE * values[-1], vectors.T @ slope, look.reach) < unsure * look.reach:
         return none
     move = -cho_solve(factor, point.gradient)
     left = M @ move + point.gradient
@@ -103,3 +105,22 @@ def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[fl
     unsolved = abs(float(left @ cho_solve(factor, left)))
     rounding = point.objective_error + error * float(np.linalg.norm(move)) + error**2 + unsolved
     return value, rounding + bound_rounding(2 * width + 16, sizes)
+
+
+def bound_on_sphere(values: F64, slopes: F64, radius: float) -> float:
+    """Return a lower bound of s.u + 1/2 sum_k l_k u_k^2 on the sphere |u| = radius; l: values, ascending, s: slopes.
+
+    For every v > -l_1 the Lagrangian gives the lower bound -1/2 sum_k s_k^2 / (l_k + v) - 1/2 v radius^2. The best v is
+    sought by bisection of its derivative, but any v would do.
+    """
+    low, high = -float(values[0]), float(np.linalg.norm(slopes)) / radius
+    high = max(high - float(values[0]), low + SAFE)
+    best = float("-inf")
+    for _ in range(BISECTIONS):
+        v = (low + high) / 2
+        shifted = values + v
+        if not shifted[0] > 0.0:
+            break
+        best = max(best, -float(np.sum(slopes**2 / shifted) + v * radius**2) / 2)
+        low, high = (v, high) if float(np.sum((slopes / shifted) ** 2)) > radius**2 else (low, v)
+    return best

@@ -27,7 +27,7 @@ from streamsvm.requests import MemoryNeed
 
 SHARE = 10  # one row in so many is in the sample if memory allows
 LEAST_ROWS = 1000
-ROWS_A_FEATURE = 10  # with fewer rows of the sample a feature its minimiser is too far away
+SMALL_BYTES = 32 << 20  # of rows: smaller data stay in memory, and one read proves
 OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
 COPIES = 3  # of the sample while it is taken
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
@@ -73,7 +73,8 @@ def _count_rows(source: RowSource, options: TrainOptions, settings: Newton) -> i
     """Return how many rows the sample has; 0 if there is no room for LEAST_ROWS, and then there is no sample."""
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
-    wanted = max(LEAST_ROWS, ROWS_A_FEATURE * (source.n_features + 1), source.n_rows // SHARE)
+    wanted = max(LEAST_ROWS, solver.ROWS_A_FEATURE * (source.n_features + 1), source.n_rows // SHARE)
+    wanted = max(wanted, SMALL_BYTES // _find_row_bytes(source))
     need = _need_memory(source, settings, 1)
     other = OTHER_BYTES + need.driver_bytes + 8 * need.totals_bytes + 2 * source.stream_bytes()
     spare = (options.memory_bytes or default_budget_bytes()) - other

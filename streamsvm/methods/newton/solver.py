@@ -28,14 +28,17 @@ from streamsvm import requests as protocol
 from streamsvm.methods.newton.bounds import Point, bound_by_gradient, bound_in_ball, make_point, measure_line
 from streamsvm.methods.newton.sums import STEPS, Look, Totals, add_totals, combine_totals, start_totals, sum_rows
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
-from streamsvm.numeric.rows import F64, I64, Rows, compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, take_rows
 from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.requests import Progress, Scan, Solver, Step, Take
 
 SAMPLE_TOL = 1e-6  # relative gap to which the sample's problem is solved, whose own error is larger
+FEW = 16  # one row of the sample in so many is enough for the first steps
+FEW_TOL = 1e-3
+ROWS_A_FEATURE = 10  # with fewer rows a feature a sample's minimiser is too far away
 SAMPLE_STEPS = 100  # of Newton's method in memory, at most
 FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of the ball in the first pass
-NEXT_REACH = 0.5  # times the step that has been made: its error is much smaller near the minimiser
+NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
 STUCK_STEPS = 10  # If neither P nor D has moved for so many steps, rounding is the limit.
 
 
@@ -168,6 +171,17 @@ def aim(state: State, point: Point, H: F64) -> State:
     return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=NEXT_REACH * length)
 
 
+def _minimise(settings: Newton, state: State, rows: Rows, tol: float) -> State:
+    """Return the state after Newton's method on rows in memory, whose last step may lower P by tol P at most."""
+    for _ in range(SAMPLE_STEPS):
+        interrupts.check()
+        look, ends = replace(make_look(settings, state), reach=0.0), np.stack((state.best_w, state.next_w))
+        state = take_step(state, look, ends, sum_rows(rows, ends, look))
+        if state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= tol * state.objective:
+            break
+    return state
+
+
 def _minimise_sample(settings: Newton, state: State, sample: Rows) -> State:
     """Return the state with the sample's minimiser as the next point, and the ball in which P's minimiser is expected.
 
@@ -175,14 +189,14 @@ def _minimise_sample(settings: Newton, state: State, sample: Rows) -> State:
     and has the variance of a sum over m rows that were drawn.
     """
     weight = np.ones(sample.n_rows) if sample.sample_weight is None else sample.sample_weight
-    rows = Rows(0, sample.X, sample.y, state.n_rows / sample.n_rows * weight)
-    own = replace(state, resident=state.resident[:0])
-    for _ in range(SAMPLE_STEPS):
-        interrupts.check()
-        look, ends = replace(make_look(settings, own), reach=0.0), np.stack((own.best_w, own.next_w))
-        before, own = own, take_step(own, look, ends, sum_rows(rows, ends, look))
-        if not own.objective < before.objective * (1.0 - SAMPLE_TOL):
-            break
+    weight = state.n_rows / sample.n_rows * weight
+    rows = Rows(0, sample.X, sample.y, weight)
+    own, few = replace(state, resident=state.resident[:0]), np.arange(0, sample.n_rows, FEW)
+    if len(few) >= ROWS_A_FEATURE * len(own.best_w):
+        fewer = Rows(0, take_rows(rows.X, few), None if rows.y is None else rows.y[few], FEW * weight[few])
+        own = replace(_minimise(settings, own, fewer, FEW_TOL), objective=float("inf"), lower_bound=0.0)
+        own = replace(own, best_w=own.next_w)
+    own = _minimise(settings, own, rows, SAMPLE_TOL)
     scores = compute_scores(rows.X, own.next_w[None, :-1])[:, 0] + settings.bias_feature * own.next_w[-1]
     lengths = measure_rows(make_look(settings, own).norm, rows, settings.bias_feature)[0]
     variance = float(np.sum((settings.loss.measure(rows, scores)[1] * lengths) ** 2)) * (
