@@ -10,12 +10,13 @@ from streamsvm.errors import InputError
 from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.linear import LinearSVC
+from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
 from streamsvm.problems.registry import find_entry
 
-Estimator = LinearSVC | SVC | BudgetedSVC | RankSVM
+Estimator = LinearSVC | LogisticRegression | SVC | BudgetedSVC | RankSVM
 
 
 def load(path: str | Path) -> Estimator:
@@ -31,7 +32,7 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, SVC, BudgetedSVC or RankSVM
+    LinearSVC, LogisticRegression, SVC, BudgetedSVC or RankSVM
 
     Raises
     ------
@@ -53,7 +54,8 @@ def make_estimator(model: Model) -> Estimator:
     if not model.problem.predicts_labels:
         estimator = RankSVM(C=C, task=model.problem.name)
     elif isinstance(model, LinearModel):
-        estimator = LinearSVC(C=C, solver=solver)
+        loss = model.info.get("loss", "hinge")
+        estimator = LogisticRegression(C=C) if loss == "logistic" else LinearSVC(C=C, solver=solver, loss=loss)
     else:
         about = asdict(model.kernel)
         about["kernel"] = about.pop("name")

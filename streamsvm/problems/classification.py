@@ -47,17 +47,18 @@ class Hinge:
         return read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
 
 
-LOSSES: dict[str | None, Callable[[tuple[float, float]], ConvexLoss | SmoothLoss]] = {
-    None: Hinge,
-    "hinge": Hinge,
-    "squared_hinge": SquaredHinge,
-    "logistic": Logistic,
-}
+SMOOTH: dict[str, Callable[[tuple[float, float]], SmoothLoss]] = {"squared_hinge": SquaredHinge, "logistic": Logistic}
+
+
+def make_smooth_loss(name: str, class_costs: tuple[float, float]) -> SmoothLoss:
+    """Return the smooth loss of this name."""
+    return SMOOTH[name](class_costs)
 
 
 def make_loss(source: RowSource, options: TrainOptions) -> ConvexLoss | SmoothLoss:
     """Return the loss of two classes that the options name."""
-    return LOSSES[options.loss](compute_class_costs(source, options))
+    class_costs = compute_class_costs(source, options)
+    return Hinge(class_costs) if options.loss in (None, "hinge") else make_smooth_loss(str(options.loss), class_costs)
 
 
 def choose(scores: F64) -> npt.NDArray[np.intp]:

@@ -264,7 +264,7 @@ class Training:
             "rounding_bound": report.tell_rounding(self.status),
         }
         told = self.fit.settings
-        known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost") if name in told}
+        known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost", "loss") if name in told}
         if "class_weights" in told:  # budgeted-sgd keeps C and the class weights apart
             known["class_costs"] = (np.asarray(told["C"]) * np.asarray(told["class_weights"])).tolist()
         if known:  # `verify` computes the objective anew from these

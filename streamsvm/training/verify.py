@@ -31,7 +31,7 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Scan
-from streamsvm.training import verify_dual, verify_kernel
+from streamsvm.training import verify_dual, verify_kernel, verify_smooth
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
@@ -194,9 +194,14 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
         assert isinstance(model, LinearModel)
         return _evaluate_ranking(model, engine, float(problem["pair_cost"]), points)
     n_problems = count_problems(model)
+    if problem.get("loss") is not None and points is not None:
+        raise InputError("the lower bound of a smooth loss cannot be computed anew; leave out --dual")
     costs = np.broadcast_to(np.atleast_2d(np.asarray(problem["class_costs"], np.float64)), (n_problems, 2))
     if isinstance(model, KernelModel):
         return *verify_kernel.evaluate(model, engine, costs), None
+    if problem.get("loss") is not None:
+        bias_feature = float(problem["bias_feature"])
+        return *verify_smooth.evaluate(model, engine, costs, str(problem["loss"]), bias_feature), None
     return _evaluate_linear(model, engine, costs, problem.get("bias_feature"), points)
 
 
