@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods.options": {"methods.option_fields"},
 }
 OF_A_METHOD = {"errors", "interrupts", "numeric", "requests"}
-NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map")
+NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map", "newton")
 METHODS = {f"methods.{name}" for name in NAMES}
 MAY_IMPORT |= dict.fromkeys(METHODS, OF_A_METHOD)
 MAY_IMPORT["methods.ranking"] = {*OF_A_METHOD, "methods.cutting_plane"}
