@@ -21,8 +21,8 @@ class LinearSVC(BaseSVC):
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, 1 - y_i (w.x_i + b))
 
     With `loss="squared_hinge"` the maximum is squared. P is minimised with
-    C_i = C * class_weight[y_i] * sample_weight_i. Training ends with the status "converged" only if the relative duality gap over all rows is proved to be at most
-    `tol`.
+    C_i = C * class_weight[y_i] * sample_weight_i. Training ends with the status "converged" only if the relative
+    duality gap over all rows is proved to be at most `tol`.
 
     K > 2 classes are K such problems, one against the rest, solved in the same reads of the data: as many as the
     slowest problem takes. class_weight[k] is the weight of the rows of class k in its own problem, in which the other
