@@ -12,9 +12,10 @@ from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.ranking import RankSVM
+from streamsvm.methods.registry import AUTO, find_method
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
-from streamsvm.problems.registry import find_entry
+from streamsvm.problems.registry import find_entry, find_kinds
 
 Estimator = LinearSVC | LogisticRegression | SVC | BudgetedSVC | RankSVM
 
@@ -55,7 +56,8 @@ def make_estimator(model: Model) -> Estimator:
         estimator = RankSVM(C=C, task=model.problem.name)
     elif isinstance(model, LinearModel):
         loss = model.info.get("loss", "hinge")
-        estimator = LogisticRegression(C=C) if loss == "logistic" else LinearSVC(C=C, solver=solver, loss=loss)
+        named = AUTO if solver == find_method(AUTO, find_kinds(model.problem.name, loss)).name else solver
+        estimator = LogisticRegression(C=C) if loss == "logistic" else LinearSVC(C=C, solver=named, loss=loss)
     else:
         about = asdict(model.kernel)
         about["kernel"] = about.pop("name")

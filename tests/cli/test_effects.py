@@ -22,7 +22,7 @@ USELESS = {  # by what is trained: the option, with what it has no effect, and w
     "ranks": (
         ["--task", "rank", "--resident-rows", "9"],
         "--resident-rows has no effect with --solver cutting-plane and --task rank",
-        "it is for --solver cutting-plane, smo and irwls",
+        "it is for --solver cutting-plane, smo, irwls and newton",
     ),
     "resume of a plan": (["--plan", "--resume"], "--resume has no effect with --plan", "it is for a training"),
     "overwriting a plan": (["--plan", "--overwrite"], "--overwrite has no effect with --plan", "it is for a training"),
@@ -82,8 +82,14 @@ def test_every_parameter_of_every_kernel(run: Run, tmp_path: Path, command: str,
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.name}, {method.losses[0]}")
 def test_every_setting_of_every_method(run: Run, tmp_path: Path, method: object, name: str) -> None:
     assert isinstance(method, type(METHODS[0]))
-    tasks = [task for task, entry in PROBLEMS.items() if set(entry.losses) & set(method.losses)]
-    asked = ["--solver", method.name, "--task", tasks[0], f"--{name.replace('_', '-')}", VALUES[name]]
+    able = [
+        (task, loss)
+        for task, entry in PROBLEMS.items()
+        for loss, kinds in entry.losses.items()
+        if set(kinds) & set(method.losses)
+    ]
+    task, loss = able[0]
+    asked = ["--solver", method.name, "--task", task, "--loss", loss, f"--{name.replace('_', '-')}", VALUES[name]]
     ran = run("train", tmp_path / "none.zarr", "--out", tmp_path / "run", *asked)
     reads = METHODS[0].reads if (method.name, method.losses) == (METHODS[0].name, ("convex",)) else method.reads
     assert (ran.code, "no such dataset" in ran.err, "has no effect" in ran.err) == (2, name in reads, name not in reads)

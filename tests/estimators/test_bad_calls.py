@@ -51,7 +51,7 @@ def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
         ({"C": "1"}, "C is '1'"),
         ({"C": float("nan")}, "C is nan"),
         ({"tol": -1}, "tol is -1"),
-        ({"solver": "magic"}, "solver 'magic': choose from cutting-plane"),
+        ({"solver": "magic"}, "solver 'magic': choose from auto, cutting-plane"),
         ({"class_weight": {7: 1}}, "class_weight names 7; the classes are -1 and 1"),
         ({"class_weight": "heavy"}, "class_weight 'heavy'"),
         ({"intercept_scaling": 0}, "intercept_scaling=0"),
