@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from streamsvm.methods.newton.sums import STEPS, Look, Totals
+from streamsvm.methods.newton.sums import Look, Totals
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64
 
@@ -48,7 +48,7 @@ def make_point(w: F64, totals: Totals, n_rows: int) -> Point:
     """
     length = float(np.linalg.norm(w))
     moved = bound_rounding(len(w) + 8, length)
-    objectives, errors = measure_line(np.stack((w, w)), totals, n_rows)
+    objectives, errors = measure_line(np.stack((w, w)), np.ones(len(totals.losses)), totals, n_rows)
     return Point(
         w=w,
         objective=float(objectives[-1]),
@@ -58,15 +58,15 @@ def make_point(w: F64, totals: Totals, n_rows: int) -> Point:
     )
 
 
-def measure_line(ends: F64, totals: Totals, n_rows: int) -> tuple[F64, F64]:
-    """Return P at STEPS of the line between the ends (2, d+1), and how far it can be off, (k,) each.
+def measure_line(ends: F64, steps: F64, totals: Totals, n_rows: int) -> tuple[F64, F64]:
+    """Return P at the steps (k,) of the line between the ends (2, d+1), and how far it can be off, (k,) each.
 
     A score is off by at most e |x_i| with e = gamma_(d+8) |w|, which moves a loss by its slope and its second
     derivative. A slope is at most that at the line's end and the second derivative times the way from there.
     """
-    squares = np.sum((ends[0] + STEPS[:, None] * (ends[1] - ends[0])) ** 2, axis=1)
+    squares = np.sum((ends[0] + steps[:, None] * (ends[1] - ends[0])) ** 2, axis=1)
     moved = bound_rounding(ends.shape[1] + 12, 1.0) * float(np.max(np.linalg.norm(ends, axis=1)))
-    way = (1.0 - STEPS) * float(np.linalg.norm(ends[1] - ends[0])) + moved
+    way = (1.0 - steps) * float(np.linalg.norm(ends[1] - ends[0])) + moved
     of_sums = bound_rounding(n_rows + 24, 1.0) * totals.losses
     errors = moved * (totals.steep + way * totals.sharp) + of_sums + bound_rounding(ends.shape[1] + 8, 1.0) * squares
     return squares / 2 + totals.losses, errors

@@ -26,15 +26,16 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_tri
 from streamsvm import interrupts
 from streamsvm import requests as protocol
 from streamsvm.methods.newton.bounds import Point, bound_by_gradient, bound_in_ball, make_point, measure_line
-from streamsvm.methods.newton.sums import STEPS, Look, Totals, add_totals, combine_totals, start_totals, sum_rows
+from streamsvm.methods.newton.sums import Look, Totals, add_totals, combine_totals, start_totals, sum_rows
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
 from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, take_rows
 from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.requests import Progress, Scan, Solver, Step, Take
 
-SAMPLE_TOL = 1e-6  # relative gap to which the sample's problem is solved, whose own error is larger
+SAMPLE_SHARE = 0.1  # of the relative gap that is asked for: the last step on the sample may lower P by so much
 FEW = 16  # one row of the sample in so many is enough for the first steps
 FEW_TOL = 1e-3
+FEW_STEPS = (0.3, 1.0)  # where P is found on a step in memory, where another step takes no read
 ROWS_A_FEATURE = 10  # with fewer rows a feature a sample's minimiser is too far away
 SAMPLE_STEPS = 100  # of Newton's method in memory, at most
 FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of the ball in the first pass
@@ -145,18 +146,19 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals) -> State:
         state = replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0)
     else:
         state = replace(state, tried_rounding=rounding if value > state.lower_bound else 0.0)
-    objectives, errors = measure_line(ends, totals, state.n_rows)
+    steps = np.array(look.steps)
+    objectives, errors = measure_line(ends, steps, totals, state.n_rows)
     k, is_known = int(np.argmin(objectives)), bool(np.all(ends[0] == ends[1]))
     if is_known or (point.objective < state.objective and point.objective <= float(objectives[k]) + float(errors[k])):
         state = replace(state, best_w=ends[1], objective=point.objective, objective_rounding=point.objective_error)
         return aim(state, point, least + totals.rest.finish())
-    lowest = ends[0] + STEPS[k] * (ends[1] - ends[0])
-    if k > 0 and float(objectives[k]) < state.objective:  # the next pass finds the gradient there
+    lowest = ends[0] + steps[k] * (ends[1] - ends[0])
+    if float(objectives[k]) < state.objective:  # the next pass finds the gradient there
         state = replace(
             state, best_w=lowest, objective=float(objectives[k]), objective_rounding=float(errors[k]), next_w=lowest
         )
         return replace(state, reach=0.0)
-    return replace(state, next_w=ends[0] + STEPS[1] * (ends[1] - ends[0]), reach=0.0)
+    return replace(state, next_w=ends[0] + steps[0] * (ends[1] - ends[0]), reach=0.0)
 
 
 def aim(state: State, point: Point, H: F64) -> State:
@@ -175,7 +177,8 @@ def _minimise(settings: Newton, state: State, rows: Rows, tol: float) -> State:
     """Return the state after Newton's method on rows in memory, whose last step may lower P by tol P at most."""
     for _ in range(SAMPLE_STEPS):
         interrupts.check()
-        look, ends = replace(make_look(settings, state), reach=0.0), np.stack((state.best_w, state.next_w))
+        look = replace(make_look(settings, state), reach=0.0, steps=FEW_STEPS)
+        ends = np.stack((state.best_w, state.next_w))
         state = take_step(state, look, ends, sum_rows(rows, ends, look))
         if state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= tol * state.objective:
             break
@@ -196,11 +199,10 @@ def _minimise_sample(settings: Newton, state: State, sample: Rows) -> State:
         fewer = Rows(0, take_rows(rows.X, few), None if rows.y is None else rows.y[few], FEW * weight[few])
         own = replace(_minimise(settings, own, fewer, FEW_TOL), objective=float("inf"), lower_bound=0.0)
         own = replace(own, best_w=own.next_w)
-    own = _minimise(settings, own, rows, SAMPLE_TOL)
+    own = _minimise(settings, own, rows, SAMPLE_SHARE * settings.tol)
     scores = compute_scores(rows.X, own.next_w[None, :-1])[:, 0] + settings.bias_feature * own.next_w[-1]
     lengths = measure_rows(make_look(settings, own).norm, rows, settings.bias_feature)[0]
-    variance = float(np.sum((settings.loss.measure(rows, scores)[1] * lengths) ** 2)) * (
-        1.0 - sample.n_rows / state.n_rows
-    )
-    reach = FIRST_REACH * float(np.sqrt(max(0.0, variance))) + own.reach
+    variance = float(np.sum((settings.loss.measure(rows, scores)[1] * lengths) ** 2))
+    others = max(0.0, 1.0 - sample.n_rows / state.n_rows)
+    reach = FIRST_REACH * float(np.sqrt(variance * others)) + own.reach
     return replace(state, resident=own.resident, next_w=own.next_w, A=own.A, reach=reach)

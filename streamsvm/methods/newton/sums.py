@@ -8,7 +8,7 @@ least second derivative of each loss while w stays within a ball (newton.bounds)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from streamsvm.numeric.row_norms import RowNorm, measure_rows
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.numeric.smooth_loss import SmoothLoss
 
-STEPS = np.array([0.0, 0.001, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0])  # where the loss is found: shares of the line to w
+STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is found: shares of the line to w
 TILE_ROWS = 4096  # rows in memory that are added at a time
 
 
@@ -28,13 +28,15 @@ class Look:
     """What a pass looks for.
 
     loss: of the rows; bias_feature: the value of the constant feature; norm and reach: the ball |u| <= reach of points
-    w + A'u, where A is the matrix of the norm; with a reach of 0 there is none.
+    w + A'u, where A is the matrix of the norm; with a reach of 0 there is none; steps: where the loss is found on the
+    line, as shares of it, of which the last is 1.
     """
 
     loss: SmoothLoss
     bias_feature: float
     norm: RowNorm
     reach: float = 0.0
+    steps: tuple[float, ...] = STEPS
 
 
 class Curvature:
@@ -70,7 +72,7 @@ class Curvature:
 
 @dataclass
 class Totals:
-    """The sums. losses (k,): L at STEPS of the line; gradient (d+1,): g at its end, and the two parts of H there.
+    """The sums. losses (k,): L at the steps of the line; gradient (d+1,): g at its end, and the two parts of H there.
 
     steep, sharp: sum |l_i'| |x_i| and sum max l_i'' |x_i|^2, by which rounding is bounded.
     """
@@ -78,21 +80,21 @@ class Totals:
     gradient: F64
     least: Curvature
     rest: Curvature
-    losses: F64 = field(default_factory=lambda: np.zeros(len(STEPS)))
+    losses: F64
     steep: float = 0.0
     sharp: float = 0.0
 
 
-def start_totals(n_features: int) -> Totals:
+def start_totals(n_features: int, n_steps: int = len(STEPS)) -> Totals:
     """Return the sums over no rows."""
-    return Totals(np.zeros(n_features + 1), Curvature(n_features), Curvature(n_features))
+    return Totals(np.zeros(n_features + 1), Curvature(n_features), Curvature(n_features), np.zeros(n_steps))
 
 
 def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
     """Add rows. ends (2, d+1): the line's start and its end."""
     products = compute_scores(rows.X, ends[:, :-1]) if rows.scores is None else rows.scores
     first, last = (products + look.bias_feature * ends[:, -1]).T
-    for k, step in enumerate(STEPS[:-1].tolist()):
+    for k, step in enumerate(look.steps[:-1]):
         totals.losses[k] += np.sum(look.loss.measure(rows, first + step * (last - first))[0])
     losses, slopes = look.loss.measure(rows, last)
     totals.losses[-1] += np.sum(losses)
@@ -126,7 +128,7 @@ def combine_totals(left: Totals, right: Totals) -> Totals:
 
 def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:
     """Return the sums over rows in memory."""
-    totals = start_totals(rows.X.shape[1])
+    totals = start_totals(rows.X.shape[1], len(look.steps))
     for at in range(0, rows.n_rows, TILE_ROWS):
         add_totals(totals, rows.slice(slice(at, at + TILE_ROWS)), ends, look)
     return totals
