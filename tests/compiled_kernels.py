@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "irwls": {"solver": "irwls", **RBF},
     "budgeted-sgd": {"solver": "budgeted-sgd", **RBF, "options": {"budget": 20}},
     "interior-point": {"solver": "interior-point"},
+    "newton": {"loss": "logistic"},
     "feature map": RBF,
 }
 LAYOUTS = ("dense", "sparse")

@@ -31,6 +31,8 @@ LIMITS = {
     ("budgeted-sgd", "sparse"): (8, 32_300),
     ("interior-point", "dense"): (17, 38_500),
     ("interior-point", "sparse"): (19, 36_200),
+    ("newton", "dense"): (6, 5_200),
+    ("newton", "sparse"): (8, 5_600),
     ("feature map", "dense"): (3, 12_000),
     ("feature map", "sparse"): (5, 13_000),
 }
