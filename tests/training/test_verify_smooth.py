@@ -1,0 +1,46 @@
+"""The objective of a model with a smooth loss is computed anew, and a model that was altered is found out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import InputError
+from streamsvm.options import TrainOptions
+from streamsvm.training.train import train
+from streamsvm.training.verify import verify
+from tests.conftest import make_problem
+
+PROBLEM = make_problem(4, n=300, d=5)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_the_objective_agrees(loss: str) -> None:
+    source = PROBLEM.in_memory()
+    options = TrainOptions(loss=loss, C=2.0, class_weight={"-1": 3.0}, options={"intercept_scaling": "2.0"})
+    model = train(source, options).model
+    found = verify(model, source)
+    y = np.where(np.asarray(source.y) == 1, 1.0, -1.0)
+    margins = y * (np.asarray(source.X, np.float64) @ model.coef + model.intercept)
+    losses = np.maximum(0.0, 1.0 - margins) ** 2 if loss == "squared_hinge" else np.log1p(np.exp(-margins))
+    costs = 2.0 * np.where(y < 0, 3.0, 1.0) * (1.0 if source.sample_weight is None else source.sample_weight)
+    P = (model.coef @ model.coef + (model.intercept / 2.0) ** 2) / 2 + costs @ losses
+    assert found.objective == pytest.approx(P, rel=1e-12)
+    assert found.agrees
+    assert found.relative_gap is not None
+    assert found.relative_gap <= 1e-3
+
+
+def test_another_model_does_not_agree() -> None:
+    source = PROBLEM.in_memory()
+    model = train(source, TrainOptions(loss="logistic")).model
+    assert not verify(replace(model, coef=model.coef * 1.01), source).agrees
+
+
+def test_there_is_no_dual_point(tmp_path: Path) -> None:
+    source = PROBLEM.in_memory()
+    with pytest.raises(InputError, match="no dual point is kept"):
+        train(source, TrainOptions(loss="logistic"), tmp_path / "run", keep_dual=True)
