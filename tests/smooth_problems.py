@@ -52,11 +52,12 @@ class Smooth:
         for _ in range(most):
             gradient, bends = self.slopes(w)
             step = _solve(self.Z * np.sqrt(bends)[:, None], gradient)
-            found = [(self.value(w - share * step), share) for share in 0.5 ** np.arange(40.0)]
-            value, share = min(found)
-            if not value < best:
+            shares = (share for share in 0.5 ** np.arange(40.0) if self.value(w - share * step) < best)
+            share = next(shares, 0.0)
+            if share == 0.0:
                 break
-            w, best = w - share * step, value
+            w = w - share * step
+            best = self.value(w)
         return w, best
 
 
