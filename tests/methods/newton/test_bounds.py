@@ -20,6 +20,7 @@ from streamsvm.methods.newton.bounds import (
     measure_line,
 )
 from streamsvm.methods.newton.sums import STEPS, Look, sum_rows
+from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.problems.smooth_losses import Logistic, SquaredHinge
@@ -168,3 +169,19 @@ def test_the_objective_along_the_line_is_as_far_off_as_it_is_said_to_be(loss: st
     for step, objective, error in zip(STEPS, objectives, errors, strict=True):
         true = case.smooth.value(ends[0].astype(np.longdouble) + step * (ends[1] - ends[0]))
         assert abs(objective - true) <= error <= 1e-6 * true
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_rounding_of_scores_counts_in_the_gradient(loss: str) -> None:
+    """Near the minimiser of rows far from the origin, where large products cancel and slopes are small."""
+    drawn = make_problem(9, 200, 4)
+    problem = Problem(drawn.X + np.float32(1e4), drawn.y)
+    smooth = make_smooth(problem, loss, problem.costs(1e3))
+    rows, w = problem.in_memory().take(np.arange(200)), smooth.minimise()[0].astype(np.float64)
+    look = Look(MAKE[loss]((1e3, 1e3)), 1.0, RowNorm(np.eye(5)))
+    totals = sum_rows(rows, np.stack((w, w)), look)
+    point = make_point(w, totals, 200)
+    off = smooth.slopes(w.astype(np.longdouble))[0] - point.gradient
+    assert bound_rounding(200, totals.steep) < 1e3 * np.sqrt(off @ off)  # that of the sum alone is not far from it
+    assert np.sqrt(off @ off) <= point.gradient_error
+    assert point.gradient_error >= 1e-16 * float(np.linalg.norm(w)) * totals.sharp
