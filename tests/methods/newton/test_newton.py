@@ -221,7 +221,7 @@ print(budget, result.projected_memory_bytes, peak_bytes(), result.passes)
 )
 def test_the_peak_stays_below_the_projection(kind: str, resident: str, tmp_path: Path) -> None:
     """In a process of its own, a checkpoint a step; the budget is the least there is."""
-    n, d, density = {"narrow": (110_000, 50, 1.0), "wide": (5_000, 1000, 1.0), "sparse": (10_000, 1000, 0.2)}[kind]
+    n, d, density = {"narrow": (110_000, 50, 1.0), "wide": (6_000, 500, 1.0), "sparse": (10_000, 500, 0.2)}[kind]
     source = make_problem(1, n, d, density).store(tmp_path / "rows", chunk_bytes=1_000_000)
     ended = run_python(PEAK, source.path, tmp_path / "run", resident)
     assert ended.returncode == 0, ended.stderr
