@@ -190,6 +190,16 @@ def test_tuned(loss: str, stored: Dataset) -> None:
     assert found.result.model_sha256 == train(stored, replace(own, C=found.best.C)).model_sha256
 
 
+def test_a_matrix_that_rounding_has_made_singular() -> None:
+    """Rows of one large offset: a step along the gradient was so long that 2,000 passes did not bring P down."""
+    random = np.random.default_rng(1)
+    X = (random.normal(size=(30, 30)) + 1e4).astype(np.float32)
+    problem = Problem(X, np.where(np.arange(30) % 2, 1, -1), 10.0 ** random.uniform(-6, 6, 30))
+    found = train(problem.in_memory(), replace(OPTIONS, C=2e5, loss="logistic", max_passes=300))
+    least = make_smooth(problem, "logistic", problem.costs(2e5)).minimise()[1]
+    assert found.objective <= 1.001 * float(least)
+
+
 PEAK = """
 import re, sys
 from streamsvm.training import run_folder
