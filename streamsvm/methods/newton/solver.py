@@ -21,7 +21,7 @@ from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 
 from streamsvm import interrupts
 from streamsvm import requests as protocol
@@ -40,6 +40,7 @@ ROWS_A_FEATURE = 10  # with fewer rows a feature a sample's minimiser is too far
 SAMPLE_STEPS = 100  # of Newton's method in memory, at most
 FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of the ball in the first pass
 NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
+RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal that are added to it, the least that helps
 STUCK_STEPS = 10  # If neither P nor D has moved for so many steps, rounding is the limit.
 
 
@@ -163,14 +164,28 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals) -> State:
 
 def aim(state: State, point: Point, H: F64) -> State:
     """Return the state with Newton's step from a point, and the ball in which its end is expected to be."""
-    M = H + np.eye(len(H))
-    try:
-        step = -cho_solve(cho_factor(M), point.gradient)
-        A = solve_triangular(cholesky(M, lower=False), np.eye(len(M))).T
-    except (LinAlgError, ValueError):  # rounding has made M singular, or it overflowed
+    M, factor = factorise(H + np.eye(len(H)))
+    if factor is None:
         return replace(state, next_w=point.w - point.gradient, reach=0.0)
+    step = -cho_solve((factor, False), point.gradient)
+    A = solve_triangular(factor, np.eye(len(M))).T
     length = float(np.sqrt(max(0.0, float(step @ M @ step))))
     return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=NEXT_REACH * length)
+
+
+def factorise(M: F64) -> tuple[F64, F64 | None]:
+    """Return a matrix and its upper Cholesky factor, which is None if it overflows.
+
+    If rounding has made the matrix singular, its diagonal is raised by the least share of RIDGES that mends it. Without
+    the large curvature of the losses a step would be too long by as many orders of magnitude.
+    """
+    for ridge in RIDGES:
+        raised = M + np.diag(ridge * np.diagonal(M))
+        try:
+            return raised, cholesky(raised, lower=False)
+        except (LinAlgError, ValueError):
+            continue
+    return M, None
 
 
 def _minimise(settings: Newton, state: State, rows: Rows, tol: float) -> State:
