@@ -41,6 +41,7 @@ SAMPLE_STEPS = 100  # of Newton's method in memory, at most
 FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of the ball in the first pass
 NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
 RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal that are added to it, the least that helps
+LEAST_MOVE = 1e-12  # relative: P and D that move by less may be rounding
 STUCK_STEPS = 10  # If neither P nor D has moved for so many steps, rounding is the limit.
 
 
@@ -126,7 +127,8 @@ def solve(settings: Newton, state: State) -> Solver:
         start = partial(start_totals, len(state.best_w) - 1)
         totals = yield Scan(start, add_totals, combine_totals, (ends, look), scored=0, held=held)
         state = take_step(state, look, ends, totals)
-        moved = state.objective < before.objective or state.lower_bound > before.lower_bound
+        lower = state.objective < before.objective * (1.0 - LEAST_MOVE)
+        moved = lower or state.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
         state = replace(state, passes=before.passes + 1, stuck=0 if moved else before.stuck + 1)
         yield Step(state, state.progress, protocol.find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS))
 

@@ -165,7 +165,7 @@ def test_the_bound_on_the_sphere_is_below_every_point_of_it(seed: int) -> None:
 def test_the_objective_along_the_line_is_as_far_off_as_it_is_said_to_be(loss: str) -> None:
     case = make_case(loss, 7, C=100.0, scale=1e4)
     ends = np.stack((np.random.default_rng(1).normal(size=5), case.w))
-    objectives, errors = measure_line(ends, sum_rows(case.rows, ends, case.look), case.rows.n_rows)
+    objectives, errors = measure_line(ends, np.array(STEPS), sum_rows(case.rows, ends, case.look), case.rows.n_rows)
     for step, objective, error in zip(STEPS, objectives, errors, strict=True):
         true = case.smooth.value(ends[0].astype(np.longdouble) + step * (ends[1] - ends[0]))
         assert abs(objective - true) <= error <= 1e-6 * true
