@@ -27,9 +27,11 @@ from tests.conftest import make_problem
 
 
 def options_of(name: str) -> TrainOptions:
-    """Budgeted SGD merges vectors of the rbf kernel, and ends after its epochs."""
+    """Budgeted SGD merges vectors of the rbf kernel, and ends after its epochs; Newton's method is for smooth losses."""
     budgeted = TrainOptions(solver=name, kernel="rbf", gamma="auto", options={"epochs": "9"})
-    return budgeted if name == "budgeted-sgd" else TrainOptions(solver=name)
+    if name == "budgeted-sgd":
+        return budgeted
+    return TrainOptions(solver=name, loss="logistic" if name == "newton" else None)
 
 
 def drive(name: str, source: RowSource, state: Any, n_steps: int) -> Any:

@@ -221,7 +221,7 @@ def test_a_result_tells_what_the_interface_promises() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"solver": "magic"}, "solver 'magic': choose from cutting-plane"),
+        ({"solver": "magic"}, "solver 'magic': choose from auto, cutting-plane"),
         ({"C": 0.0}, "C is 0.0; it must be positive"),
         ({"C": float("nan")}, "C is nan"),
         ({"C": float("inf")}, "C is inf"),

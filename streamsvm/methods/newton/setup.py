@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -47,7 +48,7 @@ def set_up(source: RowSource, options: TrainOptions, own: NewtonOptions) -> Fit:
         bias_feature=own.intercept_scaling,
         seed=options.seed,
     )
-    settings = Newton(**{**vars(settings), "resident_rows": _count_rows(source, options, settings)})
+    settings = replace(settings, resident_rows=_count_rows(source, options, settings))
     told = {
         "loss": options.loss,
         "class_costs": list(compute_class_costs(source, options)),
