@@ -27,7 +27,7 @@ from tests.conftest import make_problem
 
 
 def options_of(name: str) -> TrainOptions:
-    """Budgeted SGD merges vectors of the rbf kernel, and ends after its epochs; Newton's method is for smooth losses."""
+    """Budgeted SGD merges vectors of the rbf kernel, and ends after its epochs; Newton's is for smooth losses."""
     budgeted = TrainOptions(solver=name, kernel="rbf", gamma="auto", options={"epochs": "9"})
     if name == "budgeted-sgd":
         return budgeted
