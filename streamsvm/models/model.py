@@ -213,6 +213,8 @@ def _find_problem(kind: str, info: dict[str, Any]) -> Problem:
     task = info.get("task", RankModel.default_task if kind == RankModel.kind else "classify")
     if task not in PROBLEMS or kind not in find_problem(task).models:
         raise ValueError(f"a model of the kind {kind} for the task {str(task)[:40]!r}")
+    if "loss" in info and info["loss"] not in list(PROBLEMS[task].losses):
+        raise ValueError(f"a model of the task {task} with the loss {str(info['loss'])[:40]!r}")
     return find_problem(task)
 
 

@@ -68,7 +68,7 @@ def find_kinds(task: str, loss: str | None = None) -> tuple[str, ...]:
     if loss is None:
         return next(iter(losses.values()))
     if loss not in losses:
-        raise InputError(f"loss {loss!r}: the task {task} has {' and '.join(losses)}")
+        raise InputError(f"loss {loss!r}: the task {task} has {', '.join(losses)}")
     return losses[loss]
 
 

@@ -141,6 +141,8 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
         raise InputError("the model does not tell the costs that it was trained with: train it anew to verify it")
     if not {"class_costs", "pair_cost"} & set(problem):
         raise InputError(f"the objective of a model for the task {model.problem.name} cannot be computed anew")
+    if problem.get("loss") != (None if model.info.get("loss") == "hinge" else model.info.get("loss")):
+        raise InputError("the model tells two losses that it was trained with")
     if model.n_trained != source.n_features:
         raise InputError(
             f"{source.name}: rows of {say_count(source.n_features, 'feature')}; the model was trained on "

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import InputError
+from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
 from streamsvm.training.train import train
 from streamsvm.training.verify import verify
@@ -38,6 +39,17 @@ def test_another_model_does_not_agree() -> None:
     source = PROBLEM.in_memory()
     model = train(source, TrainOptions(loss="logistic")).model
     assert not verify(replace(model, coef=model.coef * 1.01), source).agrees
+
+
+def test_losses_that_are_forged_are_refused(tmp_path: Path) -> None:
+    source = PROBLEM.in_memory()
+    model = train(source, TrainOptions(loss="logistic")).model
+    replace(model, info={**model.info, "loss": "magic"}).save(tmp_path / "model.npz")
+    with pytest.raises(InputError, match="with the loss 'magic'"):
+        load(tmp_path / "model.npz")
+    problem = {**model.info["problem"], "loss": "magic"}
+    with pytest.raises(InputError, match="tells two losses"):
+        verify(replace(model, info={**model.info, "problem": problem}), source)
 
 
 def test_there_is_no_dual_point(tmp_path: Path) -> None:

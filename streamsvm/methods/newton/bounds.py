@@ -26,7 +26,7 @@ from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64
 
 BISECTIONS = 60
-SAFE = 1e-9  # relative: the rounding of eigenvalues and norms of matrices that are not ill-conditioned
+SAFE = 1e-9  # relative: the rounding of eigenvalues and of norms
 
 
 @dataclass(frozen=True)
@@ -84,27 +84,39 @@ def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[fl
 
     least (d+1, d+1): H_r. The rounding of its sums is at most gamma_n d times its diagonal, which is taken off M.
     """
-    none, A, width = (0.0, 0.0), look.norm.A, len(point.w)
+    none, width = (0.0, 0.0), len(point.w)
     if not look.reach > 0.0:
         return none
-    M = np.eye(width) + least - np.diag(bound_rounding(n_rows + 32, 1.0) * width * np.diagonal(least))
-    slope = A @ point.gradient
+    taken_off = bound_rounding(n_rows + 2 * width + 40, 1.0) * width * np.diagonal(least)
+    if not float(np.max(taken_off)) <= 0.5:
+        return none
+    M = np.eye(width) + least - np.diag(taken_off)
     try:
         factor = cho_factor(M)
-        values, vectors = np.linalg.eigh(A @ M @ A.T)
+        if not _is_inside(point, look, M):
+            return none
     except (LinAlgError, ValueError):
-        return none
-    error = point.gradient_error
-    unsure = SAFE * float(np.linalg.norm(slope)) + look.norm.size * error
-    if bound_on_sphere(values - SAFE * values[-1], vectors.T @ slope, look.reach) < unsure * look.reach:
         return none
     move = -cho_solve(factor, point.gradient)
     left = M @ move + point.gradient
     value = point.objective + float(point.gradient @ move) + float(move @ M @ move) / 2
     sizes = float(np.abs(point.gradient) @ np.abs(move)) + float(np.abs(move) @ np.abs(M) @ np.abs(move))
     unsolved = abs(float(left @ cho_solve(factor, left)))
+    error = point.gradient_error  # M has no eigenvalue below 1/2
     rounding = point.objective_error + error * float(np.linalg.norm(move)) + error**2 + unsolved
     return value, rounding + bound_rounding(2 * width + 16, sizes)
+
+
+def _is_inside(point: Point, look: Look, M: F64) -> bool:
+    """Return whether P is at least P(w) on the whole sphere, whatever was rounded; LinAlgError if that is not found."""
+    A, width, length = look.norm.A, len(point.w), float(np.linalg.norm(point.gradient))
+    values, vectors = np.linalg.eigh(A @ M @ A.T)
+    sizes = float(np.linalg.norm(np.abs(A) @ np.abs(M) @ np.abs(A).T))
+    values = values - (bound_rounding(2 * width + 8, sizes) + SAFE * values[-1])
+    slope = A @ point.gradient
+    rounded = bound_rounding(width + 8, length) + point.gradient_error
+    unsure = SAFE * float(np.linalg.norm(slope)) + look.norm.size * rounded
+    return bound_on_sphere(values, vectors.T @ slope, look.reach) >= unsure * look.reach
 
 
 def bound_on_sphere(values: F64, slopes: F64, radius: float) -> float:
