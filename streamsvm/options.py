@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, say_count
@@ -34,6 +35,8 @@ class TrainOptions:
         Name of the method (methods.registry); "auto" is the first one that minimises the loss.
     loss : str or None, default None
         Name of the loss of the problem (problems.registry); None is its first one.
+    epsilon : float or None, default None
+        Half-width of the tube around a target, in which a regression's loss is 0; None is 0.1.
     class_weight : mapping of label to float, "balanced" or None, default None
         Factors of C by label; "balanced" gives all classes the same weight (`compute_class_factors`).
     tol : float, default 1e-3
@@ -73,6 +76,7 @@ class TrainOptions:
     C: float = 1.0
     solver: str = "auto"
     loss: str | None = None
+    epsilon: float | None = None
     class_weight: ClassWeight = None
     tol: float = 1e-3
     memory_bytes: int | None = None
@@ -132,9 +136,7 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
     "balanced" is n / (K n_k), so that all classes weigh the same. n and n_k are sums of sample weights: a row of weight
     2 counts as two rows. scikit-learn's LinearSVC counts likewise since 1.7, while its SVC ignores sample weights here.
     """
-    if source.classes is None:
-        raise InputError(f"{source.name}: no labels to learn from")
-    classes, weights = source.classes.tolist(), options.class_weight
+    classes, weights = require_classes(source).tolist(), options.class_weight
     if len(classes) < 2:
         listed = ", ".join(map(str, classes))
         raise InputError(f"{source.name}: {len(classes)} class{'es' * (len(classes) != 1)} ({listed}); two are needed")
@@ -143,6 +145,15 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
     if weights is None or isinstance(weights, Mapping):
         return _read_factors(weights or {}, classes)
     raise InputError(f"class_weight {weights!r}: give weights by label, or 'balanced'")
+
+
+def require_classes(source: RowSource) -> npt.NDArray[Any]:
+    """Return the classes or ranks of a source; InputError if there are none."""
+    if source.has_targets:
+        raise InputError(f"{source.name}: its labels are numbers to be predicted, and no classes: use the task regress")
+    if source.classes is None:
+        raise InputError(f"{source.name}: no labels to learn from")
+    return source.classes
 
 
 def _balance(source: RowSource, classes: list[Any]) -> F64:

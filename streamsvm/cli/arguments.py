@@ -55,6 +55,8 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--label", metavar="COLUMN", help="column of a table with the labels (name, or number from 1)")
     ingest.add_argument("--qid", metavar="COLUMN", help="column of a table that holds query ids")
     ingest.add_argument("--sample-weight", metavar="COLUMN", help="column of a table that holds row weights")
+    targets = "the labels are numbers to be predicted, and not classes: for `train --task regress`"
+    ingest.add_argument("--regression", action="store_true", help=targets)
     _add_header(ingest)
     layout = ingest.add_mutually_exclusive_group()
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
@@ -172,6 +174,8 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
     losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
     command.add_argument("--loss", choices=name_losses(), help=losses)
+    tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
+    command.add_argument("--epsilon", type=float, help=tube)
     _add_kernel(command, f"(default: {describe_default_kernels()})")
     weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
     command.add_argument("--class-weight", metavar="balanced|a=2,b=1", help=weights)

@@ -27,6 +27,7 @@ def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
         codec=options.codec,
         scale=options.scale,
         shuffle=parse_shuffle(options.shuffle),
+        regression=options.regression,
         overwrite=options.overwrite,
     )
 
@@ -64,7 +65,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
         task=options.task,
         loss=options.loss,
         options=own,
-        **list_given(options, "tol", "degree", "coef0"),
+        **list_given(options, "tol", "degree", "coef0", "epsilon"),
     )
 
 

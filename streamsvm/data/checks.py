@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.data.store import Array
 from streamsvm.errors import IntegrityError
 
-VECTORS = {"y": "int32", "sample_weight": "float64", "qid": "int64"}  # beside the features
+VECTORS = {"y": "int32", "sample_weight": "float64", "qid": "int64", "target": "float64"}  # beside the features
 
 
 def are_finite(values: Array) -> bool:
@@ -25,7 +25,7 @@ def are_finite(values: Array) -> bool:
 
 
 def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
-    """Raise IntegrityError, which names `place`, for codes outside of the classes and weights that are no weights."""
+    """Raise IntegrityError, which names `place`, for codes that are no classes, and unsuitable weights and targets."""
     if not len(values):
         return
     low, high = values.min(), values.max()
@@ -34,3 +34,5 @@ def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
         raise IntegrityError(f"{place}: the class code {wrong} is not one of 0..{n_classes - 1}: the chunk is damaged")
     if name == "sample_weight" and not 0 <= low <= high < np.inf:
         raise IntegrityError(f"{place}: a weight is negative, infinite or no number: the chunk is damaged")
+    if name == "target" and not -np.inf < low <= high < np.inf:
+        raise IntegrityError(f"{place}: a target is infinite or no number: the chunk is damaged")

@@ -98,6 +98,11 @@ class Dataset:
         return self.meta.get("shuffle") is not None and "qid" not in self.vectors
 
     @property
+    def has_targets(self) -> bool:
+        """Whether each row has a target, the number that a regression predicts, in place of a class."""
+        return "target" in self.vectors
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the rows are stored as sparse rows."""
         return isinstance(self.layout, CsrLayout)
@@ -121,7 +126,7 @@ class Dataset:
         return sums
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "sample_weight" or "qid" of all rows, or None if there is no such vector."""
+        """Return "y" (codes), "target", "sample_weight" or "qid" of all rows, or None if there is no such vector."""
         if name not in self.vectors:
             return None
         return np.concatenate([self._read_vector(name, *self._limits(index)) for index in range(self.n_chunks)])
@@ -207,9 +212,7 @@ def _with_vectors(tiles: Iterator[Matrix], start: int, vectors: dict[str, Any]) 
 
 def split_rows(rows: Rows) -> Iterator[Rows]:
     """Cut rows in memory into the tiles in which they would be streamed from disk."""
-    names = ("y", "sample_weight", "qid")
-    vectors = {name: getattr(rows, name) for name in names if getattr(rows, name) is not None}
-    return _with_vectors(split(rows.X), rows.start, vectors)
+    return _with_vectors(split(rows.X), rows.start, rows.vectors)
 
 
 @lru_cache(maxsize=8)

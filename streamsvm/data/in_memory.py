@@ -23,8 +23,8 @@ CHUNK_BYTES = 8 << 20
 class ArrayDataset:
     """A RowSource of NumPy rows (n, d) or a CSR matrix, converted to float32 a chunk at a time.
 
-    y holds codes into `classes`. The rows are copied whole only if they are sparse rows whose columns do not ascend or
-    occur twice.
+    y holds codes into `classes`; the targets of a regression, if they are given, take their place. The rows are copied
+    whole only if they are sparse rows whose columns do not ascend or occur twice.
     """
 
     on_disk = False
@@ -41,9 +41,11 @@ class ArrayDataset:
         sample_weight: F64 | None = None,
         name: str = "X",
         qid: I64 | None = None,
+        target: F64 | None = None,
     ) -> None:
         X = make_canonical(X, name) if isinstance(X, csr_array) else X
         self.X, self.y, self.classes, self.sample_weight, self.name, self.qid = X, y, classes, sample_weight, name, qid
+        self.target = target
         self.n_rows, self.n_features = (int(n) for n in X.shape)
         self.feature_names: tuple[str, ...] | None = None
         self.class_counts = None if y is None or classes is None else np.bincount(y, minlength=len(classes))
@@ -63,6 +65,11 @@ class ArrayDataset:
         """Whether the rows are sparse."""
         return isinstance(self.X, csr_array)
 
+    @property
+    def has_targets(self) -> bool:
+        """See RowSource."""
+        return self.target is not None
+
     def sum_weights(self) -> F64 | None:
         """See RowSource."""
         if self.y is None or self.classes is None:
@@ -71,16 +78,17 @@ class ArrayDataset:
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """See RowSource."""
-        found: npt.NDArray[Any] | None = {"y": self.y, "sample_weight": self.sample_weight, "qid": self.qid}[name]
-        return found
+        return self._vectors().get(name)
+
+    def _vectors(self) -> dict[str, npt.NDArray[Any]]:
+        found = {"y": self.y, "sample_weight": self.sample_weight, "qid": self.qid, "target": self.target}
+        return {name: values for name, values in found.items() if values is not None}
 
     def read(self, index: int) -> Rows:
         """Return chunk `index` as float32. Raises InputError for values that are not finite."""
         start, stop = int(self.chunk_starts[index]), int(self.chunk_starts[index + 1])
-        weight = None if self.sample_weight is None else self.sample_weight[start:stop]
-        y = None if self.y is None else self.y[start:stop]
-        qid = None if self.qid is None else self.qid[start:stop]
-        return Rows(start, self._convert(self.X[start:stop], start), y, weight, qid)
+        vectors: dict[str, Any] = {name: values[start:stop] for name, values in self._vectors().items()}
+        return Rows(start, self._convert(self.X[start:stop], start), **vectors)
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """See RowSource."""
@@ -89,10 +97,8 @@ class ArrayDataset:
     def take(self, rows: npt.ArrayLike) -> Rows:
         """See RowSource."""
         wanted = np.asarray(rows, np.int64)
-        X = self._convert(self.X[wanted], -1)
-        y = None if self.y is None else self.y[wanted]
-        qid = None if self.qid is None else self.qid[wanted]
-        return Rows(-1, X, y, None if self.sample_weight is None else self.sample_weight[wanted], qid)
+        vectors: dict[str, Any] = {name: values[wanted] for name, values in self._vectors().items()}
+        return Rows(-1, self._convert(self.X[wanted], -1), **vectors)
 
     def take_bytes(self, rows: I64) -> int:  # noqa: ARG002
         """Return 0, since the rows are in memory already."""

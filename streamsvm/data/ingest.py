@@ -56,6 +56,8 @@ class IngestOptions:
         How features are scaled. The scaling is recorded, so that models apply it to raw rows.
     shuffle : int or None
         The seed of the shuffle; None keeps the order. Rows with query ids keep their order, so queries stay together.
+    regression : bool
+        Whether the labels are numbers to be predicted (targets), and not classes or ranks. They are stored as float64.
     needs_two_classes : bool
         Whether to refuse labels of a single class.
     overwrite : bool
@@ -67,6 +69,7 @@ class IngestOptions:
     codec: str = "crc32c"
     scale: str = "none"
     shuffle: int | None = 0
+    regression: bool = False
     needs_two_classes: bool = True
     overwrite: bool = False
 
@@ -107,7 +110,8 @@ def write_dataset(
         new_folder(destination, options.overwrite) as folder,
         TemporaryDirectory(prefix="spill", dir=folder) as spill_folder,
     ):
-        survey = Survey(MOST_CLASSES, None if options.scale == "none" else FeatureStatistics.start())
+        statistics = None if options.scale == "none" else FeatureStatistics.start()
+        survey = Survey(MOST_CLASSES, statistics, options.regression)
         spill = _set_aside(pieces, Path(spill_folder), survey, name, expected_bytes, options, report)
         _check(survey, name, options)
         scaling = None
@@ -156,6 +160,8 @@ def _check(survey: Survey, name: str, options: IngestOptions) -> None:
     classes = survey.classes()
     if options.needs_two_classes and classes is not None and len(classes) < 2:
         raise InputError(f"{name}: one class only: every row has the label {classes[0]}")
+    if options.regression and "target" not in survey.fields:
+        raise InputError(f"{name}: a regression needs a label in each row, which is a number")
     if not survey.n_items:
         raise InputError(f"{name}: every feature of every row is zero")
 

@@ -69,7 +69,8 @@ def ingest(
     report : callable
         It is called as the rows are read, to show progress.
     **named
-        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, overwrite), instead of `options`.
+        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite), in place of
+        `options`.
 
     Returns
     -------

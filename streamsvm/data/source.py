@@ -35,11 +35,15 @@ class RowSource(Protocol):
     def class_counts(self) -> I64 | None:
         """Number of rows of each class; None without labels."""
 
+    @property
+    def has_targets(self) -> bool:
+        """Whether each row has a target, the number that a regression predicts, in place of a class."""
+
     def sum_weights(self) -> F64 | None:
         """Return the sum of the sample weights of each class (without weights: its rows), or None without labels."""
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "sample_weight" or "qid" of all rows, or None if there is no such vector."""
+        """Return "y" (codes), "target", "sample_weight" or "qid" of all rows, or None if there is no such vector."""
 
     @property
     def fingerprint(self) -> str:

@@ -17,10 +17,14 @@ from streamsvm.numeric.scaling import FeatureStatistics
 
 @dataclass
 class Survey:
-    """What the first read finds out about the rows. n_items counts stored values, which are non-zeros in dense rows."""
+    """What the first read finds out about the rows. n_items counts stored values, which are non-zeros in dense rows.
+
+    regression: whether labels are numbers to be predicted, which are kept as they are, and not classes.
+    """
 
     most_classes: int
     statistics: FeatureStatistics | None
+    regression: bool = False
     n_rows: int = 0
     n_features: int = 0
     n_items: int = 0
@@ -34,7 +38,11 @@ class Survey:
         """Take note of rows, and return their features and vectors as they are to be set aside."""
         X = as_matrix(rows.X)
         vectors = {n: v for n in ("sample_weight", "qid") if (v := getattr(rows, n)) is not None}
-        if rows.labels is not None:
+        if rows.labels is not None and self.regression:
+            if rows.labels.dtype.kind != "f":
+                raise InputError(f"{name}: the label {str(rows.labels[0])[:40]!r} is a text; a target is a number")
+            vectors["target"] = rows.labels
+        elif rows.labels is not None:
             vectors["label"] = self._number_labels(rows.labels)
         if self.n_rows and set(vectors) != self.fields:
             raise InputError(f"{name}: some rows have {', '.join(sorted(set(vectors) ^ self.fields))}, others do not")
@@ -46,7 +54,10 @@ class Survey:
         if self.labels and self.texts:
             raise InputError(f"{name}: some labels are numbers, others are not")
         if len(self.labels) > self.most_classes or len(self.texts) > self.most_classes:
-            raise InputError(f"{name}: more than {self.most_classes:,} different labels; a class or rank is expected")
+            raise InputError(
+                f"{name}: more than {self.most_classes:,} different labels; a class or rank is expected (if the labels "
+                "are numbers to be predicted: --regression, or regression=True)"
+            )
         return X, vectors
 
     def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

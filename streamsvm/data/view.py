@@ -95,6 +95,11 @@ class View:
         return self.source.is_sparse
 
     @property
+    def has_targets(self) -> bool:
+        """See RowSource."""
+        return self.source.has_targets
+
+    @property
     def streams(self) -> bool:
         """See RowSource."""
         return self.source.streams

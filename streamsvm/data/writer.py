@@ -17,6 +17,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
+from streamsvm.data.checks import VECTORS
 from streamsvm.data.chunk_file import checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
 from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, describe_array, make_fingerprint
@@ -190,7 +191,7 @@ class DatasetWriter:
         else:
             rows = max(1, min(n, chunk_bytes // (4 * d)))
             self._create("X", (n, d), rows, "float32")
-        for name, dtype in (("y", "int32"), ("sample_weight", "float64"), ("qid", "int64")):
+        for name, dtype in VECTORS.items():
             if name in fields:
                 self._create(name, (n,), rows, dtype)
         self._n_items, self._items_per_chunk, self._chunk_starts = 0, rows if not shape.sparse else items, [0]
@@ -206,10 +207,8 @@ class DatasetWriter:
                 self._arrays[f"X/{name}"].append(values)
         else:
             self._arrays["X"].append(rows.X)
-        for name in ("y", "sample_weight", "qid"):
-            values = getattr(rows, name)
-            if values is not None:
-                self._arrays[name].append(values)
+        for name, values in rows.vectors.items():
+            self._arrays[name].append(values)
         self._n_rows += rows.n_rows
 
     def share_out(self) -> DenseChunks:

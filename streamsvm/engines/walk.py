@@ -54,11 +54,6 @@ def _read_chunks(source: RowSource, chunks: Sequence[int], pins: Pins) -> tuple[
         parts.append(source.read(index) if kept is None else kept)
     if len(parts) == 1:
         return parts[0], read_bytes
-    X, y = stack_rows([part.X for part in parts]), _join([part.y for part in parts])
+    vectors = {name: np.concatenate([part.vectors[name] for part in parts]) for name in parts[0].vectors}
     start = parts[0].start if list(chunks) == list(range(chunks[0], chunks[0] + len(chunks))) else -1
-    return Rows(start, X, y, _join([part.sample_weight for part in parts])), read_bytes
-
-
-def _join(parts: list[Any]) -> Any:
-    """Return the vectors of several chunks as one; None if the source has no such vector."""
-    return None if parts[0] is None else np.concatenate(parts)
+    return Rows(start, stack_rows([part.X for part in parts]), **vectors), read_bytes

@@ -12,6 +12,7 @@ from streamsvm.methods.decomposition import options as decomposition
 from streamsvm.methods.decomposition.options import WITH_ACTIVE_ROWS, DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
 from streamsvm.methods.method import Method, SideBySide
+from streamsvm.methods.newton import options as newton
 from streamsvm.methods.newton.options import NewtonOptions
 from streamsvm.methods.option_fields import ALWAYS
 from streamsvm.methods.ranking.options import RankingOptions
@@ -50,6 +51,15 @@ METHODS = [
         compiled=("ranking",),
     ),
     Method(
+        name="newton",
+        losses=("smooth", "kinked"),
+        options=NewtonOptions,
+        module="streamsvm.methods.newton.setup",
+        process_bytes=newton.OTHER_BYTES,
+        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
+        side_by_side=(SideBySide(in_chains=False),),
+    ),
+    Method(
         name="cutting-plane",
         losses=("convex",),
         options=AnyLossOptions,
@@ -74,15 +84,6 @@ METHODS = [
         losses=("hinge",),
         options=InteriorPointOptions,
         module="streamsvm.methods.interior_point.setup",
-    ),
-    Method(
-        name="newton",
-        losses=("smooth",),
-        options=NewtonOptions,
-        module="streamsvm.methods.newton.setup",
-        process_bytes=cutting_plane.OTHER_BYTES,
-        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
-        side_by_side=(SideBySide(in_chains=False),),
     ),
 ]
 AUTO = "auto"  # the first method that minimises the loss

@@ -39,6 +39,8 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) ->
     _refuse_what_is_not_for(method, options)
     if options.class_weight is not None and not problem.has_class_costs:
         raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
+    if options.epsilon is not None and not problem.has_epsilon:
+        raise InputError(f"epsilon: the task {options.task} has no tube around a target; leave it out")
     make = partial(_set_up_with, method, own, keep_dual)
     n_problems = problem.count_problems(source)
     if n_problems > 1:
@@ -69,7 +71,7 @@ def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:
     if options.kernel not in method.kernels:
         raise InputError(
             f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm "
-            "features`, or use the solver smo"
+            f"features`{', or use the solver smo' if 'hinge' in method.losses else ''}"
         )
     if options.resident_rows is not None and "resident_rows" not in method.reads:
         raise InputError(f"resident rows are not for {method.name}, which holds none; leave them out")

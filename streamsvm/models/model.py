@@ -41,7 +41,7 @@ class LinearModel(SavedModel):
     ----------
     coef : w, (d,) float64, or (K, d)
     intercept : b, float, or (K,) float64
-    classes : the labels, (2,) or (K,), sorted
+    classes : the labels, (2,) or (K,), sorted; none for a regression
     scaling : the scaling of the training rows, or None for raw rows
     feature_names : names of the columns of the training rows before any map, or None
     info : how the model was trained: solver, C, status, objective and more
@@ -189,7 +189,7 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else about
         raise ValueError(f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT}")
-    kind, classes = saved.read_part(about, "kind"), saved.read_classes(arrays)
+    kind = saved.read_part(about, "kind")
     if kind not in ("linear", "rank", "kernel"):
         raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
     d = saved.read_count(about, "n_features", saved.MOST_FEATURES)
@@ -197,7 +197,9 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     if features is not None and features.map.n_features != d:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
     info = saved.read_info(about)
-    n_scores = _find_problem(kind, info).count_scores(len(classes))
+    problem = _find_problem(kind, info)
+    classes = saved.read_classes(arrays, 2 if problem.has_classes else 0)
+    n_scores = problem.count_scores(len(classes))
     lead = () if n_scores == 1 else (n_scores,)
     names = saved.read_names(about, d if features is None else features.map.d)
     scaling = saved.read_scaling(about, arrays, d)

@@ -34,7 +34,7 @@ from streamsvm.models.saved_model import Scorer
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, I64, CsrRows
 from streamsvm.problems.classification import choose
-from streamsvm.problems.problem import Scored
+from streamsvm.problems.problem import Scored, read_truth
 
 ZARR_CHUNK_ROWS = 1 << 18
 
@@ -105,8 +105,10 @@ def score(
     given = {"format": file_format, "qid": qid, "header": None if header == "auto" else header}
     if useless := [name for name, value in given.items() if value is not None]:
         raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
-    if need_labels and source.classes is None:
+    if need_labels and source.classes is None and not source.has_targets:
         raise InputError(f"{source.name}: there are no labels to compare the predictions with")
+    if need_labels and source.has_targets and model.problem.has_classes:
+        raise InputError(f"{source.name}: its labels are numbers to be predicted, and the model predicts classes")
     compile_scores(model, source.is_sparse, need_labels)
     return score_chunks(model, source)
 
@@ -140,8 +142,8 @@ def _score_chunk(source: RowSource, index: int, scorer: Scorer, table: npt.NDArr
     qid: list[I64] = []
     for rows in source.tiles(index):
         scores.append(scorer(rows.X))
-        if table is not None and rows.y is not None:
-            truth.append(table[rows.y])
+        if rows.target is not None or table is not None:
+            truth.append(read_truth(rows, np.empty(0) if table is None else table).copy())
         if rows.qid is not None:
             qid.append(rows.qid.copy())
     return Scored(
@@ -214,7 +216,7 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
 def _name_columns(model: Model) -> list[str]:
     """Return the header of a table, which has a score for each class if there are more than two."""
     if not model.problem.predicts_labels:
-        return ["score"]
+        return [model.problem.score_name]
     several = model.classes.tolist() if np.ndim(model.intercept) else None
     return ["label", "score"] if several is None else ["label", *(write_cell(f"score {name}") for name in several)]
 

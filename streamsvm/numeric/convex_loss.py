@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from streamsvm.numeric.rows import F64, Rows
 
 
+@runtime_checkable
 class ConvexLoss(Protocol):
     """The loss C_i l_i(f_i) of a row as a convex function of its score. An object that workers can be sent.
 

@@ -69,9 +69,10 @@ NO_INDICES, NO_INDPTR = np.empty(0, np.int32), np.empty(0, np.int64)
 class Rows:
     """Consecutive rows, the first of which is row `start` of the dataset (or chosen rows, start = -1).
 
-    y holds codes into the dataset's classes; it is None if the dataset has no labels. scores (n, k) is given if the
-    scores that a pass needs have been computed already. Rows that a dataset streams are valid only until the next ones
-    are read, because their memory is used again.
+    y holds codes into the dataset's classes; it is None if the rows have no such labels. target holds the numbers that
+    a regression predicts, if the dataset has targets in place of classes. scores (n, k) is given if the scores that a
+    pass needs have been computed already. Rows that a dataset streams are valid only until the next ones are read,
+    because their memory is used again.
     """
 
     start: int
@@ -79,6 +80,7 @@ class Rows:
     y: I32 | None = None
     sample_weight: F64 | None = None
     qid: I64 | None = None
+    target: F64 | None = None
     scores: F64 | None = None
 
     @property
@@ -87,17 +89,20 @@ class Rows:
         return int(self.X.shape[0])
 
     @property
+    def vectors(self) -> dict[str, Any]:
+        """The vectors beside the features, by name, as far as there are any."""
+        found = (("y", self.y), ("sample_weight", self.sample_weight), ("qid", self.qid), ("target", self.target))
+        return {name: values for name, values in found if values is not None}
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays in memory."""
-        parts = (self.X, self.y, self.sample_weight, self.qid)
-        return sum(part.nbytes for part in parts if part is not None)
+        return int(self.X.nbytes + sum(values.nbytes for values in self.vectors.values()))
 
     def slice(self, part: slice) -> Rows:
         """Return the rows part.start:part.stop of these as views, without scores."""
-        y = None if self.y is None else self.y[part]
-        weight = None if self.sample_weight is None else self.sample_weight[part]
-        qid = None if self.qid is None else self.qid[part]
-        return Rows(self.start + part.start, slice_rows(self.X, part), y, weight, qid)
+        vectors = {name: values[part] for name, values in self.vectors.items()}
+        return Rows(self.start + part.start, slice_rows(self.X, part), **vectors)
 
 
 @register_jitable(fastmath=SUMS_MAY_BE_REORDERED)

@@ -125,15 +125,15 @@ def read_kernel(parts: Mapping[str, Any]) -> Kernel:
     return Kernel(found["name"], gamma, degree, read_number(found, "coef0"))
 
 
-def read_classes(arrays: Mapping[str, Any]) -> npt.NDArray[Any]:
-    """Return the classes or ranks, which are at least two different numbers or texts."""
+def read_classes(arrays: Mapping[str, Any], least: int) -> npt.NDArray[Any]:
+    """Return the classes or ranks, which are at least so many different numbers or texts."""
     found = read_part(arrays, "classes")
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype.kind not in "biufU":
         raise ValueError(f"classes are {_show_array(found)}; numbers or texts in one dimension are expected")
     if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise ValueError("classes are not finite")
-    if len(found) < 2 or len(np.unique(found)) < len(found):
-        raise ValueError(f"classes are {len(found)}, or some are equal; two or more different ones are expected")
+    if len(found) < least or len(np.unique(found)) < len(found):
+        raise ValueError(f"classes are {len(found)}, or some are equal; {least} or more different ones are expected")
     return found
 
 

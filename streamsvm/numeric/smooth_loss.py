@@ -1,8 +1,19 @@
-"""A smooth convex loss of a row's score: what a method that uses its curvature needs to know of it."""
+"""A convex loss of a row's score for a method that uses its curvature, and the smoothing of a loss that has kinks.
+
+A kink is a hinge max(0, u), where u is a score less the place of the kink, or the opposite. Within a width m of the
+kink a parabola takes its place, which lies above it and has the same value and slope at both ends:
+
+    q(u) = (u + m)^2 / (4 m)      for |u| <= m,          max(0, u) otherwise
+
+q(u) - m/4 is a lower bound of the hinge, if it goes on beyond |u| = m with the slopes 0 and 1. So a function of the
+scores that is smooth lies below the loss by no more than m/4 for each row near a kink.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
 
 from streamsvm.numeric.rows import F64, Rows
 
@@ -21,3 +32,36 @@ class SmoothLoss(Protocol):
 
     def sharpest(self, rows: Rows) -> F64:
         """Return the largest second derivative of each row's loss at any score, (n,)."""
+
+
+class Smoothing(NamedTuple):
+    """What the smoothing does to rows at their scores, (n,) each.
+
+    excess: by how much `measure` is above the losses; slack: by how much it is above a smooth lower bound of them,
+    which has the same slope.
+    """
+
+    excess: F64
+    slack: F64
+
+
+@runtime_checkable
+class KinkedLoss(SmoothLoss, Protocol):
+    """A loss with kinks, of which a SmoothLoss shows the smoothing of some width; with the width 0 it is the loss."""
+
+    def sharpen(self, width: float) -> Self:
+        """Return the loss smoothed with this width."""
+
+    def smooth(self, rows: Rows, scores: F64) -> Smoothing:
+        """Return what the smoothing does to the rows at these scores."""
+
+    def steepest(self, rows: Rows) -> F64:
+        """Return the largest size of a slope of each row's loss at any score, (n,)."""
+
+
+def smooth_hinge(u: F64, width: float) -> tuple[F64, F64]:
+    """Return q and its slope at u. A width of 0 smooths nothing."""
+    if width == 0.0:
+        return np.maximum(0.0, u), (u > 0.0).astype(np.float64)
+    slope = np.clip((u + width) / (2.0 * width), 0.0, 1.0)
+    return np.where(np.abs(u) < width, width * slope**2, np.maximum(0.0, u)), slope

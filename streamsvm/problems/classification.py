@@ -10,7 +10,7 @@ problems of one class against the rest, and the highest of the K scores tells th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,17 @@ def make_loss(source: RowSource, options: TrainOptions) -> ConvexLoss | SmoothLo
     return Hinge(class_costs) if options.loss in (None, "hinge") else make_smooth_loss(str(options.loss), class_costs)
 
 
+def tell_loss(source: RowSource, options: TrainOptions) -> dict[str, Any]:
+    """Return the loss and the costs of the two classes, as they are told in settings and models."""
+    return {"loss": options.loss or "hinge", "class_costs": list(compute_class_costs(source, options))}
+
+
+def read_losses(told: Mapping[str, Any], source: RowSource, n_problems: int) -> list[ConvexLoss | SmoothLoss]:  # noqa: ARG001
+    """Return the smooth loss of each problem that `tell_loss` told; the costs may be those of all problems."""
+    costs = np.broadcast_to(np.atleast_2d(np.asarray(told["class_costs"], np.float64)), (n_problems, 2))
+    return [make_smooth_loss(str(told["loss"]), (float(own[0]), float(own[1]))) for own in costs]
+
+
 def choose(scores: F64) -> npt.NDArray[np.intp]:
     """Return the code of each row's class: by the sign of one score, or by the highest of K (ties: the first)."""
     return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
@@ -77,12 +88,12 @@ def count_scores(n_classes: int) -> int:
     return n_classes if n_classes > 2 else 1
 
 
-def count_right(scores: F64, y: I32) -> int:
+def count_right(scores: F64, y: npt.NDArray[Any]) -> float:
     """Return the number of rows whose scores stand for their true class."""
     return int(np.count_nonzero(choose(scores) == y))
 
 
-def share_right(scores: F64, y: I32, qid: I64 | None) -> float:  # noqa: ARG001
+def share_right(scores: F64, y: npt.NDArray[Any], qid: I64 | None) -> float:  # noqa: ARG001
     """Return the accuracy: the share of rows whose scores stand for their true class."""
     return count_right(scores, y) / len(y)
 
@@ -152,4 +163,6 @@ CLASSIFY = Problem(
     share_right=share_right,
     count_right=count_right,
     make_loss=make_loss,
+    tell_loss=tell_loss,
+    read_losses=read_losses,
 )

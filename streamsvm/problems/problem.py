@@ -7,7 +7,7 @@ To add a problem, add a file with such a record and a line in problems.registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.numeric.convex_loss import ConvexLoss
-from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.options import TrainOptions
 
@@ -48,10 +48,18 @@ class Problem:
         The kinds of models that solve it: "linear", "kernel", "rank".
     predicts_labels
         Whether a score stands for one of the labels of training. If not, `predict` writes the scores alone.
+    has_classes
+        Whether the labels are classes or ranks, which a model keeps. If not, they are numbers to be predicted.
     has_class_costs
         Whether the problem reads `class_weight`.
+    has_epsilon
+        Whether the problem reads `epsilon`, the half-width of the tube around a target.
     reads_queries
         Whether rows are compared within their queries. If so, queries are sampled and held out whole.
+    score_name
+        The name of a score in the tables that `predict` writes.
+    measure
+        What `share_right` is, in the outcome of `tune`.
     count_problems
         Returns the number of binary problems that the labels of a source make: 1, or K for one class against the rest.
     count_scores
@@ -64,13 +72,19 @@ class Problem:
         Returns the fold of each row for cross-validation, (n,) uint8, from a source, the number of folds and a random
         generator.
     share_right
-        Returns how good scores of held-out rows are, from 0 to 1, from the scores, label codes and query ids.
+        Returns how good scores of held-out rows are (more is better), from the scores, what `read_truth` returns, and
+        query ids.
     count_right
-        Returns how many rows of a tile are scored right, from scores and label codes, where `share_right` is the share
-        of such rows. It is None where rows cannot be judged one by one, so that all scores are needed at once.
+        Returns a sum over the rows of a tile, from scores and what `read_truth` returns, where `share_right` is the
+        mean over all rows. It is None where rows cannot be judged one by one, so that all scores are needed at once.
     make_loss
         Returns the loss as a function of a row's score, which belongs to the kinds that the registry says, from a
         source and the options; None if the loss is not such a function.
+    tell_loss
+        Returns what the settings of a run and a model tell of such a loss, from a source and the options.
+    read_losses
+        Returns the loss of each binary problem that was told so, from what was told, the source and the number of
+        problems. With it, `verify` computes an objective anew.
     """
 
     name: str
@@ -83,9 +97,24 @@ class Problem:
     code_labels: Callable[[Labels, Labels], npt.NDArray[Any]]
     evaluate: Callable[[Iterable[Scored], Labels], dict[str, Any]]
     draw_folds: Callable[[RowSource, int, np.random.Generator], npt.NDArray[np.uint8]]
-    share_right: Callable[[F64, I32, I64 | None], float]
-    count_right: Callable[[F64, I32], int] | None = None
+    share_right: Callable[[F64, npt.NDArray[Any], I64 | None], float]
+    count_right: Callable[[F64, npt.NDArray[Any]], float] | None = None
+    has_classes: bool = True
+    has_epsilon: bool = False
+    score_name: str = "score"
+    measure: str = "right on held-out rows"
     make_loss: Callable[[RowSource, TrainOptions], ConvexLoss | SmoothLoss] | None = None
+    tell_loss: Callable[[RowSource, TrainOptions], dict[str, Any]] | None = None
+    read_losses: Callable[[Mapping[str, Any], RowSource, int], list[ConvexLoss | SmoothLoss]] | None = None
+
+
+def read_truth(rows: Rows, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the targets of rows or, for rows that have classes, what `numbers` has for the code of each."""
+    if rows.target is not None:
+        return rows.target
+    assert rows.y is not None
+    found: npt.NDArray[Any] = numbers[rows.y]
+    return found
 
 
 def join_scored(parts: Iterable[Scored]) -> Scored:

@@ -20,7 +20,8 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.pair_counts import Pairs
 from streamsvm.numeric.rank_measures import mean_ndcg, mean_tau, swapped_pairs
-from streamsvm.numeric.rows import F64, I32, I64
+from streamsvm.numeric.rows import F64, I64
+from streamsvm.options import require_classes
 from streamsvm.problems.classification import share_out
 from streamsvm.problems.labels import code_as_classes
 from streamsvm.problems.measures import roc_area
@@ -39,15 +40,13 @@ def find_pairs(source: RowSource, task: str) -> tuple[Pairs, float]:
     InputError is raised for ranks that are not numbers, for "roc-area" without exactly two classes, for a query that
     occurs in two places or has two weights, and if there are no pairs.
     """
+    classes = require_classes(source)
     ranks, weight = source.column("y"), source.column("sample_weight")
-    if ranks is None or source.classes is None:
-        raise InputError(f"{source.name}: no labels to learn from")
-    if task == "roc-area" and len(source.classes) != 2:
-        raise InputError(
-            f"{source.name}: {say_count(len(source.classes), 'class')}; the area under the ROC curve is for two"
-        )
-    if task == "rank" and np.asarray(source.classes).dtype.kind not in "biuf":
-        raise InputError(f"{source.name}: labels are {str(source.classes[0])!r}, ..; ranks have to be numbers")
+    assert ranks is not None
+    if task == "roc-area" and len(classes) != 2:
+        raise InputError(f"{source.name}: {say_count(len(classes), 'class')}; the area under the ROC curve is for two")
+    if task == "rank" and classes.dtype.kind not in "biuf":
+        raise InputError(f"{source.name}: labels are {str(classes[0])!r}, ..; ranks have to be numbers")
     weight = np.ones(source.n_rows) if weight is None else weight
     qid = source.column("qid") if task == "rank" else None
     starts, roots = np.array([0, source.n_rows]), weight
@@ -128,7 +127,7 @@ def evaluate_ranking(scores: F64, labels: F64, qid: I64 | None) -> dict[str, Any
     }
 
 
-def share_right(scores: F64, ranks: I32, qid: I64 | None) -> float:
+def share_right(scores: F64, ranks: npt.NDArray[Any], qid: I64 | None) -> float:
     """Return the share of pairs in the right order; a tie counts one half, and the share is 1 without any pair.
 
     Pairs are within queries, and the rows of a query follow one another.

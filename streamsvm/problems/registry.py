@@ -18,7 +18,8 @@ class Entry(NamedTuple):
     module and record: the module and the name of the record in it. losses: its losses by name, the default one first,
     with the kinds of losses that each belongs to; every method names the kinds that it minimises. "hinge" is
     C_i max(0, 1 - y_i f_i), "pairs" are hinge losses of pairs of rows, "convex" is any convex function of a row's score
-    whose slopes are bounded, and "smooth" is one whose second derivatives are. help: one line for the command line.
+    whose slopes are bounded, "smooth" is one whose second derivatives are, and "kinked" is one that can be smoothed
+    (numeric.smooth_loss). help: one line for the command line.
     """
 
     module: str
@@ -44,6 +45,12 @@ PROBLEMS = {  # The first one is the default.
     ),
     "roc-area": Entry(
         "streamsvm.problems.ranking", "ROC_AREA", {"hinge": ("pairs",)}, "pairs of rows of the two classes"
+    ),
+    "regress": Entry(
+        "streamsvm.problems.regression",
+        "REGRESS",
+        {"epsilon_insensitive": ("kinked", "convex"), "squared_epsilon_insensitive": ("smooth",)},
+        "numbers, by support-vector regression",
     ),
 }
 

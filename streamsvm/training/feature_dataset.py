@@ -25,8 +25,6 @@ from streamsvm.numeric.feature_maps import FeatureMap, Features, KernelMap, Poly
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.requests import Scan, Take
 
-VECTORS = ("y", "sample_weight", "qid")
-
 
 @dataclass
 class Written:
@@ -52,8 +50,7 @@ def write_mapped(
     source = engine.source
     n, d = source.n_rows, found.n_features
     first = engine.take(Take(np.zeros(1, np.int64)))
-    fields = tuple(name for name in VECTORS if getattr(first, name) is not None)
-    writer = DatasetWriter(folder, Shape(n, d, n * d, d, False), fields, chunk_bytes, "crc32c")
+    writer = DatasetWriter(folder, Shape(n, d, n * d, d, False), tuple(first.vectors), chunk_bytes, "crc32c")
     chunks = writer.share_out()
     stops = np.array([source.chunk_starts[group[-1] + 1] for group in plan_groups(source)], np.int64)
     shared = (found.kernel, found.rows, found.matrix) if isinstance(found, KernelMap) else (found,)
@@ -93,7 +90,7 @@ def _add_mapped(written: Written, rows: Rows, *parts: Any) -> None:
     for part in split_rows(found, rows.n_rows):
         mine = rows.slice(part)
         mapped = features.apply(mine.X)
-        buffer.append(Rows(mine.start, mapped, mine.y, mine.sample_weight, mine.qid))
+        buffer.append(Rows(mine.start, mapped, **mine.vectors))
         if isinstance(found, KernelMap):
             diagonal = measure_diagonal(found.kernel, mine.X)
             left = float(np.sum(diagonal - np.einsum("ij,ij->i", mapped, mapped, dtype=np.float64)))

@@ -27,9 +27,9 @@ from streamsvm.interrupts import caught
 from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
-from streamsvm.numeric.rows import F64, I32, Rows, take_rows
-from streamsvm.options import TrainOptions, check_numbers, make_kernel
-from streamsvm.problems.problem import Problem
+from streamsvm.numeric.rows import F64, Rows, take_rows
+from streamsvm.options import TrainOptions, check_numbers, make_kernel, require_classes
+from streamsvm.problems.problem import Problem, read_truth
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
 from streamsvm.training.chains import make_chains
@@ -224,9 +224,10 @@ def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:
     """Return the fold of each row, (n,), drawn by the seed. Each class (in rankings: whole queries) is split evenly."""
     if not 2 <= folds <= MOST_FOLDS:
         raise InputError(f"folds is {folds}; from 2 to {MOST_FOLDS} are possible")
-    if source.column("y") is None:
-        raise InputError(f"{source.name}: no labels to learn from")
-    return find_problem(options.task).draw_folds(source, folds, np.random.default_rng(options.seed))
+    problem = find_problem(options.task)
+    if problem.has_classes:
+        require_classes(source)
+    return problem.draw_folds(source, folds, np.random.default_rng(options.seed))
 
 
 def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, problem: Problem) -> F64:
@@ -259,12 +260,12 @@ def _score_held_out(models: list[Model], folds: int, source: RowSource, rows: Ro
 
 
 def _count_right(models: list[Model], folds: int, source: RowSource, totals: F64, rows: Rows, fold: Folds) -> None:
-    y: I32 | None = rows.y
     count_right = models[0].problem.count_right
-    assert y is not None
     assert count_right is not None
+    numbers = np.empty(0) if source.classes is None else models[0].problem.code_labels(source.classes, source.classes)
+    truth = read_truth(rows, numbers)
     for at, mine, scores in _score_held_out(models, folds, source, rows, fold):
-        totals[0, at] += count_right(scores, y[mine])
+        totals[0, at] += count_right(scores, truth[mine])
         totals[1, at] += len(mine)
 
 

@@ -24,6 +24,9 @@ from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.statistics import needs_scale
 from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, require_proved
 
+# The settings of a fit that a model tells, so that `verify` can compute its objective anew
+TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube")
+
 
 @dataclass(frozen=True)
 class Result:
@@ -264,7 +267,7 @@ class Training:
             "rounding_bound": report.tell_rounding(self.status),
         }
         told = self.fit.settings
-        known = {name: told[name] for name in ("class_costs", "bias_feature", "pair_cost", "loss") if name in told}
+        known = {name: told[name] for name in TOLD if name in told}
         if "class_weights" in told:  # budgeted-sgd keeps C and the class weights apart
             known["class_costs"] = (np.asarray(told["C"]) * np.asarray(told["class_weights"])).tolist()
         if known:  # `verify` computes the objective anew from these

@@ -172,7 +172,8 @@ def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
     X = taken.X
     if isinstance(X, CsrRows):
         X = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
-    held = ArrayDataset(X, taken.y, source.classes, taken.sample_weight, f"{source.name}: a sample", qid)
+    name = f"{source.name}: a sample"
+    held = ArrayDataset(X, taken.y, source.classes, taken.sample_weight, name, qid, taken.target)
     held.is_shuffled = source.is_shuffled
     return held
 

@@ -31,7 +31,7 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Scan
-from streamsvm.training import verify_dual, verify_kernel, verify_smooth
+from streamsvm.training import verify_dual, verify_kernel, verify_loss
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
@@ -139,9 +139,10 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
     problem = model.info.get("problem")
     if not isinstance(problem, dict):
         raise InputError("the model does not tell the costs that it was trained with: train it anew to verify it")
-    if not {"class_costs", "pair_cost"} & set(problem):
+    if not {"class_costs", "pair_cost", "row_cost"} & set(problem):
         raise InputError(f"the objective of a model for the task {model.problem.name} cannot be computed anew")
-    if problem.get("loss") != (None if model.info.get("loss") == "hinge" else model.info.get("loss")):
+    first = next(iter(find_entry(model.problem.name).losses))
+    if (problem.get("loss") or first) != (model.info.get("loss") or first):
         raise InputError("the model tells two losses that it was trained with")
     if model.n_trained != source.n_features:
         raise InputError(
@@ -195,15 +196,16 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
     if _compares_pairs(model):
         assert isinstance(model, LinearModel)
         return _evaluate_ranking(model, engine, float(problem["pair_cost"]), points)
-    n_problems = count_problems(model)
-    if problem.get("loss") is not None and points is not None:
-        raise InputError("the lower bound of a smooth loss cannot be computed anew; leave out --dual")
+    n_problems, loss = count_problems(model), problem.get("loss", "hinge")
+    if loss != "hinge" and isinstance(model, LinearModel):
+        if points is not None:
+            raise InputError(f"the lower bound with the loss {loss} cannot be computed anew; leave out --dual")
+        assert model.problem.read_losses is not None
+        losses = model.problem.read_losses(problem, engine.source, n_problems)
+        return *verify_loss.evaluate(model, engine, losses, float(problem["bias_feature"])), None
     costs = np.broadcast_to(np.atleast_2d(np.asarray(problem["class_costs"], np.float64)), (n_problems, 2))
     if isinstance(model, KernelModel):
         return *verify_kernel.evaluate(model, engine, costs), None
-    if problem.get("loss") is not None:
-        bias_feature = float(problem["bias_feature"])
-        return *verify_smooth.evaluate(model, engine, costs, str(problem["loss"]), bias_feature), None
     return _evaluate_linear(model, engine, costs, problem.get("bias_feature"), points)
 
 

@@ -34,6 +34,8 @@ def set_up(source: RowSource, options: TrainOptions, own: AnyLossOptions) -> Fit
         max_cuts=own.max_cuts,
     )
     told = {"task": options.task, "C": float(options.C), "tol": settings.tol, "bias_feature": settings.bias_feature}
+    if problem.tell_loss is not None:
+        told |= problem.tell_loss(source, options)
     return Fit(
         method="cutting-plane",
         settings={**told, "max_cuts": settings.max_cuts, "class_weight": repr(options.class_weight)},
@@ -41,7 +43,7 @@ def set_up(source: RowSource, options: TrainOptions, own: AnyLossOptions) -> Fit
         start=partial(any_loss.start_state, source.n_features),
         warm_start=partial(any_loss.warm_state, settings),
         solve=partial(any_loss.solve, settings, source.n_features),
-        make_model=partial(_make_model, settings, source),
+        make_model=partial(_make_model, settings, source, problem.has_classes),
         report=report_progress,
         compiled=("any-loss",),
     )
@@ -58,8 +60,14 @@ def _need_memory(settings: AnyLoss, n_features: int, threads: int) -> MemoryNeed
     )
 
 
-def _make_model(settings: AnyLoss, source: RowSource, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
-    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)
+def _make_model(
+    settings: AnyLoss,
+    source: RowSource,
+    has_classes: bool,
+    state: State,
+    take: TakeRows,  # noqa: ARG001
+) -> LinearModel:
+    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature, has_classes)
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001

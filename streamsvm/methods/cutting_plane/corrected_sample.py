@@ -16,20 +16,9 @@ import numpy as np
 from streamsvm.methods.cutting_plane.one_read_state import KEPT_POINTS, POINTS, TILE_ROWS, OneRead, State
 from streamsvm.methods.cutting_plane.point_cuts import PointTotals, add_points, read_cuts, start_points
 from streamsvm.methods.cutting_plane.sample_model import SampleModel, minimise_sample
-from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.rows import F64, Rows
 
 SAMPLE_SHARE = 0.1  # the sample's problem is solved to this share of the gap
-
-
-def weigh_rows(rows: Rows, weight: F64) -> Rows:
-    """Return a sample, in which the weight of each row is multiplied by the number of rows that it stands for."""
-    own = weight if rows.sample_weight is None else weight * rows.sample_weight
-    return Rows(0, rows.X, rows.y, own)
-
-
-def find_first_rows(rows: Rows, numbers: I64) -> Rows | None:
-    """Return the rows with these numbers, which ascend, if they are the first rows, which a pass need not read."""
-    return rows if len(numbers) and numbers[-1] == len(numbers) - 1 else None
 
 
 def correct_sample(settings: OneRead, state: State, sample: Rows) -> tuple[F64, float]:

@@ -22,7 +22,6 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.ball_proof import gather, prove
 from streamsvm.methods.cutting_plane.centres import choose_centre, update_trust
-from streamsvm.methods.cutting_plane.corrected_sample import find_first_rows, weigh_rows
 from streamsvm.methods.cutting_plane.cuts import count_pass, find_status
 from streamsvm.methods.cutting_plane.exact_points import choose_points, is_noisy, look_for_rounding, take_magnitudes
 from streamsvm.methods.cutting_plane.near_rows import add_near, combine_near, start_near
@@ -30,6 +29,7 @@ from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_
 from streamsvm.methods.cutting_plane.pass_cuts import choose_lines, cut_at, settle, take_sure
 from streamsvm.methods.cutting_plane.point_cuts import read_cuts
 from streamsvm.methods.cutting_plane.segments import look_along, read_segment
+from streamsvm.numeric.samples import find_first_rows, weigh_rows
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
 SURE_POINTS = 3  # points, the first of a pass, that are evaluated in twice the precision if rounding matters

@@ -15,6 +15,7 @@ from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64, Rows
+from streamsvm.numeric.samples import draw_sample
 
 LINE_POINTS = 16  # cuts that a pass offers on the line to the master's minimiser
 POINTS = 16  # points of the sample's active cuts at which a pass cuts the problem of all rows, at most
@@ -129,7 +130,8 @@ class State(LineState):
 
 def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bool = False) -> State:
     """Return the state before the first pass: w = 0, no cuts, and a sample that is drawn uniformly."""
-    none, rows = np.zeros(n_features + 1), _draw(settings, n_rows, is_shuffled)
+    none = np.zeros(n_features + 1)
+    rows = draw_sample(settings.resident_rows, n_rows, settings.seed, is_shuffled)
     return State(
         best_w=none,
         master_w=none,
@@ -142,17 +144,6 @@ def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bo
         n_rows=n_rows,
         centre=none,
     )
-
-
-def _draw(settings: OneRead, n_rows: int, is_shuffled: bool) -> I64:
-    """Return the numbers of the first sample, in ascending order: all rows if there is room for them.
-
-    Of shuffled rows these are the first ones, which can be read without all others.
-    """
-    number = min(settings.resident_rows, n_rows)
-    if number == n_rows or is_shuffled:
-        return np.arange(number)
-    return np.unique(np.random.default_rng((settings.seed, 0)).integers(0, n_rows, number))
 
 
 def note_proof(state: State, before: State) -> State:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from streamsvm.methods.option_fields import positive
 
+OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
+
 
 @dataclass(frozen=True)
 class NewtonOptions:

@@ -13,7 +13,7 @@ from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.fit import FirstSample, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.methods.newton import solver
-from streamsvm.methods.newton.options import NewtonOptions
+from streamsvm.methods.newton.options import OTHER_BYTES, NewtonOptions
 from streamsvm.methods.newton.solver import Newton, State
 from streamsvm.methods.newton.sums import TILE_ROWS, Look, sum_rows
 from streamsvm.models.model import LinearModel
@@ -21,7 +21,7 @@ from streamsvm.numeric.gram import BUFFER_ROWS
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.smooth_loss import SmoothLoss
-from streamsvm.options import TrainOptions, compute_class_costs, count_resident
+from streamsvm.options import TrainOptions, count_resident
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.smooth_losses import Logistic
 from streamsvm.requests import MemoryNeed
@@ -29,7 +29,6 @@ from streamsvm.requests import MemoryNeed
 SHARE = 10  # one row in so many is in the sample if memory allows
 LEAST_ROWS = 1000
 SMALL_BYTES = 32 << 20  # of rows: smaller data stay in memory, and one read proves
-OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
 COPIES = 3  # of the sample while it is taken
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
 MATRICES = 8  # matrices (width, width) of the driver: Hessian and its factor, norm, products
@@ -41,6 +40,7 @@ def set_up(source: RowSource, options: TrainOptions, own: NewtonOptions) -> Fit:
     """Return the fit, with as many rows in the sample as are asked for, or as fit into memory."""
     problem = find_problem(options.task)
     assert problem.make_loss is not None
+    assert problem.tell_loss is not None
     settings = Newton(
         loss=cast(SmoothLoss, problem.make_loss(source, options)),
         resident_rows=0,
@@ -50,8 +50,7 @@ def set_up(source: RowSource, options: TrainOptions, own: NewtonOptions) -> Fit:
     )
     settings = replace(settings, resident_rows=_count_rows(source, options, settings))
     told = {
-        "loss": options.loss,
-        "class_costs": list(compute_class_costs(source, options)),
+        **problem.tell_loss(source, options),
         "resident_rows": settings.resident_rows,
         "tol": settings.tol,
         "bias_feature": settings.bias_feature,
@@ -63,7 +62,7 @@ def set_up(source: RowSource, options: TrainOptions, own: NewtonOptions) -> Fit:
         start=partial(solver.start_state, settings, source.n_rows, source.n_features, source.is_shuffled),
         warm_start=partial(solver.warm_state, settings),
         solve=partial(solver.solve, settings),
-        make_model=partial(_make_model, source, settings),
+        make_model=partial(_make_model, source, settings, problem.has_classes),
         report=report_progress,
         compiled=("newton",),
         sample=FirstSample(settings.resident_rows, True),
@@ -100,8 +99,14 @@ def _need_memory(source: RowSource, settings: Newton, threads: int) -> MemoryNee
     )
 
 
-def _make_model(source: RowSource, settings: Newton, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
-    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)
+def _make_model(
+    source: RowSource,
+    settings: Newton,
+    has_classes: bool,
+    state: State,
+    take: TakeRows,  # noqa: ARG001
+) -> LinearModel:
+    return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature, has_classes)
 
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001

@@ -17,7 +17,7 @@ from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, measure_rows
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
-from streamsvm.numeric.smooth_loss import SmoothLoss
+from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is found: shares of the line to w
 TILE_ROWS = 4096  # rows in memory that are added at a time
@@ -74,35 +74,47 @@ class Curvature:
 class Totals:
     """The sums. losses (k,): L at the steps of the line; gradient (d+1,): g at its end, and the two parts of H there.
 
-    steep, sharp: sum |l_i'| |x_i| and sum max l_i'' |x_i|^2, by which rounding is bounded.
+    Of a loss with kinks these are the sums of its smoothing; excess (k,) and slack are sums of what
+    smooth_loss.Smoothing has, the latter at the line's end, and slopes is sum |l_i'|. steep, sharp: sum |l_i'| |x_i|
+    (with the steepest slopes, if there are kinks) and sum max l_i'' |x_i|^2, by which rounding is bounded.
     """
 
     gradient: F64
     least: Curvature
     rest: Curvature
     losses: F64
+    excess: F64
+    slack: float = 0.0
+    slopes: float = 0.0
     steep: float = 0.0
     sharp: float = 0.0
 
 
 def start_totals(n_features: int, n_steps: int = len(STEPS)) -> Totals:
     """Return the sums over no rows."""
-    return Totals(np.zeros(n_features + 1), Curvature(n_features), Curvature(n_features), np.zeros(n_steps))
+    gradient, losses, excess = np.zeros(n_features + 1), np.zeros(n_steps), np.zeros(n_steps)
+    return Totals(gradient, Curvature(n_features), Curvature(n_features), losses, excess)
 
 
 def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
     """Add rows. ends (2, d+1): the line's start and its end."""
     products = compute_scores(rows.X, ends[:, :-1]) if rows.scores is None else rows.scores
     first, last = (products + look.bias_feature * ends[:, -1]).T
-    for k, step in enumerate(look.steps[:-1]):
-        totals.losses[k] += np.sum(look.loss.measure(rows, first + step * (last - first))[0])
-    losses, slopes = look.loss.measure(rows, last)
-    totals.losses[-1] += np.sum(losses)
-    used = np.flatnonzero(slopes)
-    add_rows(totals.gradient[None, :], rows.X, used, np.zeros_like(used), slopes[used])
-    totals.gradient[-1] += look.bias_feature * float(np.sum(slopes))
+    for k, step in enumerate(look.steps):
+        scores = first + step * (last - first) if step < 1.0 else last
+        losses, slopes = look.loss.measure(rows, scores)
+        totals.losses[k] += np.sum(losses)
+        if isinstance(look.loss, KinkedLoss):
+            smoothing = look.loss.smooth(rows, scores)
+            totals.excess[k] += np.sum(smoothing.excess)
+    steep = np.abs(slopes)
+    if isinstance(look.loss, KinkedLoss):
+        totals.slack += float(np.sum(smoothing.slack))
+        totals.slopes += float(np.sum(steep))
+        steep = look.loss.steepest(rows)
+    _add_slopes(totals.gradient, rows, slopes, look.bias_feature)
     lengths = np.sqrt(compute_squares(rows.X, np.float64) + look.bias_feature**2)
-    totals.steep += float(np.abs(slopes) @ lengths)
+    totals.steep += float(steep @ lengths)
     totals.sharp += float(look.loss.sharpest(rows) @ lengths**2)
     bent = look.loss.bend(rows, last, np.zeros(rows.n_rows))
     least = bent
@@ -114,6 +126,13 @@ def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
     totals.rest.add(rows, bent - least, look.bias_feature)
 
 
+def _add_slopes(total: F64, rows: Rows, slopes: F64, bias_feature: float) -> None:
+    """Add the rows, each times its slope."""
+    used = np.flatnonzero(slopes)
+    add_rows(total[None, :], rows.X, used, np.zeros_like(used), slopes[used])
+    total[-1] += bias_feature * float(np.sum(slopes))
+
+
 def combine_totals(left: Totals, right: Totals) -> Totals:
     """Return the sums over the rows of both."""
     return Totals(
@@ -121,6 +140,9 @@ def combine_totals(left: Totals, right: Totals) -> Totals:
         least=left.least + right.least,
         rest=left.rest + right.rest,
         losses=left.losses + right.losses,
+        excess=left.excess + right.excess,
+        slack=left.slack + right.slack,
+        slopes=left.slopes + right.slopes,
         steep=left.steep + right.steep,
         sharp=left.sharp + right.sharp,
     )
