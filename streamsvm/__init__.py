@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
     from streamsvm.data.readers import ingest
-    from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, LogisticRegression, RankSVM, load, tune
+    from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, LinearSVR, LogisticRegression, RankSVM, load, tune
 
 __version__ = "0.2.0"
 __all__ = [
     "SVC",
     "BudgetedSVC",
     "LinearSVC",
+    "LinearSVR",
     "LogisticRegression",
     "RankSVM",
     "__version__",
@@ -28,6 +29,7 @@ _PLACES = {
     "open": ("streamsvm.data.dataset", "open_dataset"),
     "ingest": ("streamsvm.data.readers", "ingest"),
     "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
+    "LinearSVR": ("streamsvm.estimators", "LinearSVR"),
     "LogisticRegression": ("streamsvm.estimators", "LogisticRegression"),
     "SVC": ("streamsvm.estimators", "SVC"),
     "BudgetedSVC": ("streamsvm.estimators", "BudgetedSVC"),

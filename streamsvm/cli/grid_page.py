@@ -15,12 +15,15 @@ from streamsvm.training.trials import Trial, Tuning
 
 def format_tuning(tuning: Tuning) -> str:
     """Return a table with a line for each setting, in which the best one is marked."""
-    lines = ["        C     gamma   right on held-out rows   passes"]
+    problem = tuning.result.model.problem
+    lines = [f"        C     gamma   {problem.measure:<22}   passes"]
+    form = ".4f" if problem.best_score == 1.0 else ".5g"  # shares, or errors of any size
     for trial in tuning.trials:
         gamma = "" if trial.gamma is None else f"{trial.gamma:.4g}"
         spread = (max(trial.scores) - min(trial.scores)) / 2
         note = ("  <- best" if trial is tuning.best else "") + ("" if trial.converged else "  (not converged)")
-        lines.append(f"{trial.C:>9.4g} {gamma:>9}   {trial.mean:.4f} +- {spread:.4f}        {trial.passes:>6}{note}")
+        shown = f"{trial.mean:{form}} +- {spread:{form}}"
+        lines.append(f"{trial.C:>9.4g} {gamma:>9}   {shown:<22}   {trial.passes:>6}{note}")
     folds = len(tuning.best.scores)
     n_fits = f"{say_count(len(tuning.trials) * folds, 'fit')} ({say_count(folds, 'fold')})"
     lines.append(f"{n_fits} in {say_count(tuning.passes, 'read')} of the data, {tuning.seconds:.1f} s")
@@ -28,12 +31,13 @@ def format_tuning(tuning: Tuning) -> str:
 
 
 def make_tuning_page(name: str, tuning: Tuning) -> str:
-    """Return an HTML page: the share of held-out rows that are predicted wrongly, and the passes, against C."""
+    """Return an HTML page: how wrong held-out rows are predicted, and the passes, against C."""
     gammas = sorted({trial.gamma for trial in tuning.trials}, key=lambda gamma: gamma or 0.0)
-    wrong = [_draw_series(tuning, gamma, lambda trial: 1.0 - trial.mean) for gamma in gammas]
+    problem = tuning.result.model.problem
+    wrong = [_draw_series(tuning, gamma, lambda trial: problem.best_score - trial.mean) for gamma in gammas]
     passes = [_draw_series(tuning, gamma, lambda trial: float(trial.passes)) for gamma in gammas]
     charts = (
-        draw_chart("Wrong on held-out rows", "log10 C", "share", wrong),
+        draw_chart(problem.error, "log10 C", "share" if problem.best_score == 1.0 else "error", wrong),
         draw_chart("Passes of the longest fit", "log10 C", "passes", passes),
     )
     figures = "\n".join(f"<figure>{chart}</figure>" for chart in charts)

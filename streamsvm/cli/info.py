@@ -102,6 +102,8 @@ def format_description(about: dict[str, Any]) -> str:
         n_more = len(about["classes"]) - MOST_LISTED_CLASSES
         more = f", and {n_more} more" if n_more > 0 else ""
         lines.append("  classes   " + ", ".join(f"{label}: {count:,}" for label, count in shown) + more)
+    if "target" in about["vectors"]:
+        lines.append("  labels    numbers to be predicted (train --task regress)")
     if not about["manifest"]:
         lines.append("  there is no manifest: a damaged chunk may go unnoticed")
     if "verified_rows" in about:
@@ -164,6 +166,8 @@ def format_evaluation(scores: dict[str, Any]) -> str:
     """Return the measures of `evaluate` as lines of text."""
     if "swapped_pairs" in scores:
         return _format_ranking(scores)
+    if "mean_absolute_error" in scores:
+        return _format_regression(scores)
     area = scores["roc_area"]
     shown = "" if area is None else f", ROC area {area:.4f}"
     lines = [f"accuracy {scores['accuracy']:.4f} on {say_count(scores['n_rows'], 'row')}{shown}"]
@@ -177,6 +181,14 @@ def format_evaluation(scores: dict[str, Any]) -> str:
         have = "has" if scores["unknown_labels"] == 1 else "have"
         lines.append(f"  {say_count(scores['unknown_labels'], 'row')} {have} a label that the model does not know")
     return "\n".join(lines)
+
+
+def _format_regression(scores: dict[str, Any]) -> str:
+    """Return the errors of a regression as a line of text."""
+    share = "" if scores["r2"] is None else f", R2 {scores['r2']:.4f}"
+    mean, root = scores["mean_absolute_error"], scores["root_mean_squared_error"]
+    n_rows = say_count(scores["n_rows"], "row")
+    return f"mean absolute error {mean:.6g}, root mean squared error {root:.6g}{share} on {n_rows}"
 
 
 def _format_confusion(labels: list[str], confusion: list[list[int]]) -> list[str]:

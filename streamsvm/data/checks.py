@@ -10,9 +10,16 @@ import math
 import numpy as np
 
 from streamsvm.data.store import Array
-from streamsvm.errors import IntegrityError
+from streamsvm.errors import InputError, IntegrityError
 
 VECTORS = {"y": "int32", "sample_weight": "float64", "qid": "int64", "target": "float64"}  # beside the features
+LARGEST_TARGET = 1e100  # The sum of squares of such targets is still finite in float64.
+
+
+def check_targets(values: Array, name: str) -> None:
+    """Raise InputError, which names the rows, for a target whose square is too large to compute with."""
+    if len(values) and not (largest := float(np.max(np.abs(values)))) <= LARGEST_TARGET:
+        raise InputError(f"{name}: a target is {largest:.1e} in size; at most {LARGEST_TARGET:.0e} is possible")
 
 
 def are_finite(values: Array) -> bool:

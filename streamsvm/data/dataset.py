@@ -117,6 +117,9 @@ class Dataset:
 
         Labels and weights are read, but no features.
         """
+        if self.has_targets:
+            weight = self.column("sample_weight")
+            return np.array([self.n_rows if weight is None else weight.sum()], np.float64)
         if self.class_counts is None or "sample_weight" not in self.vectors:
             return None if self.class_counts is None else self.class_counts.astype(np.float64)
         sums = np.zeros(len(self.class_counts))

@@ -72,6 +72,8 @@ class ArrayDataset:
 
     def sum_weights(self) -> F64 | None:
         """See RowSource."""
+        if self.target is not None:
+            return np.array([self.n_rows if self.sample_weight is None else self.sample_weight.sum()], np.float64)
         if self.y is None or self.classes is None:
             return None
         return np.bincount(self.y, self.sample_weight, len(self.classes)).astype(np.float64)

@@ -40,7 +40,10 @@ class RowSource(Protocol):
         """Whether each row has a target, the number that a regression predicts, in place of a class."""
 
     def sum_weights(self) -> F64 | None:
-        """Return the sum of the sample weights of each class (without weights: its rows), or None without labels."""
+        """Return the sum of the sample weights of each class, or of all rows with targets, or None without labels.
+
+        Without weights, rows are counted.
+        """
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """Return "y" (codes), "target", "sample_weight" or "qid" of all rows, or None if there is no such vector."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.checks import check_targets
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import as_matrix
 from streamsvm.errors import InputError
@@ -41,6 +42,7 @@ class Survey:
         if rows.labels is not None and self.regression:
             if rows.labels.dtype.kind != "f":
                 raise InputError(f"{name}: the label {str(rows.labels[0])[:40]!r} is a text; a target is a number")
+            check_targets(rows.labels, name)
             vectors["target"] = rows.labels
         elif rows.labels is not None:
             vectors["label"] = self._number_labels(rows.labels)

@@ -237,7 +237,7 @@ class Kept(View):
 
     def sum_weights(self) -> F64 | None:
         """Return the sum of the sample weights of each class, over the rows that are kept."""
-        return self._sum(self._weight)
+        return np.array([self._weight.sum()]) if self.has_targets else self._sum(self._weight)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """See RowSource."""

@@ -6,6 +6,7 @@ from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.loading import load
 from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.ranking import RankSVM
+from streamsvm.estimators.regression import LinearSVR
 from streamsvm.estimators.tuning import tune
 
-__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "LogisticRegression", "RankSVM", "load", "tune"]
+__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM", "load", "tune"]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class BaseSVM(BaseEstimator):  # type: ignore[misc]
-    """The base class of classifiers and rankings. Subclasses declare their parameters and their solvers' options."""
+    """The base class of all estimators. Subclasses declare their parameters and their solvers' options."""
 
     C: float
     solver: str
@@ -81,18 +81,8 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         if not (result.finished or STATUSES[result.status].is_final):
             warnings.warn(f"{type(self).__name__}: {result.status_reason}", ConvergenceWarning, stacklevel=3)
 
-    def decision_function(self, X: Any) -> Any:
-        """Return f(x) of each row; for two classes f(x) > 0 predicts classes_[1].
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d), Dask array or frame, Dataset, or path of a dataset
-
-        Returns
-        -------
-        ndarray or Dask array of shape (n,), float64
-            Of shape (n, K) for K > 2 classes. The scores of Dask rows are a Dask array.
-        """
+    def _score(self, X: Any) -> Any:
+        """Return f(x) of each row of X, in any form that `fit` takes: (n,) or (n, K), or a Dask array for Dask rows."""
         check_is_fitted(self)
         if is_dask(X):
             check_columns(self, X)
@@ -160,8 +150,9 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         """Set the fitted attributes that a model holds. label_dtype: the type of the labels given to `fit`."""
         self.model_: Any = model
         self.intercept_ = np.atleast_1d(model.intercept)
-        same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
-        self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
+        if model.problem.has_classes:
+            same_kind = isinstance(label_dtype, np.dtype) and label_dtype.kind in "biufO"
+            self.classes_ = model.classes.astype(label_dtype) if same_kind else model.classes
         self.n_features_in_ = model.n_features
         self.__dict__.pop("feature_names_in_", None)
         if model.feature_names is not None:
@@ -211,6 +202,20 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
             A ValueError, for unsuitable data and parameters.
         """
         return self._fit(X, y, sample_weight)
+
+    def decision_function(self, X: Any) -> Any:
+        """Return f(x) of each row; for two classes f(x) > 0 predicts classes_[1].
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), Dask array or frame, Dataset, or path of a dataset
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n,), float64
+            Of shape (n, K) for K > 2 classes. The scores of Dask rows are a Dask array.
+        """
+        return self._score(X)
 
     def predict(self, X: Any) -> Any:
         """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`."""

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
-from sklearn.base import is_classifier
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from streamsvm.data.checks import check_targets
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.ingest import IngestOptions
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
@@ -38,7 +40,9 @@ def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any = N
         if y is None:
             raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
         with TemporaryDirectory(prefix="streamsvm") as folder:
-            dataset = ingest(X, Path(folder) / "rows.zarr", y, sample_weight=sample_weight, qid=qid)
+            options = IngestOptions(regression=is_regressor(estimator))
+            rows = Path(folder) / "rows.zarr"
+            dataset = ingest(X, rows, y, sample_weight=sample_weight, qid=qid, options=options)
             if is_classifier(estimator):
                 _require_two(dataset.classes)
             yield dataset
@@ -51,17 +55,27 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any) 
     if y is None:
         raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
     rows, labels = validate(estimator, X, y, reset=True)
-    classes = np.unique(labels)
-    if is_classifier(estimator):
-        check_classification_targets(labels)
-        _require_two(classes)
-    source = _make_source(estimator, rows, labels, classes, sample_weight)
+    if is_regressor(estimator):
+        source = _make_source(estimator, rows, None, None, sample_weight)
+        source.target = np.asarray(labels, np.float64)
+        check_targets(source.target, "y")
+    else:
+        source = _make_source(estimator, rows, labels, _find_classes(estimator, labels), sample_weight)
     if qid is not None:
         source.qid = np.asarray(column_or_1d(qid), np.int64)
         check_consistent_length(rows, source.qid)
     if estimator.checkpoint is not None:
         source.fingerprint = _hash_rows(source)
     return source
+
+
+def _find_classes(estimator: Any, labels: Any) -> Any:
+    """Return the classes or ranks among the labels; of a classifier, there must be two."""
+    classes = np.unique(labels)
+    if is_classifier(estimator):
+        check_classification_targets(labels)
+        _require_two(classes)
+    return classes
 
 
 def check_chunk(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any, *, reset: bool) -> ArrayDataset:
@@ -77,13 +91,15 @@ def check_chunk(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any
 
 
 def _make_source(estimator: Any, rows: Any, labels: Any, classes: Any, sample_weight: Any) -> ArrayDataset:
-    """Return checked rows and labels as a source, with checked weights."""
+    """Return checked rows and labels as a source, with checked weights. classes: None for rows without classes."""
     weight = sample_weight
     if weight is not None:
         weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
-    codes = np.searchsorted(classes, labels).astype(np.int32)
-    # the labels go through a list, so that they are no objects, which could not be saved without pickle
-    source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight)
+    if classes is None:
+        source = ArrayDataset(rows, None, None, weight)
+    else:  # the labels go through a list, so that they are no objects, which could not be saved without pickle
+        codes = np.searchsorted(classes, labels).astype(np.int32)
+        source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight)
     source.feature_names = tuple(estimator.feature_names_in_) if hasattr(estimator, "feature_names_in_") else None
     return source
 
@@ -100,7 +116,9 @@ def check_columns(estimator: Any, X: Any) -> None:
 
 def validate(estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool) -> Any:
     """Return rows, and labels if given, as scikit-learn validates them. Sparse rows become CSR, float32 or float64."""
-    checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=[np.float32, np.float64])
+    targets = {"y_numeric": True} if is_regressor(estimator) and not isinstance(y, str) else {}
+    kinds = [np.float32, np.float64]
+    checked = validate_data(estimator, X, y, reset=reset, accept_sparse="csr", dtype=kinds, **targets)
     rows, *rest = checked if isinstance(checked, tuple) else (checked,)
     rows = csr_array(rows) if is_sparse(rows) else rows
     return (rows, *rest) if rest else rows
@@ -126,7 +144,7 @@ def _hash_rows(source: ArrayDataset) -> str:
     digest = hashlib.sha256(f"{source.n_rows} {source.n_features}".encode())
     for rows in map(source.read, range(source.n_chunks)):
         parts = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)
-        for part in (*parts, rows.y, rows.sample_weight, rows.qid):
+        for part in (*parts, rows.y, rows.sample_weight, rows.qid, rows.target):
             digest.update(b"none" if part is None else np.ascontiguousarray(part).data)
     return digest.hexdigest()
 

@@ -12,12 +12,14 @@ from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.ranking import RankSVM
+from streamsvm.estimators.regression import LinearSVR
 from streamsvm.methods.registry import AUTO, find_method
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
 from streamsvm.problems.registry import find_entry, find_kinds
+from streamsvm.problems.regression import REGRESS
 
-Estimator = LinearSVC | LogisticRegression | SVC | BudgetedSVC | RankSVM
+Estimator = LinearSVC | LinearSVR | LogisticRegression | SVC | BudgetedSVC | RankSVM
 
 
 def load(path: str | Path) -> Estimator:
@@ -33,7 +35,7 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, LogisticRegression, SVC, BudgetedSVC or RankSVM
+    LinearSVC, LinearSVR, LogisticRegression, SVC, BudgetedSVC or RankSVM
 
     Raises
     ------
@@ -50,6 +52,10 @@ def make_estimator(model: Model) -> Estimator:
     """Return the fitted estimator of a model; KeyError if the model does not say how it was trained."""
     C, solver = model.info["C"], model.info["solver"]
     estimator: Any  # each estimator takes models of its own kind
+    if model.problem.name == REGRESS.name:
+        estimator = LinearSVR(C=C, epsilon=model.info["problem"]["tube"], loss=model.info["problem"]["loss"])
+        estimator._take_model(model)
+        return cast("Estimator", estimator)
     if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):
         raise InputError(f"there is no estimator for models of the task {model.problem.name}; use `streamsvm predict`")
     if not model.problem.predicts_labels:

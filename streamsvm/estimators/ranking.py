@@ -122,7 +122,11 @@ class RankSVM(BaseSVM):
 
     def predict(self, X: Any) -> Any:
         """Return the score of each row, (n,) float64, higher for higher ranks; a Dask array for Dask rows."""
-        return self.decision_function(X)
+        return self._score(X)
+
+    def decision_function(self, X: Any) -> Any:
+        """Return the score of each row, as `predict` does."""
+        return self._score(X)
 
     def score(self, X: Any, y: Any = None, qid: Any = None) -> float:
         """Return the share of the pairs, in the right order; ties count half.

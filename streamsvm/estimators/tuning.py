@@ -12,6 +12,7 @@ from streamsvm.estimators.inputs import open_source
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.loading import make_estimator
 from streamsvm.estimators.ranking import RankSVM
+from streamsvm.estimators.regression import LinearSVR
 from streamsvm.machine import parse_bytes
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
@@ -67,7 +68,7 @@ def tune(
 
     Parameters
     ----------
-    X, y, sample_weight, qid : as in the `fit` of LinearSVC, SVC and RankSVM
+    X, y, sample_weight, qid : as in the `fit` of LinearSVC, LinearSVR, SVC and RankSVM
     C : sequence of float
     gamma : sequence of float or str, default=()
         Values of gamma; if there are none, gamma is a setting.
@@ -108,6 +109,7 @@ def tune(
     except TypeError as error:
         raise InputError(f"tune: {error}") from None
     kind: Any = LinearSVC if find_problem(options.task).predicts_labels else RankSVM
+    kind = kind if find_problem(options.task).has_classes else LinearSVR
     like = kind(client=client, checkpoint=out)
     with open_source(like, X, y, sample_weight, qid) as source:
         found = tune_source(source, options, C, gamma, folds, out, client, resume=resume, overwrite=overwrite)

@@ -58,8 +58,8 @@ class Problem:
         Whether rows are compared within their queries. If so, queries are sampled and held out whole.
     score_name
         The name of a score in the tables that `predict` writes.
-    measure
-        What `share_right` is, in the outcome of `tune`.
+    measure, error, best_score
+        What `share_right` is, and what it is short of its best value, in the outcome of `tune`; and this best value.
     count_problems
         Returns the number of binary problems that the labels of a source make: 1, or K for one class against the rest.
     count_scores
@@ -103,6 +103,8 @@ class Problem:
     has_epsilon: bool = False
     score_name: str = "score"
     measure: str = "right on held-out rows"
+    error: str = "Wrong on held-out rows"
+    best_score: float = 1.0
     make_loss: Callable[[RowSource, TrainOptions], ConvexLoss | SmoothLoss] | None = None
     tell_loss: Callable[[RowSource, TrainOptions], dict[str, Any]] | None = None
     read_losses: Callable[[Mapping[str, Any], RowSource, int], list[ConvexLoss | SmoothLoss]] | None = None

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.checks import check_targets
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.numeric.convex_loss import ConvexLoss
@@ -148,7 +149,9 @@ def read_numbers(source: RowSource) -> F64:
         raise InputError(f"{source.name}: no labels to learn from")
     if source.classes.dtype.kind not in "biuf":
         raise InputError(f"{source.name}: labels are {str(source.classes[0])!r}, ..; a regression needs numbers")
-    return source.classes.astype(np.float64)
+    numbers = source.classes.astype(np.float64)
+    check_targets(numbers, source.name)
+    return numbers
 
 
 def count_one(_: Any) -> int:
@@ -212,7 +215,9 @@ REGRESS = Problem(
     has_class_costs=False,
     has_epsilon=True,
     reads_queries=False,
-    measure="mean absolute error, with a minus",
+    measure="minus mean absolute error",
+    error="Mean absolute error on held-out rows",
+    best_score=0.0,
     score_name="prediction",
     count_problems=count_one,
     count_scores=count_one,

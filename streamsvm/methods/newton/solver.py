@@ -39,9 +39,10 @@ from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
 from streamsvm.requests import Progress, Scan, Solver, Step, Take
 
 SAMPLE_SHARE = 0.1  # of the relative gap that is asked for: the last step on the sample may lower P by so much
+KINKED_SHARE = 1e-5  # the same if all rows are in memory and there are kinks: near the end, a step finds the minimiser
 FEW = 16  # one row of the sample in so many is enough for the first steps
 FEW_TOL = 1e-2
-FEW_STEPS = (0.3, 1.0)  # where P is found on a step in memory, where another step takes no read
+FEW_STEPS = (0.02, 0.1, 0.3, 0.6, 1.0)  # where P is found on a step in memory, where another step takes no read
 ROWS_A_FEATURE = 10  # with fewer rows a feature a sample's minimiser is too far away
 SAMPLE_STEPS = 100  # of Newton's method in memory, at most
 FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of the ball in the first pass
@@ -49,7 +50,8 @@ NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller
 RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal that are added to it, the least that helps
 LEAST_MOVE = 1e-12  # relative: P and D that move by less may be rounding
 SMOOTH_SHARE = 0.3  # of the relative gap that is asked for: what the smoothing of kinks may take
-FIRST_PACE = 0.03  # the share to which the width shrinks at a time; a step that was too long slows it down
+FIRST_PACE = 0.03  # the share to which the width shrinks at a time
+SLOW_PACE = 0.5  # the same after a step on whose line P was nowhere lower
 CAUTION = 5.0  # times the expected error of a step, as a share of the width
 STUCK_STEPS = 10  # If neither P nor D has moved for so many steps, rounding is the limit.
 
@@ -170,14 +172,11 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
         state = aim(replace(state, base_w=ends[1], value=point.objective), point, least + totals.rest.finish())
         return _shrink_width(state, totals, smooth_share * state.objective)
     lowest = ends[0] + steps[k] * (ends[1] - ends[0])
-    pace = float(np.sqrt(state.pace))
-    state = replace(
-        state, width=state.width / pace, pace=pace
-    )  # the step has left the curvature that it was found with
     if float(values[k]) < state.value:  # the next pass finds the gradient there
         return replace(state, base_w=lowest, value=float(values[k]), next_w=lowest, reach=0.0)
-    if state.width > 0.0:
-        return replace(state, next_w=state.base_w, reach=0.0)
+    if state.width > 0.0:  # the step has left the curvature that it was found with: smooth more, and shrink less
+        pace = max(state.pace, SLOW_PACE)
+        return replace(state, next_w=state.base_w, reach=0.0, width=state.width / pace, pace=pace)
     return replace(state, next_w=ends[0] + steps[0] * (ends[1] - ends[0]), reach=0.0)
 
 
@@ -242,14 +241,14 @@ def factorise(M: F64) -> tuple[F64, F64 | None]:
     return M, None
 
 
-def _minimise(settings: Newton, state: State, rows: Rows, tol: float) -> State:
-    """Return the state after Newton's method on rows in memory, whose last step may lower P by 0.1 tol P at most."""
+def _minimise(settings: Newton, state: State, rows: Rows, tol: float, share: float = SAMPLE_SHARE) -> State:
+    """Return the state after Newton's method on rows in memory, whose last step may lower P by `share` tol P at most."""
     for _ in range(SAMPLE_STEPS):
         interrupts.check()
         look, width = replace(make_look(settings, state), reach=0.0, steps=FEW_STEPS), state.width
         ends = np.stack((state.base_w, state.next_w))
         state = take_step(state, look, ends, sum_rows(rows, ends, look), SMOOTH_SHARE * tol)
-        is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= SAMPLE_SHARE * tol * state.objective
+        is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= share * tol * state.objective
         if is_near and state.width == width:
             break
     return state
@@ -267,10 +266,13 @@ def _minimise_sample(settings: Newton, state: State, sample: Rows) -> State:
         fewer = weigh_rows(pick_rows(rows, few), FEW)
         own = _minimise(settings, own, fewer, FEW_TOL)
         own = replace(own, base_w=own.next_w, objective=float("inf"), value=float("inf"), lower_bound=0.0)
-    tol = settings.tol
-    if sample.n_rows < state.n_rows and isinstance(settings.loss, KinkedLoss):
-        tol = max(tol, len(own.best_w) / sample.n_rows)  # no nearer than the minimiser of all rows is
-    own = _minimise(settings, own, rows, tol)
+    tol, share = settings.tol, SAMPLE_SHARE
+    if isinstance(settings.loss, KinkedLoss):
+        if sample.n_rows < state.n_rows:
+            tol = max(tol, len(own.best_w) / sample.n_rows)  # no nearer than the minimiser of all rows is
+        else:
+            share = KINKED_SHARE
+    own = _minimise(settings, own, rows, tol, share)
     scores = compute_scores(rows.X, own.next_w[None, :-1])[:, 0] + settings.bias_feature * own.next_w[-1]
     lengths = measure_rows(make_look(settings, own).norm, rows, settings.bias_feature)[0]
     slopes = make_look(settings, own).loss.measure(rows, scores)[1]

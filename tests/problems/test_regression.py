@@ -1,0 +1,121 @@
+"""The losses of a regression against their definition, the smoothing of kinks, and the measures of predictions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
+
+from streamsvm.errors import InputError
+from streamsvm.numeric.rows import F64, Rows
+from streamsvm.options import TrainOptions
+from streamsvm.problems.problem import Scored
+from streamsvm.problems.regression import (
+    EpsilonInsensitive,
+    SquaredEpsilonInsensitive,
+    draw_folds,
+    evaluate,
+    make_loss,
+    share_right,
+)
+from tests.conftest import make_problem
+from tests.regression_problems import make_regression
+
+NONE = np.empty(0)
+RANDOM = np.random.default_rng(0)
+
+
+def make_rows(n: int = 500) -> tuple[Rows, F64]:
+    """Rows of which only targets and weights are looked at, and scores of which some are on the kinks of 0.25."""
+    target, weight = RANDOM.standard_normal(n), RANDOM.uniform(0, 2, n)
+    scores = target + RANDOM.choice([0.0, 0.25, -0.25, 0.1, 3.0, -3.0], n) + RANDOM.choice([0.0, 1e-3, 0.3], n)
+    return Rows(0, np.zeros((n, 1), np.float32), None, weight, target=target), scores
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.25, 10.0])
+def test_losses_are_those_of_the_definition(epsilon: float) -> None:
+    rows, scores = make_rows()
+    assert rows.target is not None
+    assert rows.sample_weight is not None
+    for power, loss in ((1, EpsilonInsensitive), (2, SquaredEpsilonInsensitive)):
+        losses, slopes = loss(3.0, epsilon, NONE).measure(rows, scores)
+        expected = 3.0 * rows.sample_weight * np.maximum(0.0, np.abs(rows.target - scores) - epsilon) ** power
+        np.testing.assert_allclose(losses, expected, rtol=1e-14)
+        for step in (1e-3, -1e-3, 1.0, -1.0):  # a tangent lies below a convex function
+            beyond = loss(3.0, epsilon, NONE).measure(rows, scores + step)[0]
+            assert (beyond >= losses + step * slopes - 1e-12).all()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.25, 0.5])
+@pytest.mark.parametrize("width", [1e-3, 0.3, 5.0])
+def test_the_smoothing_is_above_the_loss_and_less_its_slack_below(epsilon: float, width: float) -> None:
+    rows, scores = make_rows()
+    exact, loss = EpsilonInsensitive(3.0, epsilon, NONE), EpsilonInsensitive(3.0, epsilon, NONE).sharpen(width)
+    values, slopes = loss.measure(rows, scores)
+    found = loss.smooth(rows, scores)
+    np.testing.assert_allclose(values - found.excess, exact.measure(rows, scores)[0], atol=1e-12)
+    assert (found.excess >= 0).all()
+    for way in np.linspace(-4, 4, 33):  # the lower bound that belongs to these scores, found by its least curvature
+        truth = exact.measure(rows, scores + way)[0]
+        bent = loss.bend(rows, scores, np.full(rows.n_rows, abs(way)))
+        assert (truth >= values - found.slack + way * slopes + bent * way**2 / 2 - 1e-12).all()
+        assert (np.abs(loss.measure(rows, scores + way)[1] - slopes) <= loss.sharpest(rows) * abs(way) + 1e-12).all()
+    h = 1e-5 * width
+    ahead, behind = (loss.measure(rows, scores + step)[0] for step in (h, -h))
+    np.testing.assert_allclose((ahead - behind) / (2 * h), slopes, atol=1e-4)
+
+
+def test_without_a_width_nothing_is_smoothed() -> None:
+    rows, scores = make_rows()
+    loss = EpsilonInsensitive(1.0, 0.25, NONE)
+    assert not np.any(loss.smooth(rows, scores))
+    assert not loss.bend(rows, scores, np.zeros(rows.n_rows)).any()
+    assert not loss.sharpest(rows).any()
+
+
+def test_the_squared_loss_bends_all_over_only_without_a_tube() -> None:
+    rows, scores = make_rows()
+    assert rows.sample_weight is not None
+    anywhere = np.full(rows.n_rows, 100.0)
+    np.testing.assert_array_equal(
+        SquaredEpsilonInsensitive(1.0, 0.0, NONE).bend(rows, scores, anywhere), 2 * rows.sample_weight
+    )
+    assert not SquaredEpsilonInsensitive(1.0, 0.1, NONE).bend(rows, scores, anywhere).any()
+
+
+def test_classes_that_are_numbers_are_targets() -> None:
+    source = make_problem(1, n=50, d=3).in_memory()
+    source.classes = np.array([-2.5, 4.0])
+    loss, rows = make_loss(source, TrainOptions(task="regress", epsilon=0.0)), source.read(0)
+    assert rows.y is not None
+    np.testing.assert_array_equal(loss.measure(rows, np.zeros(50))[0], np.where(rows.y == 1, 4.0, 2.5))
+    source.classes = np.array(["a", "b"])
+    with pytest.raises(InputError, match="a regression needs numbers"):
+        make_loss(source, TrainOptions(task="regress"))
+
+
+@pytest.mark.parametrize("epsilon", [-0.1, np.inf, np.nan])
+def test_a_tube_without_a_width_is_refused(epsilon: float) -> None:
+    with pytest.raises(InputError, match="the half-width of a tube is finite and not negative"):
+        make_loss(make_regression(0).in_memory(), TrainOptions(task="regress", epsilon=epsilon))
+
+
+def test_measures_of_parts_are_those_of_scikit_learn() -> None:
+    truth = 1e6 + RANDOM.standard_normal(1000)  # far from 0, where sums of squares cancel
+    scores = truth + 0.3 * RANDOM.standard_normal(1000)
+    parts = [Scored(scores[part], truth[part]) for part in np.split(np.arange(1000), [0, 1, 300, 300, 977])]
+    found = evaluate(parts, NONE)
+    assert found["n_rows"] == 1000
+    assert found["mean_absolute_error"] == pytest.approx(mean_absolute_error(truth, scores), rel=1e-12)
+    assert found["root_mean_squared_error"] == pytest.approx(mean_squared_error(truth, scores) ** 0.5, rel=1e-12)
+    assert found["r2"] == pytest.approx(r2_score(truth, scores), rel=1e-9)
+    assert share_right(scores, truth, None) == pytest.approx(-mean_absolute_error(truth, scores), rel=1e-12)
+    assert evaluate([Scored(np.ones(3), np.full(3, 2.0))], NONE)["r2"] is None
+
+
+def test_folds_are_as_large_as_each_other() -> None:
+    source = make_regression(0, n=100).in_memory()
+    fold = draw_folds(source, 3, np.random.default_rng(0))
+    assert sorted(np.bincount(fold).tolist()) == [33, 33, 34]
+    with pytest.raises(InputError, match="101 folds of 100 rows"):
+        draw_folds(source, 101, np.random.default_rng(0))
