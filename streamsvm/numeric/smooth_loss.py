@@ -30,8 +30,8 @@ class SmoothLoss(Protocol):
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
         """Return the least second derivative of each row's loss at scores that are nearer than its reach, (n,)."""
 
-    def sharpest(self, rows: Rows) -> F64:
-        """Return the largest second derivative of each row's loss at any score, (n,)."""
+    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """Return the largest second derivative of each row's loss at scores that are nearer than its reach, (n,)."""
 
 
 class Smoothing(NamedTuple):
@@ -45,6 +45,14 @@ class Smoothing(NamedTuple):
     slack: F64
 
 
+class Kinks(NamedTuple):
+    """The hinges C_i max(0, u), u = sign (f_i - place), whose sum is the loss of a row; k for each row, (k, n) each."""
+
+    signs: F64
+    places: F64
+    costs: F64
+
+
 @runtime_checkable
 class KinkedLoss(SmoothLoss, Protocol):
     """A loss with kinks, of which a SmoothLoss shows the smoothing of some width; with the width 0 it is the loss."""
@@ -54,6 +62,9 @@ class KinkedLoss(SmoothLoss, Protocol):
 
     def smooth(self, rows: Rows, scores: F64) -> Smoothing:
         """Return what the smoothing does to the rows at these scores."""
+
+    def find_kinks(self, rows: Rows) -> Kinks:
+        """Return the kinks of the rows."""
 
     def steepest(self, rows: Rows) -> F64:
         """Return the largest size of a slope of each row's loss at any score, (n,)."""

@@ -21,7 +21,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.rows import F64, I64, Rows
-from streamsvm.numeric.smooth_loss import Smoothing, SmoothLoss, smooth_hinge
+from streamsvm.numeric.smooth_loss import Kinks, Smoothing, SmoothLoss, smooth_hinge
 from streamsvm.options import TrainOptions
 from streamsvm.problems.problem import Labels, Problem, Scored, read_truth
 
@@ -73,10 +73,19 @@ class EpsilonInsensitive:
         bent: F64 = _read_costs(self.C, rows) / (2.0 * self.width) * np.sum(stays, axis=0)
         return bent
 
-    def sharpest(self, rows: Rows) -> F64:
-        """See SmoothLoss: both kinks may be near."""
-        costs = _read_costs(self.C, rows)
-        return costs / self.width if self.width > 0.0 else np.zeros_like(costs)
+    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row may come."""
+        if self.width == 0.0:
+            return np.zeros(rows.n_rows)
+        comes = [np.abs(u) - reach <= self.width for u in self._find_kinks(rows, scores)]
+        bent: F64 = _read_costs(self.C, rows) / (2.0 * self.width) * np.sum(comes, axis=0)
+        return bent
+
+    def find_kinks(self, rows: Rows) -> Kinks:
+        """See KinkedLoss."""
+        truth, signs = read_truth(rows, self.numbers), np.array([[1.0], [-1.0]])
+        ones = np.ones((2, rows.n_rows))
+        return Kinks(signs * ones, truth + self.epsilon * signs, _read_costs(self.C, rows) * ones)
 
     def _find_kinks(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
         """Return how far the scores are beyond the upper and the lower kink, (n,) each."""
@@ -103,8 +112,8 @@ class SquaredEpsilonInsensitive:
         away = np.abs(scores - read_truth(rows, self.numbers)) - reach > self.epsilon
         return np.where(away | (self.epsilon == 0.0), 2.0 * _read_costs(self.C, rows), 0.0)
 
-    def sharpest(self, rows: Rows) -> F64:
-        """See SmoothLoss."""
+    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:  # noqa: ARG002
+        """See SmoothLoss: that at any score."""
         return 2.0 * _read_costs(self.C, rows)
 
 

@@ -32,8 +32,8 @@ class SquaredHinge:
         y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
         return np.where(1.0 - y * scores > reach, 2.0 * costs, 0.0)
 
-    def sharpest(self, rows: Rows) -> F64:
-        """See SmoothLoss."""
+    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:  # noqa: ARG002
+        """See SmoothLoss: that at any score."""
         costs: F64 = 2.0 * read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
         return costs
 
@@ -57,7 +57,7 @@ class Logistic:
         least: F64 = costs * expit(farthest) * expit(-farthest)
         return least
 
-    def sharpest(self, rows: Rows) -> F64:
-        """See SmoothLoss."""
+    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:  # noqa: ARG002
+        """See SmoothLoss: that at any score."""
         costs: F64 = 0.25 * read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
         return costs

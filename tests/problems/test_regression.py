@@ -59,7 +59,8 @@ def test_the_smoothing_is_above_the_loss_and_less_its_slack_below(epsilon: float
         truth = exact.measure(rows, scores + way)[0]
         bent = loss.bend(rows, scores, np.full(rows.n_rows, abs(way)))
         assert (truth >= values - found.slack + way * slopes + bent * way**2 / 2 - 1e-12).all()
-        assert (np.abs(loss.measure(rows, scores + way)[1] - slopes) <= loss.sharpest(rows) * abs(way) + 1e-12).all()
+        sharpest = loss.sharpest(rows, scores, np.full(rows.n_rows, abs(way)))
+        assert (np.abs(loss.measure(rows, scores + way)[1] - slopes) <= sharpest * abs(way) + 1e-12).all()
     h = 1e-5 * width
     ahead, behind = (loss.measure(rows, scores + step)[0] for step in (h, -h))
     np.testing.assert_allclose((ahead - behind) / (2 * h), slopes, atol=1e-4)
@@ -70,7 +71,7 @@ def test_without_a_width_nothing_is_smoothed() -> None:
     loss = EpsilonInsensitive(1.0, 0.25, NONE)
     assert not np.any(loss.smooth(rows, scores))
     assert not loss.bend(rows, scores, np.zeros(rows.n_rows)).any()
-    assert not loss.sharpest(rows).any()
+    assert not loss.sharpest(rows, scores, np.full(rows.n_rows, np.inf)).any()
 
 
 def test_the_squared_loss_bends_all_over_only_without_a_tube() -> None:

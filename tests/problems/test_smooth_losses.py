@@ -60,7 +60,7 @@ def test_slopes_and_second_derivatives_are_those_of_finite_differences(name: str
     scores += np.where(np.abs(np.abs(scores) - 1) < 1e-3, 0.01, 0.0)
     loss = KINDS[name]
     (above, slope_above), (below, slope_below) = loss.measure(rows, scores + h), loss.measure(rows, scores - h)
-    costs = loss.sharpest(rows)
+    costs = loss.sharpest(rows, np.zeros(rows.n_rows), np.zeros(rows.n_rows))
     np.testing.assert_allclose(
         (above - below) / (2 * h) / (costs + 1e-300),
         loss.measure(rows, scores)[1] / (costs + 1e-300),
@@ -95,7 +95,9 @@ def test_bend_is_the_least_second_derivative_within_the_reach(name: str, reach: 
 def test_no_second_derivative_is_larger_than_the_sharpest(name: str) -> None:
     rows = make_rows(200, 5)
     found = np.max([write_out(name, rows, np.full(200, score))[2] for score in np.linspace(-3, 3, 61)], axis=0)
-    np.testing.assert_allclose(KINDS[name].sharpest(rows), found.astype(np.float64), rtol=1e-12)
+    np.testing.assert_allclose(
+        KINDS[name].sharpest(rows, np.zeros(rows.n_rows), np.zeros(rows.n_rows)), found.astype(np.float64), rtol=1e-12
+    )
 
 
 def test_extreme_scores_give_finite_values_and_no_warnings(name: str) -> None:

@@ -14,13 +14,14 @@ from streamsvm.methods.fit import FirstSample, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.methods.newton import solver
 from streamsvm.methods.newton.options import OTHER_BYTES, NewtonOptions
-from streamsvm.methods.newton.solver import Newton, State
+from streamsvm.methods.newton.sample import ROWS_A_FEATURE
+from streamsvm.methods.newton.steps import Newton, State
 from streamsvm.methods.newton.sums import TILE_ROWS, Look, sum_rows
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.gram import BUFFER_ROWS
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import Rows
-from streamsvm.numeric.smooth_loss import SmoothLoss
+from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
 from streamsvm.options import TrainOptions, count_resident
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.smooth_losses import Logistic
@@ -31,6 +32,7 @@ LEAST_ROWS = 1000
 SMALL_BYTES = 32 << 20  # of rows: smaller data stay in memory, and one read proves
 COPIES = 3  # of the sample while it is taken
 ROW_VECTORS = 8  # vectors of 8 bytes for each row of the sample
+KINK_VECTORS = 40  # the same if the loss has kinks, beside those
 MATRICES = 8  # matrices (width, width) of the driver: Hessian and its factor, norm, products
 SUMS = 2  # the two parts of the Hessian in the totals of a task
 TILE_VECTORS = 16  # vectors of 8 bytes for each row of a tile
@@ -73,23 +75,24 @@ def _count_rows(source: RowSource, options: TrainOptions, settings: Newton) -> i
     """Return how many rows the sample has; 0 if there is no room for LEAST_ROWS, and then there is no sample."""
     if options.resident_rows is not None:
         return count_resident(options.resident_rows, source.n_rows)
-    wanted = max(LEAST_ROWS, solver.ROWS_A_FEATURE * (source.n_features + 1), source.n_rows // SHARE)
-    wanted = max(wanted, SMALL_BYTES // _find_row_bytes(source))
+    wanted = max(LEAST_ROWS, ROWS_A_FEATURE * (source.n_features + 1), source.n_rows // SHARE)
+    wanted = max(wanted, SMALL_BYTES // _find_row_bytes(source, settings))
     need = _need_memory(source, settings, 1)
     other = OTHER_BYTES + need.driver_bytes + 8 * need.totals_bytes + 2 * source.stream_bytes()
     spare = (options.memory_bytes or default_budget_bytes()) - other
-    number = min(source.n_rows, wanted, max(0, spare // (COPIES * _find_row_bytes(source))))
+    number = min(source.n_rows, wanted, max(0, spare // (COPIES * _find_row_bytes(source, settings))))
     return number if number >= min(source.n_rows, LEAST_ROWS) else 0
 
 
-def _find_row_bytes(source: RowSource) -> int:
-    return source.nbytes // source.n_rows + 8 * ROW_VECTORS
+def _find_row_bytes(source: RowSource, settings: Newton) -> int:
+    vectors = ROW_VECTORS + (KINK_VECTORS // COPIES if isinstance(settings.loss, KinkedLoss) else 0)
+    return source.nbytes // source.n_rows + 8 * vectors
 
 
 def _need_memory(source: RowSource, settings: Newton, threads: int) -> MemoryNeed:  # noqa: ARG001
     """Return the memory of the sample, and of the matrices of the driver and of the tasks."""
     width = source.n_features + 1
-    sample_bytes, matrix_bytes = COPIES * settings.resident_rows * _find_row_bytes(source), 8 * width**2
+    sample_bytes, matrix_bytes = COPIES * settings.resident_rows * _find_row_bytes(source, settings), 8 * width**2
     tile_bytes = TILE_ROWS * (8 * TILE_VECTORS + 4 * width)
     return MemoryNeed(
         driver_bytes=sample_bytes + MATRICES * matrix_bytes + tile_bytes,

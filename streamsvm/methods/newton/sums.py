@@ -115,12 +115,12 @@ def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
     _add_slopes(totals.gradient, rows, slopes, look.bias_feature)
     lengths = np.sqrt(compute_squares(rows.X, np.float64) + look.bias_feature**2)
     totals.steep += float(steep @ lengths)
-    totals.sharp += float(look.loss.sharpest(rows) @ lengths**2)
+    rounded = bound_rounding(ends.shape[1] + 8, float(np.linalg.norm(ends[1]))) * lengths
+    totals.sharp += float(look.loss.sharpest(rows, last, rounded) @ lengths**2)
     bent = look.loss.bend(rows, last, np.zeros(rows.n_rows))
     least = bent
     if look.reach > 0.0:
         moved = look.reach * measure_rows(look.norm, rows, look.bias_feature)[0]
-        rounded = bound_rounding(ends.shape[1] + 8, float(np.linalg.norm(ends[1]))) * lengths
         least = np.minimum(bent, look.loss.bend(rows, last, moved + rounded))
     totals.least.add(rows, least, look.bias_feature)
     totals.rest.add(rows, bent - least, look.bias_feature)

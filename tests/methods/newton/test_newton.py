@@ -13,7 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.methods.newton.solver import Newton, solve, start_state, warm_state
+from streamsvm.methods.newton.solver import solve, start_state, warm_state
+from streamsvm.methods.newton.steps import Newton
 from streamsvm.models.model import LinearModel
 from streamsvm.problems.smooth_losses import Logistic, SquaredHinge
 from streamsvm.requests import Step
