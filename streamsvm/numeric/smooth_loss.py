@@ -19,5 +19,5 @@ class SmoothLoss(Protocol):
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
         """Return the least second derivative of each row's loss at scores that are nearer than its reach, (n,)."""
 
-    def sharpest(self, rows: Rows) -> F64:
-        """Return the largest second derivative of each row's loss at any score, (n,)."""
+    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """Return the largest second derivative of each row's loss at scores not farther than its reach, (n,)."""

@@ -32,10 +32,17 @@ class SquaredHinge:
         y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
         return np.where(1.0 - y * scores > reach, 2.0 * costs, 0.0)
 
-    def sharpest(self, rows: Rows) -> F64:
-        """See SmoothLoss."""
-        costs: F64 = 2.0 * read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
-        return costs
+    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: 2 C_i if the row can be inside the margin."""
+        y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
+        return np.where(1.0 - y * scores >= -reach, 2.0 * costs, 0.0)
+
+
+def _bend_logistic(costs: F64, sizes: F64) -> F64:
+    """Return the second derivative of the logistic loss at scores of these sizes, which must not be negative."""
+    share = expit(-sizes)  # at most 1/2, so that 1 - share is accurate
+    bent: F64 = costs * share * (1.0 - share)
+    return bent
 
 
 @dataclass(frozen=True)
@@ -53,11 +60,9 @@ class Logistic:
     def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
         """See SmoothLoss: the second derivative falls with the size of the score."""
         costs = read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
-        farthest = np.abs(scores) + reach
-        least: F64 = costs * expit(farthest) * expit(-farthest)
-        return least
+        return _bend_logistic(costs, np.abs(scores) + reach)
 
-    def sharpest(self, rows: Rows) -> F64:
-        """See SmoothLoss."""
-        costs: F64 = 0.25 * read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
-        return costs
+    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: that of the score nearest to 0."""
+        costs = read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
+        return _bend_logistic(costs, np.maximum(0.0, np.abs(scores) - reach))

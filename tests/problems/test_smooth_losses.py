@@ -60,7 +60,7 @@ def test_slopes_and_second_derivatives_are_those_of_finite_differences(name: str
     scores += np.where(np.abs(np.abs(scores) - 1) < 1e-3, 0.01, 0.0)
     loss = KINDS[name]
     (above, slope_above), (below, slope_below) = loss.measure(rows, scores + h), loss.measure(rows, scores - h)
-    costs = loss.sharpest(rows)
+    costs = loss.sharpest(rows, scores, np.full(400, np.inf))
     np.testing.assert_allclose(
         (above - below) / (2 * h) / (costs + 1e-300),
         loss.measure(rows, scores)[1] / (costs + 1e-300),
@@ -92,10 +92,15 @@ def test_bend_is_the_least_second_derivative_within_the_reach(name: str, reach: 
     assert np.any(bend > 0) or reach >= 1e3
 
 
-def test_no_second_derivative_is_larger_than_the_sharpest(name: str) -> None:
-    rows = make_rows(200, 5)
-    found = np.max([write_out(name, rows, np.full(200, score))[2] for score in np.linspace(-3, 3, 61)], axis=0)
-    np.testing.assert_allclose(KINDS[name].sharpest(rows), found.astype(np.float64), rtol=1e-12)
+@pytest.mark.parametrize("reach", [0.0, 1e-12, 0.01, 0.7, 3.0, np.inf])
+def test_no_second_derivative_within_the_reach_is_larger_than_the_sharpest(name: str, reach: float) -> None:
+    """And one of the sampled ones has it, but that of the squared hinge exactly at its corner."""
+    rows, scores = make_rows(200, 5), np.random.default_rng(6).normal(size=200) * 2
+    shares, most = np.append(np.linspace(-1, 1, 2001), 1e-3), min(reach, 20.0)
+    found = np.max([write_out(name, rows, scores + share * most)[2] for share in shares], axis=0).astype(np.float64)
+    sharpest = KINDS[name].sharpest(rows, scores, np.full(200, reach))
+    assert np.all(sharpest >= found * (1 - 1e-12))
+    np.testing.assert_allclose(sharpest, found, rtol=1e-3)
 
 
 def test_extreme_scores_give_finite_values_and_no_warnings(name: str) -> None:
@@ -107,6 +112,7 @@ def test_extreme_scores_give_finite_values_and_no_warnings(name: str) -> None:
             reaches = (np.zeros(len(scores)), np.full(len(scores), 1e300), np.full(len(scores), np.inf))
             for values in (losses, slopes, *(KINDS[name].bend(rows, scores, reach) for reach in reaches)):
                 assert np.all(np.isfinite(values))
+            assert all(np.all(np.isfinite(KINDS[name].sharpest(rows, scores, reach))) for reach in reaches)
             assert np.all(losses >= 0)
             assert np.all(KINDS[name].bend(rows, scores, reaches[-1]) == 0)
 

@@ -40,6 +40,7 @@ ROWS_A_FEATURE = 10  # with fewer rows a feature a sample's minimiser is too far
 SAMPLE_STEPS = 100  # of Newton's method in memory, at most
 FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of the ball in the first pass
 NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
+ROUNDINGS = 8.0  # times the error of the gradient: no ball is smaller, as the minimiser is not known better
 RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal that are added to it, the least that helps
 LEAST_MOVE = 1e-12  # relative: P and D that move by less may be rounding
 STUCK_STEPS = 10  # If neither P nor D has moved for so many steps, rounding is the limit.
@@ -141,14 +142,15 @@ def make_look(settings: Newton, state: State) -> Look:
 
 def take_step(state: State, look: Look, ends: F64, totals: Totals) -> State:
     """Return the state with what a pass has found: P and its lower bound, and the next point."""
-    point = make_point(ends[1], totals, state.n_rows)
+    point = make_point(ends[1], totals, look, state.n_rows)
     least = totals.least.finish()
     bounds = [bound_by_gradient(point), bound_in_ball(point, look, least, state.n_rows)]
     value, rounding = max(bounds, key=lambda bound: bound[0] - bound[1])
     if value - rounding > state.lower_bound:
         state = replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0)
-    else:
-        state = replace(state, tried_rounding=rounding if value > state.lower_bound else 0.0)
+    else:  # what rounding may have hidden
+        tried = [error for bound, error in bounds if bound + error > state.lower_bound]
+        state = replace(state, tried_rounding=max(tried, default=0.0))
     steps = np.array(look.steps)
     objectives, errors = measure_line(ends, steps, totals, state.n_rows)
     k, is_known = int(np.argmin(objectives)), bool(np.all(ends[0] == ends[1]))
@@ -172,7 +174,8 @@ def aim(state: State, point: Point, H: F64) -> State:
     step = -cho_solve((factor, False), point.gradient)
     A = solve_triangular(factor, np.eye(len(M))).T
     length = float(np.sqrt(max(0.0, float(step @ M @ step))))
-    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=NEXT_REACH * length)
+    reach = max(NEXT_REACH * length, ROUNDINGS * point.error_in_ball)
+    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=reach)
 
 
 def factorise(M: F64) -> tuple[F64, F64 | None]:
