@@ -104,10 +104,12 @@ def measure_scaled_rows(norm: RowNorm, rows: Rows, bias_feature: float, sizes: F
     """
     measured, lengths, rounding = _measure(norm, rows, bias_feature)
     width = norm.A.shape[1]
-    lost = width**2 * SMALLEST32 * (1.0 + lengths)
-    larger = 1.0 + 4 * UNIT * (width + 8)
-    bounds: F64 = (measured + rounding * sizes + lost) * larger
-    return bounds
+    lost = width**2 * SMALLEST32
+    measured += rounding * sizes
+    measured += lost * lengths
+    measured += lost
+    measured *= 1.0 + 4 * UNIT * (width + 8)
+    return measured
 
 
 def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, float]:

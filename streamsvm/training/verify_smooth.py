@@ -42,5 +42,4 @@ def _add_losses(losses: list[SmoothLoss], totals: F64, rows: Rows, W: F64) -> No
     for k, loss in enumerate(losses):
         own = single_out(rows, k, len(losses))
         values, slopes = loss.measure(own, scores[:, k])
-        sharpest = loss.sharpest(own, scores[:, k], np.full(own.n_rows, np.inf))
-        totals[k] += np.sum(values), np.abs(slopes) @ np.sqrt(squares), sharpest @ squares
+        totals[k] += np.sum(values), np.abs(slopes) @ np.sqrt(squares), loss.sharpest(own) @ squares

@@ -93,7 +93,10 @@ def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[fl
         slope = look.norm.A @ point.gradient
     if not np.isfinite(off + error + float(np.linalg.norm(slope))):
         return none
-    values, vectors = np.linalg.eigh((N + N.T) / 2)
+    try:
+        values, vectors = np.linalg.eigh((N + N.T) / 2)
+    except np.linalg.LinAlgError:
+        return none
     off += SAFE * float(np.max(np.abs(values)))
     values = values - 2 * off  # those of N - off, whatever was rounded
     unsure = SAFE * float(np.linalg.norm(slope)) + error

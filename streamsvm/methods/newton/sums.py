@@ -104,24 +104,26 @@ def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
     weights = np.stack((np.max(np.abs(ends), axis=0), columns))
     lengths, of_scores, of_norm = add_sizes(rows, weights, look.bias_feature)
     off = bound_rounding(ends.shape[1] + SCORE_ROUNDINGS, 1.0) * of_scores + SMALLEST
-    squares = look.loss.sharpest(rows, last, np.full(rows.n_rows, np.inf)) * off**2
+    of_bends = float(look.loss.sharpest(rows) @ off**2)
     for k, step in enumerate(look.steps):
         scores = last if k == len(look.steps) - 1 else first + step * (last - first)
         losses, slopes = look.loss.measure(rows, scores)
         totals.losses[k] += np.sum(losses)
-        totals.errors[k] += float(np.abs(slopes) @ off) + float(np.sum(squares))
+        steep = np.abs(slopes)
+        totals.errors[k] += float(steep @ off) + of_bends
     used = np.flatnonzero(slopes)
     add_rows(totals.gradient[None, :], rows.X, used, np.zeros_like(used), slopes[used])
     totals.gradient[-1] += look.bias_feature * float(np.sum(slopes))
-    sharp, steep = off * look.loss.sharpest(rows, last, off), np.abs(slopes)
+    bent, sharp = look.loss.bend(rows, last, off)
+    sharp *= off
+    least = bent
     totals.steep += float(steep @ lengths)
     totals.moved += float(sharp @ lengths)
-    least = bent = look.loss.bend(rows, last, np.zeros(rows.n_rows))
     if look.reach > 0.0:
         measured = measure_scaled_rows(look.norm, rows, look.bias_feature, of_norm)
         totals.steep_in_ball += float(steep @ of_norm)
         totals.moved_in_ball += float(sharp @ measured)
-        least = np.minimum(bent, look.loss.bend(rows, last, look.reach * measured + off))
+        least = np.minimum(bent, look.loss.bend(rows, last, look.reach * measured + off)[0])
     totals.least.add(rows, least, look.bias_feature)
     totals.rest.add(rows, bent - least, look.bias_feature)
 
