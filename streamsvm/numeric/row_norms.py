@@ -24,6 +24,7 @@ from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, Cs
 
 RIDGE = 1e-6  # times the mean of M's diagonal, which is added to the diagonal: M is positive definite then
 UNIT32 = 2.0**-24
+SMALLEST32 = 2.0**-126
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class RowNorm:
     def size(self) -> float:
         """The Frobenius norm of A."""
         return float(np.linalg.norm(self.A))
+
+    def measure_columns(self) -> F64:
+        """Return the lengths |A e_j| of the columns of A, (width,), rounded upwards."""
+        lengths: F64 = np.linalg.norm(self.A, axis=0) * (1.0 + 4 * UNIT * (len(self.A) + 8))
+        return lengths
 
     def find_scatter(self) -> F64:
         """Return M, the inverse of A'A, so that |u|^2 = v'Mv where v = A'u, (width, width)."""
@@ -85,6 +91,29 @@ def _find_mean_products(rows: Rows, bias_feature: float) -> F64:
 
 def measure_rows(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64]:
     """Return |A x| and |x| of every row, (n,) each, rounded upwards; x has the constant feature."""
+    measured, lengths, rounding = _measure(norm, rows, bias_feature)
+    larger = 1.0 + 4 * UNIT * (norm.A.shape[1] + 8)
+    return measured * larger + rounding * norm.size * larger * lengths, lengths * larger
+
+
+def measure_scaled_rows(norm: RowNorm, rows: Rows, bias_feature: float, sizes: F64) -> F64:
+    """Return |A x| of every row, (n,), rounded upwards, given `sizes` (n,), which are sum_j |A e_j| |x_j|.
+
+    The charge for rounding does not depend on the scales of the features, unlike that of `measure_rows`. Products below
+    the range of float32 are charged as well.
+    """
+    measured, lengths, rounding = _measure(norm, rows, bias_feature)
+    width = norm.A.shape[1]
+    lost = width**2 * SMALLEST32
+    measured += rounding * sizes
+    measured += lost * lengths
+    measured += lost
+    measured *= 1.0 + 4 * UNIT * (width + 8)
+    return measured
+
+
+def _measure(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F64, float]:
+    """Return the computed |A x| and |x|, (n,) each, and the rounding of |A x| as a share of the sizes of its terms."""
     X, A, width = rows.X, norm.A, norm.A.shape[1]
     measured, lengths, unit = np.empty(rows.n_rows), np.empty(rows.n_rows), UNIT
     if isinstance(X, CsrRows):
@@ -95,8 +124,45 @@ def measure_rows(norm: RowNorm, rows: Rows, bias_feature: float) -> tuple[F64, F
             products = X @ A[:, :-1].T.astype(np.float32)
             constant = (A[:, -1] * bias_feature).astype(np.float32)
         _measure_dense(X, products, constant, bias_feature, measured, lengths)
-    larger = 1.0 + 4 * UNIT * (width + 8)
-    return measured * larger + 2 * unit * (width + 8) * norm.size * larger * lengths, lengths * larger
+    return measured, lengths, 2 * unit * (width + 8)
+
+
+def add_sizes(rows: Rows, weights: F64, bias_feature: float) -> tuple[F64, F64, F64]:
+    """Return |x|, sum_j |a_j x_j| and sum_j |b_j x_j| of every row, (n,) each, given a and b; weights (2, width)."""
+    lengths, first, second = np.empty(rows.n_rows), np.empty(rows.n_rows), np.empty(rows.n_rows)
+    _add_sizes(*split(rows.X), np.abs(weights[0]), np.abs(weights[1]), bias_feature, lengths, first, second)
+    return lengths, first, second
+
+
+@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+def _add_sizes(
+    values: F32,
+    indices: I32,
+    indptr: I64,
+    a: F64,
+    b: F64,
+    bias_feature: float,
+    lengths: F64,
+    first: F64,
+    second: F64,
+) -> None:
+    constant = abs(bias_feature)
+    for i in range(lengths.size):
+        squares, of_a, of_b = constant * constant, a[-1] * constant, b[-1] * constant
+        if values.ndim == 1:
+            for e in range(indptr[i], indptr[i + 1]):
+                size = abs(np.float64(values[e]))
+                squares += size * size
+                of_a += a[indices[e]] * size
+                of_b += b[indices[e]] * size
+        else:
+            x = values[i]
+            for j in range(x.size):
+                size = abs(np.float64(x[j]))
+                squares += size * size
+                of_a += a[j] * size
+                of_b += b[j] * size
+        lengths[i], first[i], second[i] = np.sqrt(squares), of_a, of_b
 
 
 @njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)

@@ -27,22 +27,23 @@ class SmoothLoss(Protocol):
     def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
         """Return the losses of the rows at these scores, (n,), and their slopes there, (n,), costs included."""
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """Return the least second derivative of each row's loss at scores that are nearer than its reach, (n,)."""
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
+        """Return the least and the largest second derivative of each row's loss within its reach of its score, (n,)."""
 
-    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """Return the largest second derivative of each row's loss at scores that are nearer than its reach, (n,)."""
+    def sharpest(self, rows: Rows) -> F64:
+        """Return the largest second derivative of each row's loss at any score, (n,)."""
 
 
 class Smoothing(NamedTuple):
     """What the smoothing does to rows at their scores, (n,) each.
 
     excess: by how much `measure` is above the losses; slack: by how much it is above a smooth lower bound of them,
-    which has the same slope.
+    which has the same slope; steepest: the largest slope that the loss, or `measure`, may have within the reach.
     """
 
     excess: F64
     slack: F64
+    steepest: F64
 
 
 class Kinks(NamedTuple):
@@ -60,14 +61,11 @@ class KinkedLoss(SmoothLoss, Protocol):
     def sharpen(self, width: float) -> Self:
         """Return the loss smoothed with this width."""
 
-    def smooth(self, rows: Rows, scores: F64) -> Smoothing:
-        """Return what the smoothing does to the rows at these scores."""
+    def smooth(self, rows: Rows, scores: F64, reach: F64) -> Smoothing:
+        """Return what the smoothing does to the rows at these scores, or within their reach of them."""
 
     def find_kinks(self, rows: Rows) -> Kinks:
         """Return the kinks of the rows."""
-
-    def steepest(self, rows: Rows) -> F64:
-        """Return the largest size of a slope of each row's loss at any score, (n,)."""
 
 
 def smooth_hinge(u: F64, width: float) -> tuple[F64, F64]:

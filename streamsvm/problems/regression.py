@@ -55,31 +55,29 @@ class EpsilonInsensitive:
         """See ConvexLoss: the costs."""
         return _read_costs(self.C, rows)
 
-    def smooth(self, rows: Rows, scores: F64) -> Smoothing:
+    def smooth(self, rows: Rows, scores: F64, reach: F64) -> Smoothing:
         """See KinkedLoss: within the width, q - max(0, u), and a quarter of the width."""
-        found, costs = np.zeros((2, rows.n_rows)), _read_costs(self.C, rows)
+        found, costs = np.zeros((3, rows.n_rows)), _read_costs(self.C, rows)
         for u in self._find_kinks(rows, scores):
             near = np.flatnonzero(np.abs(u) < self.width)
             quarter = costs[near] * self.width / 4.0
             found[0, near] += quarter * (1.0 - np.abs(u[near]) / self.width) ** 2
             found[1, near] += quarter
+            found[2] = np.maximum(found[2], np.where(u + reach > -self.width, costs, 0.0))
         return Smoothing(*found)
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row stays."""
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
+        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row stays, or may come."""
         if self.width == 0.0:
-            return np.zeros(rows.n_rows)
-        stays = [np.abs(u) + reach < self.width for u in self._find_kinks(rows, scores)]
-        bent: F64 = _read_costs(self.C, rows) / (2.0 * self.width) * np.sum(stays, axis=0)
-        return bent
+            return np.zeros(rows.n_rows), np.zeros(rows.n_rows)
+        u, costs = np.abs(self._find_kinks(rows, scores)), _read_costs(self.C, rows)
+        stays, comes = np.sum(u + reach < self.width, axis=0), np.sum(u - reach <= self.width, axis=0)
+        return costs / (2.0 * self.width) * stays, costs / (2.0 * self.width) * comes
 
-    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row may come."""
-        if self.width == 0.0:
-            return np.zeros(rows.n_rows)
-        comes = [np.abs(u) - reach <= self.width for u in self._find_kinks(rows, scores)]
-        bent: F64 = _read_costs(self.C, rows) / (2.0 * self.width) * np.sum(comes, axis=0)
-        return bent
+    def sharpest(self, rows: Rows) -> F64:
+        """See SmoothLoss: both kinks may be near."""
+        costs = _read_costs(self.C, rows)
+        return costs / self.width if self.width > 0.0 else np.zeros_like(costs)
 
     def find_kinks(self, rows: Rows) -> Kinks:
         """See KinkedLoss."""
@@ -107,13 +105,15 @@ class SquaredEpsilonInsensitive:
         outside, costs = np.maximum(0.0, np.abs(error) - self.epsilon), _read_costs(self.C, rows)
         return costs * outside**2, 2.0 * costs * outside * np.sign(error)
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: 2 C_i if the row stays outside the tube, or if there is none."""
-        away = np.abs(scores - read_truth(rows, self.numbers)) - reach > self.epsilon
-        return np.where(away | (self.epsilon == 0.0), 2.0 * _read_costs(self.C, rows), 0.0)
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
+        """See SmoothLoss: 2 C_i if the row stays outside the tube, or can be outside; or if there is none."""
+        away, bent = np.abs(scores - read_truth(rows, self.numbers)) - self.epsilon, 2.0 * _read_costs(self.C, rows)
+        if self.epsilon == 0.0:
+            return bent, bent.copy()
+        return np.where(away > reach, bent, 0.0), np.where(away >= -reach, bent, 0.0)
 
-    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:  # noqa: ARG002
-        """See SmoothLoss: that at any score."""
+    def sharpest(self, rows: Rows) -> F64:
+        """See SmoothLoss."""
         return 2.0 * _read_costs(self.C, rows)
 
 

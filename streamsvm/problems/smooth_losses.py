@@ -27,15 +27,23 @@ class SquaredHinge:
         missing = np.maximum(0.0, 1.0 - y * scores)
         return costs * missing**2, -2.0 * costs * y * missing
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
-        """See SmoothLoss: 2 C_i if the row stays inside the margin."""
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
+        """See SmoothLoss: 2 C_i if the row stays inside the margin, or can be inside."""
         y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
-        return np.where(1.0 - y * scores > reach, 2.0 * costs, 0.0)
+        missing, bent = 1.0 - y * scores, 2.0 * costs
+        return np.where(missing > reach, bent, 0.0), np.where(missing >= -reach, bent, 0.0)
 
-    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:  # noqa: ARG002
-        """See SmoothLoss: that at any score."""
+    def sharpest(self, rows: Rows) -> F64:
+        """See SmoothLoss."""
         costs: F64 = 2.0 * read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
         return costs
+
+
+def _bend_logistic(costs: F64, sizes: F64) -> F64:
+    """Return the second derivative of the logistic loss at scores of these sizes, which must not be negative."""
+    share = expit(-sizes)  # at most 1/2, so that 1 - share is accurate
+    bent: F64 = costs * share * (1.0 - share)
+    return bent
 
 
 @dataclass(frozen=True)
@@ -48,16 +56,16 @@ class Logistic:
         """See SmoothLoss."""
         y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
         margins = y * scores
-        return costs * np.logaddexp(0.0, -margins), -costs * y * expit(-margins)
+        odds = np.exp(-np.abs(margins))  # at most 1
+        share = np.where(margins > 0.0, odds, 1.0) / (1.0 + odds)
+        return costs * (np.maximum(0.0, -margins) + np.log1p(odds)), -costs * y * share
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
         """See SmoothLoss: the second derivative falls with the size of the score."""
-        costs = read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
-        farthest = np.abs(scores) + reach
-        least: F64 = costs * expit(farthest) * expit(-farthest)
-        return least
+        costs, sizes = read_labels(self.class_costs, rows.y, rows.sample_weight)[1], np.abs(scores)
+        return _bend_logistic(costs, sizes + reach), _bend_logistic(costs, np.maximum(0.0, sizes - reach))
 
-    def sharpest(self, rows: Rows, scores: F64, reach: F64) -> F64:  # noqa: ARG002
-        """See SmoothLoss: that at any score."""
+    def sharpest(self, rows: Rows) -> F64:
+        """See SmoothLoss."""
         costs: F64 = 0.25 * read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
         return costs

@@ -41,11 +41,10 @@ def evaluate(model: LinearModel, engine: Engine, losses: Losses, bias_feature: f
 def _add_losses(losses: Losses, totals: F64, rows: Rows, W: F64) -> None:
     """Add the losses of the rows in every problem, sum |l_i'| |x_i| and sum max l_i'' |x_i|^2."""
     scores, squares = compute_scores(rows.X, W[:, :-1]) + W[:, -1], compute_squares(rows.X, np.float64) + 1.0
-    anywhere = np.full(rows.n_rows, np.inf)
     for k, loss in enumerate(losses):
         own = single_out(rows, k, len(losses))
         values, slopes = loss.measure(own, scores[:, k])
         totals[k, 0] += np.sum(values)
         totals[k, 1] += (loss.steepest(own) if isinstance(loss, ConvexLoss) else np.abs(slopes)) @ np.sqrt(squares)
         if not isinstance(loss, ConvexLoss):
-            totals[k, 2] += loss.sharpest(own, scores[:, k], anywhere) @ squares
+            totals[k, 2] += loss.sharpest(own) @ squares

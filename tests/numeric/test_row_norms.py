@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.numeric.row_norms import RowNorm, bound_rows, make_norm, measure_rows
+from streamsvm.numeric.row_norms import RowNorm, add_sizes, bound_rows, make_norm, measure_rows, measure_scaled_rows
 from streamsvm.numeric.rows import Rows
 from tests.conftest import F64, Problem, make_problem
 from tests.linear_problems import with_bias
@@ -105,3 +105,29 @@ def test_the_bound_by_squares_is_the_norm_of_rows_whose_features_do_not_belong_t
     norm, rows = RowNorm(np.diag([3.0, 0.1, 7.0])), hold(make_problem(3, n=40, d=2))
     bounds, measured = bound_rows(norm.bound_by_squares(), rows, 2.0)[0], measure_rows(norm, rows, 2.0)[0]
     np.testing.assert_allclose(bounds, measured, rtol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), d=st.integers(1, 10), log_scale=st.floats(-12, 12),
+    spread_by=st.sampled_from([0.0, 6.0]), density=st.sampled_from([1.0, 0.3]),
+    bias_feature=st.sampled_from([0.0, 1.0, 100.0]),
+)  # fmt: skip
+def test_norms_of_scaled_rows_are_bounds_on_every_scale(
+    seed: int, d: int, log_scale: float, spread_by: float, density: float, bias_feature: float
+) -> None:
+    """In long double; and sharp, whatever the scales, where features are independent."""
+    random = np.random.default_rng(seed)
+    scales = 10.0 ** (log_scale + random.uniform(-spread_by, spread_by, d))
+    problem = spread(make_problem(seed, n=60, d=d, density=density), scales)
+    rows, X = hold(problem), np.abs(with_bias(problem, bias_feature).astype(LONG))
+    norm = RowNorm(random.normal(size=(d + 1, d + 1)) / np.append(problem.dense().std(axis=0) + 1e-30, 1.0))
+    columns, others = norm.measure_columns(), random.normal(size=d + 1)
+    lengths, first, second = add_sizes(rows, np.stack((columns, others)), bias_feature)
+    np.testing.assert_allclose(lengths, np.sqrt(np.sum(X * X, axis=1)).astype(float), rtol=1e-12)
+    np.testing.assert_allclose(first, (X @ columns.astype(LONG)).astype(float), rtol=1e-12)
+    np.testing.assert_allclose(second, (X @ np.abs(others).astype(LONG)).astype(float), rtol=1e-12)
+    measured = measure_scaled_rows(norm, rows, bias_feature, first)
+    true = np.linalg.norm((with_bias(problem, bias_feature).astype(LONG) @ norm.A.T.astype(LONG)).astype(float), axis=1)
+    assert np.all(measured >= true * (1 - 1e-12))
+    assert np.all(measured <= true * (1 + 1e-12) + 1e-5 * first + 1e-25)

@@ -52,14 +52,13 @@ def test_the_smoothing_is_above_the_loss_and_less_its_slack_below(epsilon: float
     rows, scores = make_rows()
     exact, loss = EpsilonInsensitive(3.0, epsilon, NONE), EpsilonInsensitive(3.0, epsilon, NONE).sharpen(width)
     values, slopes = loss.measure(rows, scores)
-    found = loss.smooth(rows, scores)
+    found = loss.smooth(rows, scores, np.zeros(rows.n_rows))
     np.testing.assert_allclose(values - found.excess, exact.measure(rows, scores)[0], atol=1e-12)
     assert (found.excess >= 0).all()
     for way in np.linspace(-4, 4, 33):  # the lower bound that belongs to these scores, found by its least curvature
         truth = exact.measure(rows, scores + way)[0]
-        bent = loss.bend(rows, scores, np.full(rows.n_rows, abs(way)))
+        bent, sharpest = loss.bend(rows, scores, np.full(rows.n_rows, abs(way)))
         assert (truth >= values - found.slack + way * slopes + bent * way**2 / 2 - 1e-12).all()
-        sharpest = loss.sharpest(rows, scores, np.full(rows.n_rows, abs(way)))
         assert (np.abs(loss.measure(rows, scores + way)[1] - slopes) <= sharpest * abs(way) + 1e-12).all()
     h = 1e-5 * width
     ahead, behind = (loss.measure(rows, scores + step)[0] for step in (h, -h))
@@ -69,9 +68,12 @@ def test_the_smoothing_is_above_the_loss_and_less_its_slack_below(epsilon: float
 def test_without_a_width_nothing_is_smoothed() -> None:
     rows, scores = make_rows()
     loss = EpsilonInsensitive(1.0, 0.25, NONE)
-    assert not np.any(loss.smooth(rows, scores))
-    assert not loss.bend(rows, scores, np.zeros(rows.n_rows)).any()
-    assert not loss.sharpest(rows, scores, np.full(rows.n_rows, np.inf)).any()
+    found = loss.smooth(rows, scores, np.zeros(rows.n_rows))
+    assert not found.excess.any()
+    assert not found.slack.any()
+    assert (found.steepest >= np.abs(loss.measure(rows, scores)[1])).all()
+    assert not np.any(loss.bend(rows, scores, np.full(rows.n_rows, np.inf)))
+    assert not loss.sharpest(rows).any()
 
 
 def test_the_squared_loss_bends_all_over_only_without_a_tube() -> None:
@@ -79,9 +81,9 @@ def test_the_squared_loss_bends_all_over_only_without_a_tube() -> None:
     assert rows.sample_weight is not None
     anywhere = np.full(rows.n_rows, 100.0)
     np.testing.assert_array_equal(
-        SquaredEpsilonInsensitive(1.0, 0.0, NONE).bend(rows, scores, anywhere), 2 * rows.sample_weight
+        SquaredEpsilonInsensitive(1.0, 0.0, NONE).bend(rows, scores, anywhere)[0], 2 * rows.sample_weight
     )
-    assert not SquaredEpsilonInsensitive(1.0, 0.1, NONE).bend(rows, scores, anywhere).any()
+    assert not SquaredEpsilonInsensitive(1.0, 0.1, NONE).bend(rows, scores, anywhere)[0].any()
 
 
 def test_classes_that_are_numbers_are_targets() -> None:

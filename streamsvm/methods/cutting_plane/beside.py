@@ -7,15 +7,19 @@ It has fallen behind if the first solver's gap is small (at most SMALL of P), it
 large, and its lower bound is not the higher one, whose proof is its cuts. If the first solver is stuck later, for
 RETURNS passes, or says that it is slow, the line search returns, and goes on from the best point. Beside a solver that
 is quick as a rule the line search is left out until then.
+
+A run is given up when both solvers are stuck, or the better P and D of both are. One solver may crawl for thousands of
+passes towards a P that the other one knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from streamsvm.methods.cutting_plane.cuts import CutState, drop_cuts, is_better
+from streamsvm import requests as protocol
+from streamsvm.methods.cutting_plane.cuts import STUCK_STEPS, CutState, drop_cuts, has_moved, is_better
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import All, Progress, Solver, Step, Take
 
@@ -40,7 +44,9 @@ class State:
     objective_rounding: float = 0.0
     bound_rounding: float = 0.0
     passes: int = 0
+    stuck: int = 0
     alone: bool = False
+    added: ClassVar[tuple[str, ...]] = ("stuck",)
 
     @property
     def progress(self) -> Progress:
@@ -66,14 +72,16 @@ def solve(makers: Sequence[Maker], tol: float, state: State) -> Solver:
                 requests[k] = solvers[k].send((yield request))
         found = yield All(requests, in_walk=True)
         steps: list[Any] = [solver.send(totals) for solver, totals in zip(solvers, found, strict=True)]
-        state = _take_over(state, [step.state for step in steps])
+        before, state = state, _take_over(state, [step.state for step in steps])
+        state = replace(state, stuck=0 if has_moved(state, before) else before.stuck + 1)
         if state.alone:
             del solvers[1:]
         elif len(solvers) == 1:
             solvers.append(makers[1](state.states[1]))
         figures = {**steps[0].figures, "beside": len(solvers) - 1.0}
-        stalled = all(step.status == "stalled" for step in steps)
-        status = "converged" if state.progress.is_proved(tol) else "stalled" if stalled else None
+        status = protocol.find_status(state.progress, tol, state.stuck, STUCK_STEPS)
+        if status is None and all(step.status == "stalled" for step in steps):
+            status = "stalled"
         yield Step(state, state.progress, status, figures)
         requests = [next(solver) for solver in solvers]
 

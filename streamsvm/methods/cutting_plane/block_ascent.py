@@ -38,6 +38,7 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_magnitudes,
 )
 from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, maximise_shares, multiply_rows
+from streamsvm.methods.cutting_plane.multiplier_refinement import can_refine, refine_shares
 from streamsvm.methods.cutting_plane.segments import LineState, look_along, search_line
 from streamsvm.numeric.exact_losses import ExactLosses
 from streamsvm.numeric.labels import read_labels
@@ -51,6 +52,7 @@ STUCK = 0.8  # takes the place of SLOW if all rows are in memory
 MOST_EPOCHS = 80  # on a block; more of them cost more time than the passes that they save
 WHOLE_EPOCHS = 1000  # if all rows are in memory, where more epochs cost no read
 ASCENT_PASSES = 3  # after so many passes over a few rows in memory an interior-point method takes the ascent's place
+TRIES = 3  # of the interior-point method in a row that have moved neither P nor D: another one would not, either
 ASCENT_SHARE = 0.3  # the ascent on a block ends at this share of the gap that is asked for, of the rows in memory
 WHOLE_SHARE = 0.5  # of the gap that is asked for, at which the ascent ends if all rows are in memory
 LINE = np.ones(1)  # the cut step of the line: its end
@@ -200,14 +202,28 @@ def _improve(settings: BlockAscent, state: State, rows: Rows) -> State:
     """Improve the shares of all rows, which are in memory."""
     class_costs, bias, tol = np.array(settings.class_costs), settings.bias_feature, WHOLE_SHARE * settings.tol
     if state.passes >= ASCENT_PASSES and rows.n_rows <= MOST_ROWS:
-        products = multiply_rows(rows, bias)
-        share = maximise_shares(rows, products, class_costs, bias, state.share, state.master_w, 0.0, 0.0, tol)
-        totals = start_dual(len(state.master_w))
-        add_dual(totals, rows, class_costs, bias, share)
-        return replace(state, share=share, master_w=totals.gradient)
+        return _improve_few(class_costs, bias, tol, state, rows) if state.stuck < TRIES else state
     part = make_part(rows, class_costs, bias, state.share)
     w = ascend([part], bias, state.master_w, 0.0, 0.0, tol, state.epochs, (settings.seed, state.passes))
     return replace(state, share=part.share, master_w=w)
+
+
+def _improve_few(class_costs: F64, bias: float, tol: float, state: State, rows: Rows) -> State:
+    """Improve the shares of a few hundred rows by an interior-point method."""
+    products = multiply_rows(rows, bias)
+    share, is_enough = maximise_shares(rows, products, class_costs, bias, state.share, state.master_w, 0.0, 0.0, tol)
+    w = _sum_up(class_costs, bias, rows, share)
+    if not is_enough and can_refine(rows.n_rows, len(w)):
+        share = refine_shares(rows, class_costs, bias, share, w, tol)
+        w = _sum_up(class_costs, bias, rows, share)
+    return replace(state, share=share, master_w=w)
+
+
+def _sum_up(class_costs: F64, bias: float, rows: Rows, share: F64) -> F64:
+    """Return w of the shares of these rows."""
+    totals = start_dual(rows.X.shape[1] + 1)
+    add_dual(totals, rows, class_costs, bias, share)
+    return totals.gradient
 
 
 def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:

@@ -13,6 +13,8 @@ from streamsvm.methods.cutting_plane.block_ascent import State
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes
 from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, PRODUCTS
+from streamsvm.methods.cutting_plane.multiplier_refinement import COPIES as COPIES_OF_ROWS
+from streamsvm.methods.cutting_plane.multiplier_refinement import MATRICES, can_refine
 from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.segments import totals_bytes
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
@@ -74,7 +76,9 @@ def _need_memory(source: RowSource, settings: BlockAscent, threads: int) -> Memo
     if not settings.keeps_all:
         block = max(map(settings.count_rows, settings.list_blocks()))
         walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
-    rows_bytes = kept_bytes * (2 if settings.keeps_all else 1) + (8 * PRODUCTS * n**2 if n <= MOST_ROWS else 0)
+    rows_bytes = kept_bytes * (2 if settings.keeps_all else 1)
+    if n <= MOST_ROWS:
+        rows_bytes += 8 * (MATRICES * n**2 + COPIES_OF_ROWS * n * width if can_refine(n, width) else PRODUCTS * n**2)
     return MemoryNeed(
         driver_bytes=shares_bytes + rows_bytes + 8 * VECTORS * width,
         turn_bytes=8 * VECTORS * width // 2,

@@ -128,9 +128,10 @@ S = TypeVar("S", bound=CutState)
 
 
 class Known(Protocol):
-    """A state that knows P of its best point, and how far this P can be off."""
+    """A state that knows P of its best point, how far this P can be off, and D."""
 
     objective: float
+    lower_bound: float
     objective_rounding: float
 
 
@@ -288,8 +289,12 @@ def scale_costs(state: S, factor: float, tol: float) -> S:
 
 def count_pass(state: S, before: S, passes: int) -> S:
     """Return the state with these passes counted, and with `stuck` counted on if they moved neither P nor D."""
-    moved = state.objective < before.objective * (1 - 1e-12) or state.lower_bound > before.lower_bound * (1 + 1e-12)
-    return replace(state, passes=before.passes + passes, stuck=0 if moved else before.stuck + 1)
+    return replace(state, passes=before.passes + passes, stuck=0 if has_moved(state, before) else before.stuck + 1)
+
+
+def has_moved(state: Known, before: Known) -> bool:
+    """Return whether P is lower or D is higher than before, by more than rounding."""
+    return state.objective < before.objective * (1 - 1e-12) or state.lower_bound > before.lower_bound * (1 + 1e-12)
 
 
 def find_status(state: CutState, tol: float, epsilon: float | None = None, violation: float = 0.0) -> str | None:

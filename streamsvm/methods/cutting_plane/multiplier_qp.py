@@ -20,6 +20,7 @@ interior point method", SIAM J. Optimization 2).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -54,14 +55,15 @@ def multiply_rows(rows: Rows, bias_feature: float) -> F64:
     products = np.empty((rows.n_rows, rows.n_rows))
     blocks = [slice(at, min(at + BLOCK_ROWS, rows.n_rows)) for at in range(0, rows.n_rows, BLOCK_ROWS)]
     for k, own in enumerate(blocks):
-        left = _write_out(rows, own)
+        left = write_out(rows, own)
         for other in blocks[: k + 1]:
-            products[own, other] = left @ _write_out(rows, other).T
+            products[own, other] = left @ write_out(rows, other).T
             products[other, own] = products[own, other].T
     return products + bias_feature**2
 
 
-def _write_out(rows: Rows, part: slice) -> F64:
+def write_out(rows: Rows, part: slice) -> F64:
+    """Return some of the rows as a dense matrix in float64, without the constant feature."""
     some = slice_rows(rows.X, part)
     dense = to_dense(some) if isinstance(some, CsrRows) else some
     return dense.astype(np.float64)
@@ -77,22 +79,22 @@ def maximise_shares(
     others: float,
     wanted: float,
     tol: float,
-) -> F64:
+) -> tuple[F64, bool]:
     """Return shares c (n,) with which these rows' part of the duality gap is at most `wanted` or tol * D.
 
     products: what `multiply_rows` returns; share (n,): c0; w (d+1,): the weight vector of all rows' shares, whose last
     entry is the weight of the constant feature; others: sum C_i c_i of the other rows, whose shares are fixed. If
-    rounding does not allow such a gap, the shares with the smallest gap on the way are returned. D never falls. Equal
-    input gives equal bits.
+    rounding does not allow such a gap, the shares with the smallest gap on the way are returned, and False with them.
+    Then D rises only as far as the products tell it. Equal input gives equal bits.
     """
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
     used = np.flatnonzero(costs > 0.0)
     if not len(used):
-        return share
+        return share, True
     signed = (costs * y)[used]
     scores = compute_scores(rows.X, w[None, :])[used, 0] + w[-1] * bias_feature
     value = others + float(costs @ share) - float(w @ w) / 2
-    found, rise = _climb(
+    found, rise, is_enough = _climb(
         products[np.ix_(used, used)] * np.outer(signed, signed),
         costs[used] - signed * scores,
         share[used],
@@ -103,17 +105,16 @@ def maximise_shares(
     best = share.copy()
     if rise > 0.0:
         best[used] = np.minimum(found, 1.0)
-    return best
+    return best, is_enough
 
 
-def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) -> tuple[F64, float]:
-    """Return the c with the smallest gap on the way, and by how much its D is above `value`, the D of the start.
+def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) -> tuple[F64, float, bool]:
+    """Return the c with the smallest gap on the way, the rise of its D above `value`, and whether the gap is reached.
 
     The gap can be small enough before D is above that of the start, and then the steps go on.
     """
-    half, size = np.full(len(g), 0.5), np.full(len(g), float(np.mean(np.abs(g))))
-    point = Point(half, half, size, size)
-    best, rise, least, idle = start, 0.0, np.inf, 0
+    point = start_point(g)
+    best, rise, least, idle, is_enough = start, 0.0, np.inf, 0, False
     with np.errstate(all="ignore"):  # a gap of NaN lowers nothing, which ends the loop
         for _ in range(MOST_STEPS):
             interrupts.check()
@@ -123,27 +124,46 @@ def _climb(H: F64, g: F64, start: F64, value: float, wanted: float, tol: float) 
             if gap < least:
                 best, least, rise = point.c, gap, float((g + slope) @ (point.c - start)) / 2
             is_enough = gap <= max(wanted, tol * (value + rise)) and rise > 0.0
-            if is_enough or idle > PATIENCE or not _measure(point) > 0.0:
+            if is_enough or idle > PATIENCE or not measure(point) > 0.0:
                 break
-            direction = _find_direction(H, slope, point)
-            point = _move(point, direction, BOUNDARY * _find_length(point, direction))
-    return best, rise
+            point = step_to_target(point, _factorise(H, slope, point))
+    return best, rise, is_enough
 
 
-def _find_direction(H: F64, slope: F64, point: Point) -> Point:
-    """Return the step of Mehrotra's predictor and corrector, which is NaN if H has no Cholesky factor."""
+def start_point(g: F64) -> Point:
+    """Return the point to start from: all shares at 1/2, and all multipliers at the mean size of g."""
+    half, size = np.full(len(g), 0.5), np.full(len(g), float(np.mean(np.abs(g))))
+    return Point(half, half, size, size)
+
+
+def step_to_target(point: Point, solve: Callable[[F64], F64]) -> Point:
+    """Return the next point by Mehrotra's predictor and corrector; it is NaN where Newton's equations are not solved.
+
+    solve: returns dc for what the targets add to the right side of Newton's equations.
+    """
     c, u, p, q = point
-    factor = _factor(H, p / c + q / u)
 
     def direct(target_p: F64, target_q: F64) -> Point:
-        dc = dpotrs(factor, slope + target_p / c - target_q / u, lower=1)[0]
+        dc = solve(target_p / c - target_q / u)
         return Point(dc, -dc, (target_p - p * dc) / c - p, (target_q + q * dc) / u - q)
 
-    mu, predicted = _measure(point), direct(np.zeros(len(c)), np.zeros(len(c)))
-    after = _measure(_move(point, predicted, _find_length(point, predicted)))
+    mu, predicted = measure(point), direct(np.zeros(len(c)), np.zeros(len(c)))
+    after = measure(_move(point, predicted, _find_length(point, predicted)))
     center, most = mu * (after / mu) ** 3, MOST_SECOND_ORDER * mu
     products = np.clip(predicted.c * predicted.p, -most, most), np.clip(predicted.u * predicted.q, -most, most)
-    return direct(center - products[0], center - products[1])
+    direction = direct(center - products[0], center - products[1])
+    return _move(point, direction, BOUNDARY * _find_length(point, direction))
+
+
+def _factorise(H: F64, slope: F64, point: Point) -> Callable[[F64], F64]:
+    """Return what solves Newton's equations at a point; the solution is NaN if H has no Cholesky factor."""
+    factor = _factor(H, point.p / point.c + point.q / point.u)
+
+    def solve(targets: F64) -> F64:
+        dc: F64 = dpotrs(factor, slope + targets, lower=1)[0]
+        return dc
+
+    return solve
 
 
 def _factor(H: F64, diagonal: F64) -> F64:
@@ -162,7 +182,7 @@ def _factor(H: F64, diagonal: F64) -> F64:
     return np.full_like(H, np.nan)
 
 
-def _measure(point: Point) -> float:
+def measure(point: Point) -> float:
     """Return mu, the mean of the products p c and q u."""
     return float(point.c @ point.p + point.u @ point.q) / (2 * len(point.c))
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from streamsvm.methods.newton.sums import Look, Totals
 from streamsvm.numeric.rounding import bound_rounding
@@ -31,45 +30,46 @@ SAFE = 1e-9  # relative: the rounding of eigenvalues and of norms
 
 @dataclass(frozen=True)
 class Point:
-    """A point w with P there, its gradient, and how far both can be off; the gradient by its length."""
+    """A point w with P there, its gradient, and how far both can be off.
+
+    gradient_error: the length of the gradient's error; error_in_ball: its length times A, if the pass had a ball.
+    """
 
     w: F64
     objective: float
     gradient: F64
     objective_error: float
     gradient_error: float
+    error_in_ball: float
 
 
-def make_point(w: F64, totals: Totals, n_rows: int) -> Point:
+def make_point(w: F64, totals: Totals, look: Look, n_rows: int) -> Point:
     """Return the point at which a pass has looked, the end of its line.
 
-    A score is off by at most e |x_i| with e = gamma_(d+8) |w|, which moves slopes by the second derivatives; sums of n
-    terms are off by gamma_n times the sizes of their terms.
+    The scores' rounding moves the slopes by the second derivatives. Sums of n terms are off by gamma_n times the sizes
+    of their terms, in every entry, and A times an error v is no longer than sum_j |A e_j| |v_j|.
     """
-    length = float(np.linalg.norm(w))
-    moved = bound_rounding(len(w) + 8, length)
     objectives, errors = measure_line(np.stack((w, w)), np.ones(len(totals.losses)), totals, n_rows)
+    gradient, terms = w + totals.gradient, bound_rounding(n_rows + 24, 1.0)
+    larger, sizes = 1.0 + 2 * terms + SAFE, np.abs(w) + np.abs(totals.gradient)
+    of_sum = bound_rounding(len(w) + 24, float(look.norm.measure_columns() @ sizes))
     return Point(
         w=w,
         objective=float(objectives[-1]),
-        gradient=w + totals.gradient,
+        gradient=gradient,
         objective_error=float(errors[-1]),
-        gradient_error=bound_rounding(n_rows + 24, totals.steep) + moved * totals.sharp + bound_rounding(4, length),
+        gradient_error=larger * (terms * totals.steep + totals.moved) + bound_rounding(4, float(np.linalg.norm(sizes))),
+        error_in_ball=larger * (terms * totals.steep_in_ball + totals.moved_in_ball) + of_sum,
     )
 
 
 def measure_line(ends: F64, steps: F64, totals: Totals, n_rows: int) -> tuple[F64, F64]:
-    """Return P at the steps (k,) of the line between the ends (2, d+1), and how far it can be off, (k,) each.
-
-    A score is off by at most e |x_i| with e = gamma_(d+8) |w|, which moves a loss by its slope and its second
-    derivative. A slope is at most that at the line's end and the second derivative times the way from there.
-    """
+    """Return P at the steps (k,) of the line between the ends (2, d+1), and how far it can be off, (k,) each."""
     squares = np.sum((ends[0] + steps[:, None] * (ends[1] - ends[0])) ** 2, axis=1)
-    moved = bound_rounding(ends.shape[1] + 12, 1.0) * float(np.max(np.linalg.norm(ends, axis=1)))
-    way = (1.0 - steps) * float(np.linalg.norm(ends[1] - ends[0])) + moved
+    largest = float(np.max(np.sum(ends**2, axis=1)))  # the point is rounded, too
     of_sums = bound_rounding(n_rows + 24, 1.0) * totals.losses
-    errors = moved * (totals.steep + way * totals.sharp) + of_sums + bound_rounding(ends.shape[1] + 8, 1.0) * squares
-    return squares / 2 + totals.losses, errors
+    errors = (1.0 + 2 * bound_rounding(n_rows + 24, 1.0) + SAFE) * totals.errors
+    return squares / 2 + totals.losses, errors + of_sums + bound_rounding(ends.shape[1] + 24, largest)
 
 
 def bound_by_gradient(point: Point) -> tuple[float, float]:
@@ -82,41 +82,45 @@ def bound_by_gradient(point: Point) -> tuple[float, float]:
 def bound_in_ball(point: Point, look: Look, least: F64, n_rows: int) -> tuple[float, float]:
     """Return P - 1/2 grad'M^-1 grad, and how far it can be off; 0 if it is not known that the minimiser is in the ball.
 
-    least (d+1, d+1): H_r. The rounding of its sums is at most gamma_n d times its diagonal, which is taken off M.
+    least (d+1, d+1): H_r. With N = A M A', s = A grad and v = A'u, the bound is a minimum of s.u + 1/2 u'Nu. If no
+    eigenvalue of N is below l > 0, this minimum is, for every u, at least s.u + 1/2 u'Nu - |Nu + s|^2 / (2 l).
     """
-    none, width = (0.0, 0.0), len(point.w)
+    none, width, error = (0.0, 0.0), len(point.w), point.error_in_ball
     if not look.reach > 0.0:
         return none
-    taken_off = bound_rounding(n_rows + 2 * width + 40, 1.0) * width * np.diagonal(least)
-    if not float(np.max(taken_off)) <= 0.5:
+    with np.errstate(all="ignore"):
+        N, off = _transform(look.norm.A, least, n_rows)
+        slope = look.norm.A @ point.gradient
+    if not np.isfinite(off + error + float(np.linalg.norm(slope))):
         return none
-    M = np.eye(width) + least - np.diag(taken_off)
     try:
-        factor = cho_factor(M)
-        if not _is_inside(point, look, M):
-            return none
-    except (LinAlgError, ValueError):
+        values, vectors = np.linalg.eigh((N + N.T) / 2)
+    except np.linalg.LinAlgError:
         return none
-    move = -cho_solve(factor, point.gradient)
-    left = M @ move + point.gradient
-    value = point.objective + float(point.gradient @ move) + float(move @ M @ move) / 2
-    sizes = float(np.abs(point.gradient) @ np.abs(move)) + float(np.abs(move) @ np.abs(M) @ np.abs(move))
-    unsolved = abs(float(left @ cho_solve(factor, left)))
-    error = point.gradient_error  # M has no eigenvalue below 1/2
-    rounding = point.objective_error + error * float(np.linalg.norm(move)) + error**2 + unsolved
-    return value, rounding + bound_rounding(2 * width + 16, sizes)
+    off += SAFE * float(np.max(np.abs(values)))
+    values = values - 2 * off  # those of N - off, whatever was rounded
+    unsure = SAFE * float(np.linalg.norm(slope)) + error
+    if not values[0] > 0.0 or not bound_on_sphere(values, vectors.T @ slope, look.reach) >= unsure * look.reach:
+        return none
+    u = -vectors @ ((vectors.T @ slope) / values)
+    sizes, bent = np.abs(N) @ np.abs(u) + off * np.abs(u) + np.abs(slope), N @ u - off * u
+    value = point.objective + float(slope @ u) + float(u @ bent) / 2
+    left = float(np.linalg.norm(bent + slope)) + bound_rounding(width + 16, float(np.linalg.norm(sizes)))
+    rounding = point.objective_error + error * float(np.linalg.norm(u)) + (left + error) ** 2 / (2 * float(values[0]))
+    own = bound_rounding(2 * width + 16, float(np.abs(u) @ sizes) + abs(point.objective))
+    return value, (1.0 + SAFE) * rounding + own
 
 
-def _is_inside(point: Point, look: Look, M: F64) -> bool:
-    """Return whether P is at least P(w) on the whole sphere, whatever was rounded; LinAlgError if that is not found."""
-    A, width, length = look.norm.A, len(point.w), float(np.linalg.norm(point.gradient))
-    values, vectors = np.linalg.eigh(A @ M @ A.T)
+def _transform(A: F64, least: F64, n_rows: int) -> tuple[F64, float]:
+    """Return N = A M A', and how far it can be off, as a matrix norm; M is lower by the rounding of H_r's sums.
+
+    This is at most gamma_n d times the diagonal of H_r, in the order of matrices.
+    """
+    width = len(A)
+    taken_off = bound_rounding(n_rows + 2 * width + 40, 1.0) * width * np.diagonal(least)
+    M = np.eye(width) + least - np.diag(taken_off)
     sizes = float(np.linalg.norm(np.abs(A) @ np.abs(M) @ np.abs(A).T))
-    values = values - (bound_rounding(2 * width + 8, sizes) + SAFE * values[-1])
-    slope = A @ point.gradient
-    rounded = bound_rounding(width + 8, length) + point.gradient_error
-    unsure = SAFE * float(np.linalg.norm(slope)) + look.norm.size * rounded
-    return bound_on_sphere(values, vectors.T @ slope, look.reach) >= unsure * look.reach
+    return A @ M @ A.T, bound_rounding(3 * width + 16, sizes)
 
 
 def bound_on_sphere(values: F64, slopes: F64, radius: float) -> float:

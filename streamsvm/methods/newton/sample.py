@@ -19,7 +19,8 @@ LAST_STEP = 0.1  # of the gap that is asked for: so much may the last step on th
 SMOOTH_SHARE = 0.3  # of this gap: what the smoothing of kinks may take
 FEW = 16  # one row of the sample in so many is enough for the first steps
 FEW_TOL = 1e-2
-FEW_STEPS = (0.02, 0.1, 0.3, 0.6, 1.0)  # where P is found on a step in memory, where another step takes no read
+FEW_STEPS = (0.3, 1.0)  # where P is found on a step in memory, where another step takes no read
+KINKED_STEPS = (0.02, 0.1, 0.3, 0.6, 1.0)  # the same if there are kinks
 ROWS_A_FEATURE = 10  # with fewer rows a feature a sample's minimiser is too far away
 MOST_STEPS = 100  # of Newton's method in memory
 FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of the ball in the first pass
@@ -64,9 +65,10 @@ def _minimise(
 
     Then its last step may lower P by no more than last_step tol P.
     """
+    steps = KINKED_STEPS if isinstance(settings.loss, KinkedLoss) else FEW_STEPS
     for _ in range(most):
         interrupts.check()
-        look, width = replace(make_look(settings, state), reach=0.0, steps=FEW_STEPS), state.width
+        look, width = replace(make_look(settings, state), reach=0.0, steps=steps), state.width
         ends = np.stack((state.base_w, state.next_w))
         state = take_step(state, look, ends, sum_rows(rows, ends, look), SMOOTH_SHARE * tol)
         is_near = state.reach > 0.0 and (state.reach / NEXT_REACH) ** 2 / 2 <= last_step * tol * state.objective

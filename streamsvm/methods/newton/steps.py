@@ -18,6 +18,7 @@ from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
 from streamsvm.requests import Progress
 
 NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
+ROUNDINGS = 8.0  # times the error of the gradient: no ball is smaller, as the minimiser is not known better
 FIRST_PACE = 0.03  # the share to which the width shrinks at a time
 SLOW_PACE = 0.5  # the same after a step on whose line P was nowhere lower
 CAUTION = 5.0  # times the expected error of a step, as a share of the width
@@ -96,7 +97,7 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
 
     smooth_share: the share of P that the smoothing of kinks may take.
     """
-    point, least = make_point(ends[1], totals, state.n_rows), totals.least.finish()
+    point, least = make_point(ends[1], totals, look, state.n_rows), totals.least.finish()
     state = _raise_bound(state, look, point, totals.slack, least)
     steps = np.array(look.steps)
     values, errors = measure_line(ends, steps, totals, state.n_rows)
@@ -122,7 +123,8 @@ def _raise_bound(state: State, look: Look, point: Point, slack: float, least: F6
     value, rounding = max(bounds, key=lambda bound: bound[0] - bound[1])
     if value - rounding > state.lower_bound:
         return replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0)
-    return replace(state, tried_rounding=rounding if value > state.lower_bound else 0.0)
+    tried = [error for bound, error in bounds if bound + error > state.lower_bound]  # what rounding may have hidden
+    return replace(state, tried_rounding=max(tried, default=0.0))
 
 
 def _note_best(state: State, ends: F64, steps: F64, objectives: F64, errors: F64) -> State:
@@ -157,4 +159,5 @@ def aim(state: State, point: Point, H: F64) -> State:
     step = -cho_solve((factor, False), point.gradient)
     A = solve_triangular(factor, np.eye(len(M))).T
     length = float(np.sqrt(max(0.0, float(step @ M @ step))))
-    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=NEXT_REACH * length)
+    reach = max(NEXT_REACH * length, ROUNDINGS * point.error_in_ball)
+    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=reach)

@@ -8,18 +8,18 @@ least second derivative of each loss while w stays within a ball (newton.bounds)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from streamsvm.numeric.gram import GramSum
-from streamsvm.numeric.kernels import compute_squares
-from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.row_norms import RowNorm, measure_rows
+from streamsvm.numeric.rounding import SMALLEST, bound_rounding
+from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is found: shares of the line to w
+SCORE_ROUNDINGS = 32  # of a score on the line, besides those of its d+1 terms, and of the bound of its rounding
 TILE_ROWS = 4096  # rows in memory that are added at a time
 
 
@@ -75,55 +75,75 @@ class Totals:
     """The sums. losses (k,): L at the steps of the line; gradient (d+1,): g at its end, and the two parts of H there.
 
     Of a loss with kinks these are the sums of its smoothing; excess (k,) and slack are sums of what
-    smooth_loss.Smoothing has, the latter at the line's end, and slopes is sum |l_i'|. steep, sharp: sum |l_i'| |x_i|
-    (with the steepest slopes, if there are kinks) and sum max l_i'' |x_i|^2, by which rounding is bounded.
+    smooth_loss.Smoothing has, the latter at the line's end, and slopes is sum |l_i'|.
+
+    The others bound rounding (newton.bounds); e_i is how far the score of row i can be off. errors (k,): of the losses
+    by the e_i; steep: sum |l_i'| |x_i|, with the steepest slopes if there are kinks; moved: sum k_i e_i |x_i|, where
+    k_i is the largest second derivative within e_i of the score; steep_in_ball and moved_in_ball: the same with
+    sum_j |A e_j| |x_ij| and |A x_i| for |x_i|.
     """
 
     gradient: F64
     least: Curvature
     rest: Curvature
     losses: F64
+    errors: F64
     excess: F64
     slack: float = 0.0
     slopes: float = 0.0
     steep: float = 0.0
-    sharp: float = 0.0
+    moved: float = 0.0
+    steep_in_ball: float = 0.0
+    moved_in_ball: float = 0.0
 
 
 def start_totals(n_features: int, n_steps: int = len(STEPS)) -> Totals:
     """Return the sums over no rows."""
-    gradient, losses, excess = np.zeros(n_features + 1), np.zeros(n_steps), np.zeros(n_steps)
-    return Totals(gradient, Curvature(n_features), Curvature(n_features), losses, excess)
+    curvatures, losses = (Curvature(n_features), Curvature(n_features)), np.zeros((3, n_steps))
+    return Totals(np.zeros(n_features + 1), *curvatures, losses[0], errors=losses[1], excess=losses[2])
 
 
 def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
     """Add rows. ends (2, d+1): the line's start and its end."""
     products = compute_scores(rows.X, ends[:, :-1]) if rows.scores is None else rows.scores
     first, last = (products + look.bias_feature * ends[:, -1]).T
+    columns = look.norm.measure_columns() if look.reach > 0.0 else np.zeros(ends.shape[1])
+    weights = np.stack((np.max(np.abs(ends), axis=0), columns))
+    lengths, of_scores, of_norm = add_sizes(rows, weights, look.bias_feature)
+    off = bound_rounding(ends.shape[1] + SCORE_ROUNDINGS, 1.0) * of_scores + SMALLEST
     for k, step in enumerate(look.steps):
-        scores = first + step * (last - first) if step < 1.0 else last
-        losses, slopes = look.loss.measure(rows, scores)
-        totals.losses[k] += np.sum(losses)
-        if isinstance(look.loss, KinkedLoss):
-            smoothing = look.loss.smooth(rows, scores)
-            totals.excess[k] += np.sum(smoothing.excess)
-    steep = np.abs(slopes)
-    if isinstance(look.loss, KinkedLoss):
-        totals.slack += float(np.sum(smoothing.slack))
-        totals.slopes += float(np.sum(steep))
-        steep = look.loss.steepest(rows)
+        scores = last if k == len(look.steps) - 1 else first + step * (last - first)
+        steep, slopes = _add_losses(totals, k, rows, scores, off, look.loss)
     _add_slopes(totals.gradient, rows, slopes, look.bias_feature)
-    lengths = np.sqrt(compute_squares(rows.X, np.float64) + look.bias_feature**2)
-    totals.steep += float(steep @ lengths)
-    rounded = bound_rounding(ends.shape[1] + 8, float(np.linalg.norm(ends[1]))) * lengths
-    totals.sharp += float(look.loss.sharpest(rows, last, rounded) @ lengths**2)
-    bent = look.loss.bend(rows, last, np.zeros(rows.n_rows))
+    bent, sharp = look.loss.bend(rows, last, off)
+    sharp *= off
     least = bent
+    totals.steep += float(steep @ lengths)
+    totals.moved += float(sharp @ lengths)
     if look.reach > 0.0:
-        moved = look.reach * measure_rows(look.norm, rows, look.bias_feature)[0]
-        least = np.minimum(bent, look.loss.bend(rows, last, moved + rounded))
+        measured = measure_scaled_rows(look.norm, rows, look.bias_feature, of_norm)
+        totals.steep_in_ball += float(steep @ of_norm)
+        totals.moved_in_ball += float(sharp @ measured)
+        least = np.minimum(bent, look.loss.bend(rows, last, look.reach * measured + off)[0])
     totals.least.add(rows, least, look.bias_feature)
     totals.rest.add(rows, bent - least, look.bias_feature)
+
+
+def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss: SmoothLoss) -> tuple[F64, F64]:
+    """Add the losses of step k, and how far they can be off; return the sizes of the slopes, and the slopes."""
+    losses, slopes = loss.measure(rows, scores)
+    totals.losses[k] += np.sum(losses)
+    if isinstance(loss, KinkedLoss):
+        smoothing = loss.smooth(rows, scores, off)
+        totals.excess[k] += np.sum(smoothing.excess)
+        totals.errors[k] += float(smoothing.steepest @ off)
+        if k == len(totals.losses) - 1:
+            totals.slack += float(np.sum(smoothing.slack))
+            totals.slopes += float(np.sum(np.abs(slopes)))
+        return smoothing.steepest, slopes
+    steep = np.abs(slopes)
+    totals.errors[k] += float(steep @ off) + float(loss.sharpest(rows) @ off**2)
+    return steep, slopes
 
 
 def _add_slopes(total: F64, rows: Rows, slopes: F64, bias_feature: float) -> None:
@@ -135,17 +155,7 @@ def _add_slopes(total: F64, rows: Rows, slopes: F64, bias_feature: float) -> Non
 
 def combine_totals(left: Totals, right: Totals) -> Totals:
     """Return the sums over the rows of both."""
-    return Totals(
-        gradient=left.gradient + right.gradient,
-        least=left.least + right.least,
-        rest=left.rest + right.rest,
-        losses=left.losses + right.losses,
-        excess=left.excess + right.excess,
-        slack=left.slack + right.slack,
-        slopes=left.slopes + right.slopes,
-        steep=left.steep + right.steep,
-        sharp=left.sharp + right.sharp,
-    )
+    return Totals(**{one.name: getattr(left, one.name) + getattr(right, one.name) for one in fields(Totals)})
 
 
 def sum_rows(rows: Rows, ends: F64, look: Look) -> Totals:

@@ -18,12 +18,12 @@ from streamsvm.methods.cutting_plane import beside, block_ascent_setup, one_read
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.cutting_plane.beside import KEEPS_UP, RETURNS, SMALL, Maker, State
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent
-from streamsvm.methods.cutting_plane.cuts import CutState
+from streamsvm.methods.cutting_plane.cuts import STUCK_STEPS, CutState
 from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import Fit
 from streamsvm.numeric.rows import F64, Rows
-from streamsvm.requests import All, Progress, Scan, Solver, Step, Take
+from streamsvm.requests import MORE_PATIENCE, All, Progress, Scan, Solver, Step, Take
 from tests.conftest import make_problem
 from tests.linear_problems import bracket_by_qp, primal, run_steps
 
@@ -191,6 +191,17 @@ def test_one_that_is_stuck_does_not_end_the_other() -> None:
     makers: list[Maker] = [stall, partial(cutting_plane.solve, settings, D)]
     state = State([nothing(), cutting_plane.start_state(D)], np.zeros(D + 1))
     assert run_steps(source, beside.solve(makers, 1e-4, state))[-1].status == "converged"
+
+
+@pytest.mark.parametrize(("rounding", "passes"), [(0.0, MORE_PATIENCE * STUCK_STEPS), (6.0, STUCK_STEPS)])
+def test_a_solver_that_crawls_towards_what_the_other_knows_goes_on_for_no_one(rounding: float, passes: int) -> None:
+    """The gap of 50 is rounding alone if that is 6. The first pass is progress."""
+    crawling = [(1e3 - k, 10.0 + 1e-3 * k) for k in range(500)]
+    makers: list[Maker] = [partial(know, crawling, False), partial(know, [(100.0, 50.0)], False)]
+    state = State([nothing(), nothing()], np.zeros(D + 1), objective_rounding=rounding)
+    state.states = [replace(own, objective_rounding=rounding) for own in state.states]
+    steps = run_steps(PROBLEM.in_memory(), beside.solve(makers, 1e-9, state), 500)
+    assert [step.status for step in steps] == [None] * passes + ["stalled"]
 
 
 def solve_pair(way: str, source: ArrayDataset) -> tuple[Fit, list[Step]]:

@@ -29,7 +29,7 @@ def climb(problem: Problem, share: F64, w: F64, others: float, bias_feature: flo
     """Multipliers of all rows of the problem."""
     rows = problem.in_memory().read(0)
     products = multiply_rows(rows, bias_feature)
-    return maximise_shares(rows, products, np.array(CLASS_COSTS), bias_feature, share, w, others, 0.0, tol)
+    return maximise_shares(rows, products, np.array(CLASS_COSTS), bias_feature, share, w, others, 0.0, tol)[0]
 
 
 def dual(problem: Problem, share: F64, bias_feature: float, fixed: F64 | float = 0.0) -> float:

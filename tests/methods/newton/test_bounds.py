@@ -54,8 +54,8 @@ def make_case(
     return Case(problem.in_memory().take(np.arange(n)), smooth, look, w.astype(np.float64), least)
 
 
-def find_bounds(case: Case, w: F64, share: float, fitted: bool = True) -> tuple[Point, float, float]:
-    """The point at w, and both lower bounds with their rounding taken off.
+def find_bounds(case: Case, w: F64, share: float, fitted: bool = True) -> tuple[Point, Look, float, float]:
+    """The point at w, what was looked for, and both lower bounds with their rounding taken off.
 
     The ball is that of the scatter of the curvature, `share` times as wide as Newton's step is long.
     """
@@ -68,19 +68,21 @@ def find_bounds(case: Case, w: F64, share: float, fitted: bool = True) -> tuple[
     reach = share * float(np.linalg.norm(A @ gradient.astype(np.float64)))
     look = replace(case.look, norm=RowNorm(A), reach=reach)
     totals = sum_rows(case.rows, np.stack((w, w)), look)
-    point = make_point(w, totals, case.rows.n_rows)
+    point = make_point(w, totals, look, case.rows.n_rows)
     bounds = (bound_by_gradient(point), bound_in_ball(point, look, totals.least.finish(), case.rows.n_rows))
-    return point, *(value - rounding for value, rounding in bounds)
+    return point, look, *(value - rounding for value, rounding in bounds)
 
 
 def check(case: Case, w: F64, share: float, fitted: bool) -> None:
     """Both bounds are below the minimum, and P and its gradient are as far off as they are said to be at most."""
-    point, by_gradient, in_ball = find_bounds(case, w, share, fitted)
+    point, look, by_gradient, in_ball = find_bounds(case, w, share, fitted)
     assert by_gradient <= case.least
     assert in_ball <= case.least
     assert abs(point.objective - case.smooth.value(w)) <= point.objective_error
     off = case.smooth.slopes(w.astype(np.longdouble))[0] - point.gradient
     assert np.sqrt(off @ off) <= point.gradient_error
+    off_in_ball = look.norm.A.astype(np.longdouble) @ off
+    assert look.reach == 0.0 or np.sqrt(off_in_ball @ off_in_ball) <= point.error_in_ball
 
 
 @pytest.mark.usefixtures("thorough")
@@ -107,7 +109,7 @@ def test_the_ball_brings_a_far_higher_bound_than_the_gradient(loss: str, sparse:
     """Near the minimiser of many rows, where a bound that does not know the curvature is far below."""
     case = make_case(loss, 3, C=1.0, sparse=sparse, n=1000)
     w = case.w + 1e-4 * np.random.default_rng(0).normal(size=5)
-    _, by_gradient, in_ball = find_bounds(case, w, 3.0)
+    by_gradient, in_ball = find_bounds(case, w, 3.0)[2:]
     assert 0.0 < case.least - in_ball < 0.1 * (case.least - by_gradient)
     assert case.least - in_ball < 1e-6 * case.least
 
@@ -117,8 +119,8 @@ def test_a_ball_without_the_minimiser_proves_nothing(loss: str) -> None:
     """Far from the minimiser, in a ball a tenth as wide as the step, P falls towards the sphere."""
     case = make_case(loss, 4, n=500)
     w = case.w + np.array([0.3, 0.0, 0.0, 0.0, 0.3])
-    assert find_bounds(case, w, 0.1)[2] == 0.0
-    assert find_bounds(case, w, 0.0)[2] == 0.0
+    assert find_bounds(case, w, 0.1)[3] == 0.0
+    assert find_bounds(case, w, 0.0)[3] == 0.0
 
 
 def test_no_curvature_is_added_that_the_ball_does_not_have() -> None:
@@ -133,7 +135,7 @@ def test_no_curvature_is_added_that_the_ball_does_not_have() -> None:
             norm = RowNorm(np.eye(2))
             look = Look(SquaredHinge((10.0, 10.0)), 1.0, norm, share * float(np.hypot(*w)))
             totals = sum_rows(problem.in_memory().take(np.arange(3)), np.stack((w, w)), look)
-            value, rounding = bound_in_ball(make_point(w, totals, 3), look, totals.least.finish(), 3)
+            value, rounding = bound_in_ball(make_point(w, totals, look, 3), look, totals.least.finish(), 3)
             assert value - rounding <= least
 
 
@@ -180,8 +182,25 @@ def test_the_rounding_of_scores_counts_in_the_gradient(loss: str) -> None:
     rows, w = problem.in_memory().take(np.arange(200)), smooth.minimise()[0].astype(np.float64)
     look = Look(MAKE[loss]((1e3, 1e3)), 1.0, RowNorm(np.eye(5)))
     totals = sum_rows(rows, np.stack((w, w)), look)
-    point = make_point(w, totals, 200)
+    point = make_point(w, totals, look, 200)
     off = smooth.slopes(w.astype(np.longdouble))[0] - point.gradient
     assert bound_rounding(200, totals.steep) < 1e3 * np.sqrt(off @ off)  # that of the sum alone is not far from it
     assert np.sqrt(off @ off) <= point.gradient_error
-    assert point.gradient_error >= 1e-16 * float(np.linalg.norm(w)) * totals.sharp
+    assert point.gradient_error >= totals.moved > 10 * bound_rounding(200, totals.steep)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scales", [[1e-4, 1.0, 1e4, 1e2], [1e6, 1e6, 1e6, 1e6]], ids=["mixed", "large"])
+def test_the_error_in_the_ball_does_not_depend_on_the_scales_of_features(loss: str, scales: list[float]) -> None:
+    """The gradient's own length belongs to its largest entries, and |A| to the smallest."""
+    drawn = make_problem(9, 200, 4)
+    problem = Problem((drawn.X * np.array(scales)).astype(np.float32), drawn.y)
+    smooth = make_smooth(problem, loss, problem.costs(1.0))
+    found, least = smooth.minimise()
+    w = found.astype(np.float64) * (1 + 1e-6 * np.random.default_rng(0).normal(size=5))
+    look = Look(MAKE[loss]((1.0, 1.0)), 1.0, RowNorm(np.eye(5)))
+    case = Case(problem.in_memory().take(np.arange(200)), smooth, look, w, least)
+    point, look, _, in_ball = find_bounds(case, w, 5.0)
+    assert point.error_in_ball < 1e-9 * point.objective
+    assert look.norm.size * point.gradient_error > 100 * point.error_in_ball
+    assert 0 <= least - in_ball < 1e-6 * least

@@ -191,6 +191,31 @@ def test_tuned(loss: str, stored: Dataset) -> None:
     assert found.result.model_sha256 == train(stored, replace(own, C=found.best.C)).model_sha256
 
 
+@pytest.mark.parametrize("scale", [1e-6, 3e6])
+@pytest.mark.parametrize("spread", [0.0, 4.0])
+def test_extreme_scales_are_proved(scale: float, spread: float, loss: str) -> None:
+    """The rounding of the gradient as a Euclidean length, times that of A, left no lower bound here."""
+    drawn, random = make_problem(4, n=80, d=8), np.random.default_rng(0)
+    problem = Problem((drawn.X * scale * 10.0 ** random.uniform(-spread, spread, 8)).astype(np.float32), drawn.y)
+    found = train(problem.in_memory(), replace(OPTIONS, loss=loss, C=10.0, tol=1e-6, max_passes=100))
+    assert found.status == "converged"
+    assert found.passes <= 10
+    assert found.lower_bound is not None
+    assert found.lower_bound <= make_smooth(problem, loss, problem.costs(10.0)).minimise()[1]
+
+
+def test_where_rounding_hides_the_bound_a_run_soon_stalls() -> None:
+    """Fewer rows than features with products of 1e20, beside which the 1 of I + H is lost; the charge explains it."""
+    drawn = make_problem(4, n=5, d=30)
+    problem = Problem((drawn.X * 1e6).astype(np.float32), drawn.y)
+    found = train(problem.in_memory(), replace(OPTIONS, loss="squared_hinge", C=1e8, tol=1e-6, max_passes=200))
+    assert found.status == "stalled"
+    assert found.passes < 50  # 100 steps are made where rounding does not explain the gap
+    assert found.lower_bound is not None
+    assert found.rounding_bound is not None
+    assert found.objective - found.lower_bound <= 10 * found.rounding_bound
+
+
 def test_a_matrix_that_rounding_has_made_singular() -> None:
     """Rows of one large offset: a step along the gradient was so long that 2,000 passes did not bring P down."""
     random = np.random.default_rng(1)
