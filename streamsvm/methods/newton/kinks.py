@@ -59,16 +59,16 @@ def minimise_kinks(rows: Rows, kinks: Kinks, h: F64, r: float, start: F64, bias_
     return best_w
 
 
-def choose_width(u: F64, costs: F64, floor: float, allowed: float) -> float:
-    """Return a width of the smoothing that takes no more of P than is allowed, where few rows change from near to far.
+def choose_width(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> float:
+    """Return a width of the smoothing that takes no more of P than is allowed, in the widest gap between distances.
 
-    u: the distances of all kinks; floor: how far they are known. It lies in the widest gap between distances.
+    u: the distances of all kinks; floor, scale: how far they are known, and how large they may be.
     """
     order = np.argsort(u, axis=None)
-    near = np.append(floor, np.maximum(u.ravel()[order], floor))
+    near = np.concatenate((np.maximum(u.ravel()[order], floor), [max(scale, float(np.max(u)))]))
     most = 4.0 * allowed / np.maximum(np.cumsum(costs.ravel()[order]), allowed)
-    widths = np.minimum(np.sqrt(near[1:-1] * near[2:]), most[:-1])
-    return float(widths[np.argmax(np.minimum(widths / near[1:-1], near[2:] / widths))])
+    widths = np.minimum(np.sqrt(near[:-1] * near[1:]), most)
+    return float(widths[np.argmax(np.minimum(widths / near[:-1], near[1:] / widths))])
 
 
 def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: float) -> None:

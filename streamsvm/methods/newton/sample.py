@@ -110,5 +110,6 @@ def _settle(settings: Newton, state: State, rows: Rows) -> State:
     P = float(w @ w) / 2 + float(np.sum(kinks.costs * np.maximum(0.0, u)))
     if not P > 0.0:
         return replace(state, base_w=w, next_w=w, value=float("inf"))
-    width = choose_width(np.abs(u), kinks.costs, EXACT_TOL, EXACT_SHARE * settings.tol * P)
+    scale = float(np.sum(kinks.costs * np.maximum(np.abs(u), np.abs(kinks.places))) / np.sum(kinks.costs))
+    width = choose_width(np.abs(u), kinks.costs, EXACT_TOL * scale, scale, EXACT_SHARE * settings.tol * P)
     return replace(state, base_w=w, next_w=w, width=width, value=float("inf"))

@@ -20,7 +20,7 @@ from streamsvm.requests import Progress
 NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
 ROUNDINGS = 8.0  # times the error of the gradient: no ball is smaller, as the minimiser is not known better
 FIRST_PACE = 0.03  # the share to which the width shrinks at a time
-SLOW_PACE = 0.5  # the same after a step on whose line P was nowhere lower
+SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one or many steps on whose line P was nowhere lower
 CAUTION = 5.0  # times the expected error of a step, as a share of the width
 
 
@@ -110,7 +110,7 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
     if float(values[k]) < state.value:  # the next pass finds the gradient there
         return replace(state, base_w=lowest, value=float(values[k]), next_w=lowest, reach=0.0)
     if state.width > 0.0:  # the step has left the curvature that it was found with: smooth more, and shrink less
-        pace = max(SLOW_PACE, float(np.sqrt(state.pace)))
+        pace = min(max(SLOW_PACE, float(np.sqrt(state.pace))), SLOWEST_PACE)
         return replace(state, next_w=state.base_w, reach=0.0, width=state.width / pace, pace=pace)
     return replace(state, next_w=ends[0] + steps[0] * (ends[1] - ends[0]), reach=0.0)
 
