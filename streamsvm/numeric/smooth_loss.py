@@ -38,12 +38,14 @@ class Smoothing(NamedTuple):
     """What the smoothing does to rows at their scores, (n,) each.
 
     excess: by how much `measure` is above the losses; slack: by how much it is above a smooth lower bound of them,
-    which has the same slope; steepest: the largest slope that the loss, or `measure`, may have within the reach.
+    which has the same slope; steepest: the largest slope that the loss, or `measure`, may have within the reach;
+    tail: a curvature for steps that may come to a kink, which falls with the square of the distance from it.
     """
 
     excess: F64
     slack: F64
     steepest: F64
+    tail: F64
 
 
 class Kinks(NamedTuple):

@@ -57,12 +57,13 @@ class EpsilonInsensitive:
 
     def smooth(self, rows: Rows, scores: F64, reach: F64) -> Smoothing:
         """See KinkedLoss: within the width, q - max(0, u), and a quarter of the width."""
-        found, costs = np.zeros((3, rows.n_rows)), _read_costs(self.C, rows)
+        found, costs = np.zeros((4, rows.n_rows)), _read_costs(self.C, rows)
         for u in self._find_kinks(rows, scores):
             near = np.flatnonzero(np.abs(u) < self.width)
             quarter = costs[near] * self.width / 4.0
             found[0, near] += quarter * (1.0 - np.abs(u[near]) / self.width) ** 2
             found[1, near] += quarter
+            found[3] += costs * self.width / (2.0 * np.maximum(np.abs(u), self.width) ** 2) if self.width > 0.0 else 0.0
             found[2] = np.maximum(found[2], np.where(u + reach > -self.width, costs, 0.0))
         return Smoothing(*found)
 

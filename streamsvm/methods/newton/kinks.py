@@ -1,11 +1,10 @@
 """An interior-point method for a loss with kinks on rows in memory: where few rows are near, Newton's steps go astray.
 
-    min  1/2 |w|^2 + h.w + r + sum_k C_k xi_k,     xi_k - s_k = u_k = sign_k (z_k.w - place_k),     s, xi >= 0
+    min  1/2 |w|^2 + sum_k C_k xi_k,     xi_k - s_k = u_k = sign_k (z_k.w - place_k),     s, xi >= 0
 
-Each kink k of a row (numeric.smooth_loss) is a hinge of its own, with a multiplier a_k from 0 to C_k. h.w + r sums up
-the other rows, which are far from their kinks. At the minimiser w = -h - sum_k a_k sign_k z_k, a_k s_k = 0 and
-(C_k - a_k) xi_k = 0. The method follows the path on which these products are m C_k, while m falls to 0, by the
-predictor and corrector of Mehrotra (1992), SIAM Journal on Optimization 2.
+Each kink k of a row (numeric.smooth_loss) is a hinge of its own, with a multiplier a_k from 0 to C_k. At the minimiser
+w = -sum_k a_k sign_k z_k, a_k s_k = 0 and (C_k - a_k) xi_k = 0. The method follows the path on which these products are
+m C_k, while m falls to 0, by the predictor and corrector of Mehrotra (1992), SIAM Journal on Optimization 2.
 """
 
 from __future__ import annotations
@@ -36,39 +35,38 @@ class Path:
     xi: F64
 
 
-def minimise_kinks(rows: Rows, kinks: Kinks, h: F64, r: float, start: F64, bias_feature: float, tol: float) -> F64:
-    """Return the minimiser w (d+1,) for rows in memory, up to this relative gap or what rounding allows.
-
-    h and r: see above; start (d+1,): where to begin.
-    """
-    u, every = find_distances(rows, kinks, start, bias_feature), np.arange(rows.n_rows)
+def minimise_kinks(rows: Rows, kinks: Kinks, bias_feature: float, tol: float) -> F64:
+    """Return the minimiser w (d+1,) for rows in memory, up to this relative gap or what rounding allows."""
+    start, every = np.zeros(rows.X.shape[1] + 1), np.arange(rows.n_rows)
+    u = find_distances(rows, kinks, start, bias_feature)
     far = max(float(np.sum(kinks.costs * np.abs(u)) / np.sum(kinks.costs)), float(np.finfo(np.float64).tiny) ** 0.5)
     path = Path(start, kinks.costs / 2, np.maximum(-u, 0.0) + far, np.maximum(u, 0.0) + far)
     best, best_w = float("inf"), path.w
     for _ in range(MOST_STEPS):
         interrupts.check()
-        made_of = h + combine(rows, kinks.signs * path.a, every, bias_feature)
-        losses = float(np.sum(kinks.costs * np.maximum(0.0, path.xi - path.s)))
-        primal = float(path.w @ path.w) / 2 + float(h @ path.w) + losses
+        made_of = combine(rows, kinks.signs * path.a, every, bias_feature)
+        primal = float(path.w @ path.w) / 2 + float(np.sum(kinks.costs * np.maximum(0.0, path.xi - path.s)))
         dual = -float(made_of @ made_of) / 2 - float(np.sum(path.a * kinks.signs * kinks.places))
         if primal < best:
             best, best_w = primal, path.w
-        if not primal - dual > tol * (primal + r):
+        if not primal - dual > tol * primal:
             break
         _go_on(path, rows, kinks, path.w + made_of, bias_feature)
     return best_w
 
 
-def choose_width(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> float:
-    """Return a width of the smoothing that takes no more of P than is allowed, in the widest gap between distances.
+def find_widths(u: F64, costs: F64, floor: float, scale: float, allowed: float) -> tuple[float, float]:
+    """Return two widths of the smoothing that take no more of P than is allowed, one in a wide gap, and the largest.
 
-    u: the distances of all kinks; floor, scale: how far they are known, and how large they may be.
+    The first lies in the widest gap between the distances u of the kinks. floor, scale: how far these are known, and
+    how large they may be.
     """
     order = np.argsort(u, axis=None)
     near = np.concatenate((np.maximum(u.ravel()[order], floor), [max(scale, float(np.max(u)))]))
     most = 4.0 * allowed / np.maximum(np.cumsum(costs.ravel()[order]), allowed)
     widths = np.minimum(np.sqrt(near[:-1] * near[1:]), most)
-    return float(widths[np.argmax(np.minimum(widths / near[:-1], near[1:] / widths))])
+    gaps = np.minimum(widths / near[:-1], near[1:] / widths)
+    return float(widths[np.argmax(gaps)]), float(np.max(np.minimum(near[1:], most)))
 
 
 def _go_on(path: Path, rows: Rows, kinks: Kinks, residual: F64, bias_feature: float) -> None:

@@ -19,6 +19,7 @@ from streamsvm.requests import Progress
 
 NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
 ROUNDINGS = 8.0  # times the error of the gradient: no ball is smaller, as the minimiser is not known better
+TAIL = 1.0
 FIRST_PACE = 0.03  # the share to which the width shrinks at a time
 SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one or many steps on whose line P was nowhere lower
 CAUTION = 5.0  # times the expected error of a step, as a share of the width
@@ -104,7 +105,11 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
     state = _note_best(state, ends, steps, values - totals.excess, errors)
     k, is_known = int(np.argmin(values)), bool(np.all(ends[0] == ends[1]))
     if is_known or (point.objective < state.value and point.objective <= float(values[k]) + float(errors[k])):
-        state = aim(replace(state, base_w=ends[1], value=point.objective), point, least + totals.rest.finish())
+        state = aim(
+            replace(state, base_w=ends[1], value=point.objective),
+            point,
+            _add_tails(least + totals.rest.finish(), totals.tail),
+        )
         return _shrink_width(state, totals, smooth_share * state.objective)
     lowest = ends[0] + steps[k] * (ends[1] - ends[0])
     if float(values[k]) < state.value:  # the next pass finds the gradient there
@@ -149,6 +154,11 @@ def _shrink_width(state: State, totals: Totals, allowed: float) -> State:
         share = max(0.9 * float(np.sqrt(allowed / taken)), CAUTION * step / totals.slack)
         return replace(state, width=state.width * min(1.0, max(state.pace, share)))
     return state
+
+
+def _add_tails(H: F64, tail: F64) -> F64:
+    """Return H with its diagonal raised where few rows are near their kinks."""
+    return H + np.diag(np.maximum(0.0, TAIL * tail - np.diagonal(H)))
 
 
 def aim(state: State, point: Point, H: F64) -> State:

@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
-from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
+from streamsvm.numeric.rows import F64, CsrRows, Rows, add_rows, compute_scores
 from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is found: shares of the line to w
@@ -89,6 +89,7 @@ class Totals:
     losses: F64
     errors: F64
     excess: F64
+    tail: F64
     slack: float = 0.0
     slopes: float = 0.0
     steep: float = 0.0
@@ -100,7 +101,14 @@ class Totals:
 def start_totals(n_features: int, n_steps: int = len(STEPS)) -> Totals:
     """Return the sums over no rows."""
     curvatures, losses = (Curvature(n_features), Curvature(n_features)), np.zeros((3, n_steps))
-    return Totals(np.zeros(n_features + 1), *curvatures, losses[0], errors=losses[1], excess=losses[2])
+    return Totals(
+        np.zeros(n_features + 1),
+        *curvatures,
+        losses[0],
+        errors=losses[1],
+        excess=losses[2],
+        tail=np.zeros(n_features + 1),
+    )
 
 
 def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
@@ -140,10 +148,21 @@ def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss:
         if k == len(totals.losses) - 1:
             totals.slack += float(np.sum(smoothing.slack))
             totals.slopes += float(np.sum(np.abs(slopes)))
+            _add_squares(totals.tail, rows, smoothing.tail)
         return smoothing.steepest, slopes
     steep = np.abs(slopes)
     totals.errors[k] += float(steep @ off) + float(loss.sharpest(rows) @ off**2)
     return steep, slopes
+
+
+def _add_squares(total: F64, rows: Rows, weight: F64) -> None:
+    X = rows.X
+    if isinstance(X, CsrRows):
+        squares = CsrRows(X.data * X.data, X.indices, X.indptr, X.n_features)
+    else:
+        squares = X * X
+    every = np.arange(rows.n_rows)
+    add_rows(total[None, :-1], squares, every, np.zeros_like(every), weight)
 
 
 def _add_slopes(total: F64, rows: Rows, slopes: F64, bias_feature: float) -> None:
