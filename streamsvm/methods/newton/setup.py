@@ -77,6 +77,8 @@ def _count_rows(source: RowSource, options: TrainOptions, settings: Newton) -> i
         return count_resident(options.resident_rows, source.n_rows)
     wanted = max(LEAST_ROWS, ROWS_A_FEATURE * (source.n_features + 1), source.n_rows // SHARE)
     wanted = max(wanted, SMALL_BYTES // _find_row_bytes(source, settings))
+    if isinstance(settings.loss, KinkedLoss):  # with all rows in memory their kinks are found exactly
+        wanted = source.n_rows
     need = _need_memory(source, settings, 1)
     other = OTHER_BYTES + need.driver_bytes + 8 * need.totals_bytes + 2 * source.stream_bytes()
     spare = (options.memory_bytes or default_budget_bytes()) - other

@@ -19,7 +19,7 @@ from streamsvm.requests import Progress
 
 NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
 ROUNDINGS = 8.0  # times the error of the gradient: no ball is smaller, as the minimiser is not known better
-TAIL = 1.0
+LESS = 0.1  # of the damping, after a step that has lowered P in full
 FIRST_PACE = 0.03  # the share to which the width shrinks at a time
 SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one or many steps on whose line P was nowhere lower
 CAUTION = 5.0  # times the expected error of a step, as a share of the width
@@ -61,6 +61,7 @@ class State:
     reach: float = 0.0
     width: float = 0.0
     pace: float = FIRST_PACE
+    damping: float = 0.0
     value: float = float("inf")
     n_rows: int = 0
     objective: float = float("inf")
@@ -105,12 +106,12 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
     state = _note_best(state, ends, steps, values - totals.excess, errors)
     k, is_known = int(np.argmin(values)), bool(np.all(ends[0] == ends[1]))
     if is_known or (point.objective < state.value and point.objective <= float(values[k]) + float(errors[k])):
-        state = aim(
-            replace(state, base_w=ends[1], value=point.objective),
-            point,
-            _add_tails(least + totals.rest.finish(), totals.tail),
-        )
+        damping = LESS * state.damping
+        H = _add_tails(least + totals.rest.finish(), (damping if not is_known else state.damping) * totals.tail)
+        state = replace(state, base_w=ends[1], value=point.objective, damping=damping)
+        state = aim(state, point, H)
         return _shrink_width(state, totals, smooth_share * state.objective)
+    state = replace(state, damping=1.0)
     lowest = ends[0] + steps[k] * (ends[1] - ends[0])
     if float(values[k]) < state.value:  # the next pass finds the gradient there
         return replace(state, base_w=lowest, value=float(values[k]), next_w=lowest, reach=0.0)
@@ -157,8 +158,12 @@ def _shrink_width(state: State, totals: Totals, allowed: float) -> State:
 
 
 def _add_tails(H: F64, tail: F64) -> F64:
-    """Return H with its diagonal raised where few rows are near their kinks."""
-    return H + np.diag(np.maximum(0.0, TAIL * tail - np.diagonal(H)))
+    """Return H for a step, with its diagonal raised where few of a feature's rows are near their kinks.
+
+    Without curvature a step would leave all kinks behind; where many rows are near, the tails are less than that of H.
+    """
+    raised: F64 = H + np.diag(np.maximum(0.0, tail - np.diagonal(H)))
+    return raised
 
 
 def aim(state: State, point: Point, H: F64) -> State:

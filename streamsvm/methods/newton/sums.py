@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
-from streamsvm.numeric.rows import F64, CsrRows, Rows, add_rows, compute_scores
+from streamsvm.numeric.rows import F64, CsrRows, Matrix, Rows, add_rows, compute_scores
 from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is found: shares of the line to w
@@ -75,7 +75,8 @@ class Totals:
     """The sums. losses (k,): L at the steps of the line; gradient (d+1,): g at its end, and the two parts of H there.
 
     Of a loss with kinks these are the sums of its smoothing; excess (k,) and slack are sums of what
-    smooth_loss.Smoothing has, the latter at the line's end, and slopes is sum |l_i'|.
+    smooth_loss.Smoothing has, the latter at the line's end, tail (d+1,) is the diagonal of sum tail_i x_i x_i' without
+    the constant feature, and slopes is sum |l_i'|.
 
     The others bound rounding (newton.bounds); e_i is how far the score of row i can be off. errors (k,): of the losses
     by the e_i; steep: sum |l_i'| |x_i|, with the steepest slopes if there are kinks; moved: sum k_i e_i |x_i|, where
@@ -101,14 +102,8 @@ class Totals:
 def start_totals(n_features: int, n_steps: int = len(STEPS)) -> Totals:
     """Return the sums over no rows."""
     curvatures, losses = (Curvature(n_features), Curvature(n_features)), np.zeros((3, n_steps))
-    return Totals(
-        np.zeros(n_features + 1),
-        *curvatures,
-        losses[0],
-        errors=losses[1],
-        excess=losses[2],
-        tail=np.zeros(n_features + 1),
-    )
+    gradient, tail = np.zeros((2, n_features + 1))
+    return Totals(gradient, *curvatures, losses[0], errors=losses[1], excess=losses[2], tail=tail)
 
 
 def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
@@ -156,12 +151,9 @@ def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss:
 
 
 def _add_squares(total: F64, rows: Rows, weight: F64) -> None:
-    X = rows.X
-    if isinstance(X, CsrRows):
-        squares = CsrRows(X.data * X.data, X.indices, X.indptr, X.n_features)
-    else:
-        squares = X * X
-    every = np.arange(rows.n_rows)
+    """Add the squares of the features, each row times its weight."""
+    X, every = rows.X, np.arange(rows.n_rows)
+    squares: Matrix = CsrRows(X.data**2, X.indices, X.indptr, X.n_features) if isinstance(X, CsrRows) else X**2
     add_rows(total[None, :-1], squares, every, np.zeros_like(every), weight)
 
 
