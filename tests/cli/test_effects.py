@@ -22,7 +22,7 @@ USELESS = {  # by what is trained: the option, with what it has no effect, and w
     "ranks": (
         ["--task", "rank", "--resident-rows", "9"],
         "--resident-rows has no effect with --solver cutting-plane and --task rank",
-        "it is for --solver cutting-plane, smo, irwls and newton",
+        "it is for --solver cutting-plane, newton, smo and irwls",
     ),
     "resume of a plan": (["--plan", "--resume"], "--resume has no effect with --plan", "it is for a training"),
     "overwriting a plan": (["--plan", "--overwrite"], "--overwrite has no effect with --plan", "it is for a training"),

@@ -46,11 +46,11 @@ class State:
 
     best_w: the point with the lowest P; next_w: where the next pass looks; base_w, value: where the step to it began,
     and the smoothed P there; width: of the smoothing, 0 before the first pass and for smooth losses; pace: the share to
-    which it may shrink at a time; resident: the numbers of the sample's rows, of which none are left after the first
-    pass; A (d+1, d+1) and reach: the ball of the next pass, empty and 0 if there is none; n_rows: how many rows there
-    are; objective: P at the best point; lower_bound: the best one so far; passes: how many there were; stuck: for how
-    many passes neither has moved. objective_rounding, bound_rounding and tried_rounding bound the rounding of P, of the
-    lower bound, and of one that rounding has made useless.
+    which it may shrink at a time; damping: of the tails of kinks (`_add_tails`); resident: the numbers of the sample's
+    rows, of which none are left after the first pass; A (d+1, d+1) and reach: the ball of the next pass, empty and 0 if
+    there is none; n_rows: how many rows there are; objective: P at the best point; lower_bound: the best one so far;
+    passes: how many there were; stuck: for how many passes neither has moved. objective_rounding, bound_rounding and
+    tried_rounding bound the rounding of P, of the lower bound, and of one that rounding has made useless.
     """
 
     best_w: F64
@@ -106,8 +106,8 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
     state = _note_best(state, ends, steps, values - totals.excess, errors)
     k, is_known = int(np.argmin(values)), bool(np.all(ends[0] == ends[1]))
     if is_known or (point.objective < state.value and point.objective <= float(values[k]) + float(errors[k])):
-        damping = LESS * state.damping
-        H = _add_tails(least + totals.rest.finish(), (damping if not is_known else state.damping) * totals.tail)
+        damping = state.damping if is_known else LESS * state.damping
+        H = _add_tails(least + totals.rest.finish(), damping * totals.tail)
         state = replace(state, base_w=ends[1], value=point.objective, damping=damping)
         state = aim(state, point, H)
         return _shrink_width(state, totals, smooth_share * state.objective)
