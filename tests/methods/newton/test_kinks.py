@@ -19,7 +19,7 @@ from streamsvm.problems.regression import EpsilonInsensitive
 from streamsvm.training.grid import tune
 from streamsvm.training.loop import Result
 from streamsvm.training.train import TrainOptions, train
-from tests.conftest import F64
+from tests.conftest import F64, run_python
 from tests.linear_problems import run_steps
 from tests.regression_problems import LOSSES, Regression, make_regression
 
@@ -165,3 +165,38 @@ def test_tuned(loss: str, stored: Dataset) -> None:
 def test_cutting_planes_reach_the_same_optimum() -> None:
     options = replace(OPTIONS, epsilon=0.25, solver="cutting-plane")
     check(KINDS["dense"], train(KINDS["dense"].in_memory(), options), options)
+
+
+PEAK = """
+import re, sys
+from streamsvm.data.dataset import open_dataset
+from streamsvm.errors import MemoryBudgetError
+from streamsvm.machine import parse_bytes, peak_bytes, reset_peak
+from streamsvm.training.train import TrainOptions, train
+
+path, resident = sys.argv[1:]
+
+def run(budget):
+    options = TrainOptions(task="regress", threads=2, memory_bytes=budget, resident_rows=resident)
+    return train(open_dataset(path), options)
+
+try:
+    run(1)
+except MemoryBudgetError as refusal:
+    budget = parse_bytes(re.search(r"--memory to at least ([^ ,]+)", str(refusal))[1]) + (4 << 20)
+reset_peak()
+result = run(budget)
+print(budget, result.projected_memory_bytes, peak_bytes(), result.passes)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resident", ["10%", "100%"])
+def test_the_peak_stays_below_the_projection(resident: str, tmp_path: Path) -> None:
+    """In a process of its own; the budget is the least there is."""
+    source = make_regression(1, n=150_000, d=20).store(tmp_path / "rows", chunk_bytes=1_000_000)
+    ended = run_python(PEAK, source.path, resident)
+    assert ended.returncode == 0, ended.stderr
+    budget, projected, peak, passes = map(float, ended.stdout.split())
+    assert 60_000_000 < peak <= projected <= budget
+    assert (passes == 1) == (resident == "100%")
