@@ -43,6 +43,7 @@ NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller
 ROUNDINGS = 8.0  # times the error of the gradient: no ball is smaller, as the minimiser is not known better
 RIDGES = (0.0, 1e-14, 1e-12, 1e-9, 1e-6)  # shares of a matrix's diagonal that are added to it, the least that helps
 LEAST_MOVE = 1e-12  # relative: P and D that move by less may be rounding
+HARDLY = 1e-8  # of P: where a step is expected to lower P by no more, only the bound is missing
 STUCK_STEPS = 10  # If neither P nor D has moved for so many steps, rounding is the limit.
 
 
@@ -147,35 +148,38 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals) -> State:
     bounds = [bound_by_gradient(point), bound_in_ball(point, look, least, state.n_rows)]
     value, rounding = max(bounds, key=lambda bound: bound[0] - bound[1])
     if value - rounding > state.lower_bound:
-        state = replace(state, lower_bound=value - rounding, bound_rounding=rounding, tried_rounding=0.0)
-    else:  # what rounding may have hidden
-        tried = [error for bound, error in bounds if bound + error > state.lower_bound]
-        state = replace(state, tried_rounding=max(tried, default=0.0))
+        state = replace(state, lower_bound=value - rounding, bound_rounding=rounding)
+    state = replace(state, tried_rounding=0.0)
     steps = np.array(look.steps)
     objectives, errors = measure_line(ends, steps, totals, state.n_rows)
     k, is_known = int(np.argmin(objectives)), bool(np.all(ends[0] == ends[1]))
     if is_known or (point.objective < state.objective and point.objective <= float(objectives[k]) + float(errors[k])):
-        state = replace(state, best_w=ends[1], objective=point.objective, objective_rounding=point.objective_error)
-        return aim(state, point, least + totals.rest.finish())
+        if point.objective < state.objective:  # at a known point it may be off by rounding alone
+            state = replace(state, best_w=ends[1], objective=point.objective, objective_rounding=point.objective_error)
+        state, decrease = aim(state, point, least + totals.rest.finish())
+        is_lowest = decrease <= HARDLY * state.objective
+        hidden = [error for bound, error in bounds if is_lowest and bound + error > state.lower_bound]  # by rounding
+        return replace(state, tried_rounding=max(hidden, default=0.0))
     lowest = ends[0] + steps[k] * (ends[1] - ends[0])
     if float(objectives[k]) < state.objective:  # the next pass finds the gradient there
-        state = replace(
-            state, best_w=lowest, objective=float(objectives[k]), objective_rounding=float(errors[k]), next_w=lowest
-        )
-        return replace(state, reach=0.0)
+        found = replace(state, objective=float(objectives[k]), objective_rounding=float(errors[k]))
+        return replace(found, best_w=lowest, next_w=lowest, reach=0.0)
     return replace(state, next_w=ends[0] + steps[0] * (ends[1] - ends[0]), reach=0.0)
 
 
-def aim(state: State, point: Point, H: F64) -> State:
-    """Return the state with Newton's step from a point, and the ball in which its end is expected to be."""
+def aim(state: State, point: Point, H: F64) -> tuple[State, float]:
+    """Return the state with Newton's step from a point, and by how much the step is expected to lower P.
+
+    The state has the ball as well in which the end of the step is expected to be.
+    """
     M, factor = factorise(H + np.eye(len(H)))
     if factor is None:
-        return replace(state, next_w=point.w - point.gradient, reach=0.0)
+        return replace(state, next_w=point.w - point.gradient, reach=0.0), float("inf")
     step = -cho_solve((factor, False), point.gradient)
     A = solve_triangular(factor, np.eye(len(M))).T
     length = float(np.sqrt(max(0.0, float(step @ M @ step))))
     reach = max(NEXT_REACH * length, ROUNDINGS * point.error_in_ball)
-    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=reach)
+    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=reach), length**2 / 2
 
 
 def factorise(M: F64) -> tuple[F64, F64 | None]:
