@@ -27,8 +27,11 @@ class SmoothLoss(Protocol):
     def measure(self, rows: Rows, scores: F64) -> tuple[F64, F64]:
         """Return the losses of the rows at these scores, (n,), and their slopes there, (n,), costs included."""
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
-        """Return the least and the largest second derivative of each row's loss within its reach of its score, (n,)."""
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """Return the least second derivative of each row's loss at scores that are nearer than its reach, (n,)."""
+
+    def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """Return the largest second derivative of each row's loss at scores not farther than its reach, (n,)."""
 
     def sharpest(self, rows: Rows) -> F64:
         """Return the largest second derivative of each row's loss at any score, (n,)."""

@@ -67,13 +67,17 @@ class EpsilonInsensitive:
             found[2] = np.maximum(found[2], np.where(u + reach > -self.width, costs, 0.0))
         return Smoothing(*found)
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
-        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row stays, or may come."""
-        if self.width == 0.0:
-            return np.zeros(rows.n_rows), np.zeros(rows.n_rows)
-        u, costs = np.abs(self._find_kinks(rows, scores)), _read_costs(self.C, rows)
-        stays, comes = np.sum(u + reach < self.width, axis=0), np.sum(u - reach <= self.width, axis=0)
-        return costs / (2.0 * self.width) * stays, costs / (2.0 * self.width) * comes
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row stays."""
+        stays = np.sum(np.abs(self._find_kinks(rows, scores)) + reach < self.width, axis=0)
+        least: F64 = self.sharpest(rows) / 2.0 * stays
+        return least
+
+    def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: C_i / (2 width) for each kink within whose width the row may come."""
+        comes = np.sum(np.abs(self._find_kinks(rows, scores)) - reach <= self.width, axis=0)
+        most: F64 = self.sharpest(rows) / 2.0 * comes
+        return most
 
     def sharpest(self, rows: Rows) -> F64:
         """See SmoothLoss: both kinks may be near."""
@@ -106,12 +110,15 @@ class SquaredEpsilonInsensitive:
         outside, costs = np.maximum(0.0, np.abs(error) - self.epsilon), _read_costs(self.C, rows)
         return costs * outside**2, 2.0 * costs * outside * np.sign(error)
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
-        """See SmoothLoss: 2 C_i if the row stays outside the tube, or can be outside; or if there is none."""
-        away, bent = np.abs(scores - read_truth(rows, self.numbers)) - self.epsilon, 2.0 * _read_costs(self.C, rows)
-        if self.epsilon == 0.0:
-            return bent, bent.copy()
-        return np.where(away > reach, bent, 0.0), np.where(away >= -reach, bent, 0.0)
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: 2 C_i if the row stays outside the tube, or if there is none."""
+        away, bent = np.abs(scores - read_truth(rows, self.numbers)) - self.epsilon, self.sharpest(rows)
+        return np.where(away > reach, bent, 0.0) if self.epsilon > 0.0 else bent
+
+    def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: 2 C_i if the row can be outside the tube, or at it."""
+        away, bent = np.abs(scores - read_truth(rows, self.numbers)) - self.epsilon, self.sharpest(rows)
+        return np.where(away >= -reach, bent, 0.0)
 
     def sharpest(self, rows: Rows) -> F64:
         """See SmoothLoss."""

@@ -27,11 +27,15 @@ class SquaredHinge:
         missing = np.maximum(0.0, 1.0 - y * scores)
         return costs * missing**2, -2.0 * costs * y * missing
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
-        """See SmoothLoss: 2 C_i if the row stays inside the margin, or can be inside."""
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: 2 C_i if the row stays inside the margin."""
         y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
-        missing, bent = 1.0 - y * scores, 2.0 * costs
-        return np.where(missing > reach, bent, 0.0), np.where(missing >= -reach, bent, 0.0)
+        return np.where(1.0 - y * scores > reach, 2.0 * costs, 0.0)
+
+    def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: 2 C_i if the row can be inside the margin, or at it."""
+        y, costs = read_labels(self.class_costs, rows.y, rows.sample_weight)
+        return np.where(1.0 - y * scores >= -reach, 2.0 * costs, 0.0)
 
     def sharpest(self, rows: Rows) -> F64:
         """See SmoothLoss."""
@@ -60,10 +64,15 @@ class Logistic:
         share = np.where(margins > 0.0, odds, 1.0) / (1.0 + odds)
         return costs * (np.maximum(0.0, -margins) + np.log1p(odds)), -costs * y * share
 
-    def bend(self, rows: Rows, scores: F64, reach: F64) -> tuple[F64, F64]:
+    def bend(self, rows: Rows, scores: F64, reach: F64) -> F64:
         """See SmoothLoss: the second derivative falls with the size of the score."""
-        costs, sizes = read_labels(self.class_costs, rows.y, rows.sample_weight)[1], np.abs(scores)
-        return _bend_logistic(costs, sizes + reach), _bend_logistic(costs, np.maximum(0.0, sizes - reach))
+        costs = read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
+        return _bend_logistic(costs, np.abs(scores) + reach)
+
+    def bend_most(self, rows: Rows, scores: F64, reach: F64) -> F64:
+        """See SmoothLoss: that of the score nearest to 0."""
+        costs = read_labels(self.class_costs, rows.y, rows.sample_weight)[1]
+        return _bend_logistic(costs, np.maximum(0.0, np.abs(scores) - reach))
 
     def sharpest(self, rows: Rows) -> F64:
         """See SmoothLoss."""

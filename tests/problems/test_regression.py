@@ -57,7 +57,8 @@ def test_the_smoothing_is_above_the_loss_and_less_its_slack_below(epsilon: float
     assert (found.excess >= 0).all()
     for way in np.linspace(-4, 4, 33):  # the lower bound that belongs to these scores, found by its least curvature
         truth = exact.measure(rows, scores + way)[0]
-        bent, sharpest = loss.bend(rows, scores, np.full(rows.n_rows, abs(way)))
+        reach = np.full(rows.n_rows, abs(way))
+        bent, sharpest = loss.bend(rows, scores, reach), loss.bend_most(rows, scores, reach)
         assert (truth >= values - found.slack + way * slopes + bent * way**2 / 2 - 1e-12).all()
         assert (np.abs(loss.measure(rows, scores + way)[1] - slopes) <= sharpest * abs(way) + 1e-12).all()
     h = 1e-5 * width
@@ -72,7 +73,7 @@ def test_without_a_width_nothing_is_smoothed() -> None:
     assert not found.excess.any()
     assert not found.slack.any()
     assert (found.steepest >= np.abs(loss.measure(rows, scores)[1])).all()
-    assert not np.any(loss.bend(rows, scores, np.full(rows.n_rows, np.inf)))
+    assert not np.any(loss.bend_most(rows, scores, np.full(rows.n_rows, np.inf)))
     assert not loss.sharpest(rows).any()
 
 
@@ -80,10 +81,9 @@ def test_the_squared_loss_bends_all_over_only_without_a_tube() -> None:
     rows, scores = make_rows()
     assert rows.sample_weight is not None
     anywhere = np.full(rows.n_rows, 100.0)
-    np.testing.assert_array_equal(
-        SquaredEpsilonInsensitive(1.0, 0.0, NONE).bend(rows, scores, anywhere)[0], 2 * rows.sample_weight
-    )
-    assert not SquaredEpsilonInsensitive(1.0, 0.1, NONE).bend(rows, scores, anywhere)[0].any()
+    without, tube = (SquaredEpsilonInsensitive(1.0, epsilon, NONE) for epsilon in (0.0, 0.1))
+    np.testing.assert_array_equal(without.bend(rows, scores, anywhere), 2 * rows.sample_weight)
+    assert not tube.bend(rows, scores, anywhere).any()
 
 
 def test_classes_that_are_numbers_are_targets() -> None:

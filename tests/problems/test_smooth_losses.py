@@ -69,7 +69,7 @@ def test_slopes_and_second_derivatives_are_those_of_finite_differences(name: str
     )
     np.testing.assert_allclose(
         (slope_above - slope_below) / (2 * h) / (costs + 1e-300),
-        loss.bend(rows, scores, np.zeros(400))[0] / (costs + 1e-300),
+        loss.bend(rows, scores, np.zeros(400)) / (costs + 1e-300),
         rtol=1e-6,
         atol=1e-8,
     )
@@ -83,7 +83,7 @@ def test_bend_is_the_least_second_derivative_within_the_reach(name: str, reach: 
     scores = np.concatenate((random.normal(size=n // 2) * 2, 1 + random.normal(size=n // 2) * reach))
     shares = np.append(np.linspace(-1, 1, 201), [0.0, 1 - 1e-9, 1e-9 - 1])
     least = np.min([write_out(name, rows, scores + share * reach)[2] for share in shares], axis=0).astype(np.float64)
-    bend = KINDS[name].bend(rows, scores, np.full(n, reach))[0]
+    bend = KINDS[name].bend(rows, scores, np.full(n, reach))
     assert np.all(bend <= least * (1 + 1e-12))
     if name == "squared_hinge":  # it has two values, and the corner is as near as the reach for none of these rows
         assert np.mean(bend == least) > 0.99
@@ -98,7 +98,7 @@ def test_no_second_derivative_within_the_reach_is_larger(name: str, reach: float
     rows, scores = make_rows(200, 5), np.random.default_rng(6).normal(size=200) * 2
     shares, most = np.append(np.linspace(-1, 1, 2001), 1e-3), min(reach, 20.0)
     found = np.max([write_out(name, rows, scores + share * most)[2] for share in shares], axis=0).astype(np.float64)
-    largest = KINDS[name].bend(rows, scores, np.full(200, reach))[1]
+    largest = KINDS[name].bend_most(rows, scores, np.full(200, reach))
     assert np.all(largest >= found * (1 - 1e-12))
     np.testing.assert_allclose(largest, found, rtol=1e-3)
     if np.isinf(reach):
@@ -114,14 +114,15 @@ def test_extreme_scores_give_finite_values_and_no_warnings(name: str) -> None:
             reaches = (np.zeros(len(scores)), np.full(len(scores), 1e300), np.full(len(scores), np.inf))
             for values in (losses, slopes, *(KINDS[name].bend(rows, scores, reach) for reach in reaches)):
                 assert np.all(np.isfinite(values))
+            assert all(np.all(np.isfinite(KINDS[name].bend_most(rows, scores, reach))) for reach in reaches)
             assert np.all(losses >= 0)
-            assert np.all(KINDS[name].bend(rows, scores, reaches[-1])[0] == 0)
+            assert np.all(KINDS[name].bend(rows, scores, reaches[-1]) == 0)
 
 
 def test_exactly_at_the_margin_the_squared_hinge_has_no_slope_and_no_curvature() -> None:
     rows = Rows(0, np.zeros((2, 1), np.float32), np.array([0, 1], np.int32))
     for values in (
         *KINDS["squared_hinge"].measure(rows, np.array([-1.0, 1.0])),
-        KINDS["squared_hinge"].bend(rows, np.array([-1.0, 1.0]), np.zeros(2))[0],
+        KINDS["squared_hinge"].bend(rows, np.array([-1.0, 1.0]), np.zeros(2)),
     ):
         assert not values.any()

@@ -22,6 +22,7 @@ ROUNDINGS = 8.0  # times the error of the gradient: no ball is smaller, as the m
 LESS = 0.1  # of the damping, after a step that has lowered P in full
 FIRST_PACE = 0.03  # the share to which the width shrinks at a time
 SLOW_PACE, SLOWEST_PACE = 0.5, 0.9  # the same after one or many steps on whose line P was nowhere lower
+HARDLY = 1e-8  # of P: where a step is expected to lower P by no more, only the bound is missing
 CAUTION = 5.0  # times the expected error of a step, as a share of the width
 
 
@@ -109,9 +110,10 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
         damping = state.damping if is_known else LESS * state.damping
         H = _add_tails(least + totals.rest.finish(), damping * totals.tail)
         state = replace(state, base_w=ends[1], value=point.objective, damping=damping)
-        state = aim(state, point, H)
-        return _shrink_width(state, totals, smooth_share * state.objective)
-    state = replace(state, damping=1.0)
+        state, decrease = aim(state, point, H)
+        hidden = state.tried_rounding if decrease <= HARDLY * state.objective else 0.0
+        return _shrink_width(replace(state, tried_rounding=hidden), totals, smooth_share * state.objective)
+    state = replace(state, damping=1.0, tried_rounding=0.0)
     lowest = ends[0] + steps[k] * (ends[1] - ends[0])
     if float(values[k]) < state.value:  # the next pass finds the gradient there
         return replace(state, base_w=lowest, value=float(values[k]), next_w=lowest, reach=0.0)
@@ -166,13 +168,16 @@ def _add_tails(H: F64, tail: F64) -> F64:
     return raised
 
 
-def aim(state: State, point: Point, H: F64) -> State:
-    """Return the state with Newton's step from a point, and the ball in which its end is expected to be."""
+def aim(state: State, point: Point, H: F64) -> tuple[State, float]:
+    """Return the state with Newton's step from a point, and by how much the step is expected to lower P.
+
+    The state has the ball as well in which the end of the step is expected to be.
+    """
     M, factor = factorise(H + np.eye(len(H)))
     if factor is None:
-        return replace(state, next_w=point.w - point.gradient, reach=0.0)
+        return replace(state, next_w=point.w - point.gradient, reach=0.0), float("inf")
     step = -cho_solve((factor, False), point.gradient)
     A = solve_triangular(factor, np.eye(len(M))).T
     length = float(np.sqrt(max(0.0, float(step @ M @ step))))
     reach = max(NEXT_REACH * length, ROUNDINGS * point.error_in_ball)
-    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=reach)
+    return replace(state, next_w=point.w + step, A=np.ascontiguousarray(A), reach=reach), length**2 / 2

@@ -118,16 +118,15 @@ def add_totals(totals: Totals, rows: Rows, ends: F64, look: Look) -> None:
         scores = last if k == len(look.steps) - 1 else first + step * (last - first)
         steep, slopes = _add_losses(totals, k, rows, scores, off, look.loss)
     _add_slopes(totals.gradient, rows, slopes, look.bias_feature)
-    bent, sharp = look.loss.bend(rows, last, off)
-    sharp *= off
-    least = bent
+    sharp = off * look.loss.bend_most(rows, last, off)
+    least = bent = look.loss.bend(rows, last, np.zeros(rows.n_rows))
     totals.steep += float(steep @ lengths)
     totals.moved += float(sharp @ lengths)
     if look.reach > 0.0:
         measured = measure_scaled_rows(look.norm, rows, look.bias_feature, of_norm)
         totals.steep_in_ball += float(steep @ of_norm)
         totals.moved_in_ball += float(sharp @ measured)
-        least = np.minimum(bent, look.loss.bend(rows, last, look.reach * measured + off)[0])
+        least = np.minimum(bent, look.loss.bend(rows, last, look.reach * measured + off))
     totals.least.add(rows, least, look.bias_feature)
     totals.rest.add(rows, bent - least, look.bias_feature)
 

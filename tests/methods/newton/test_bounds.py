@@ -189,6 +189,29 @@ def test_the_rounding_of_scores_counts_in_the_gradient(loss: str) -> None:
     assert point.gradient_error >= totals.moved > 10 * bound_rounding(200, totals.steep)
 
 
+def test_the_rounding_of_scores_counts_in_the_ball() -> None:
+    """Rows that can be separated have small slopes, which high costs move by far more than the sums are off."""
+    random = np.random.default_rng(0)
+    y = np.repeat([-1, 1], 8)
+    X = np.column_stack((y + random.normal(size=16) * 0.1, random.normal(size=(16, 3)))).astype(np.float32)
+    problem = Problem(X, y)
+    smooth = make_smooth(problem, "squared_hinge", problem.costs(1e14))
+    w, least = smooth.minimise()
+    rounded = w.astype(np.float64)
+    case = Case(
+        problem.in_memory().take(np.arange(16)),
+        smooth,
+        Look(SquaredHinge((1e14, 1e14)), 1.0, RowNorm(np.eye(5))),
+        rounded,
+        least,
+    )
+    look = replace(case.look, norm=RowNorm(1e-7 * np.eye(5)), reach=1e-3)
+    totals = sum_rows(case.rows, np.stack((rounded, rounded)), look)
+    point = make_point(rounded, totals, look, 16)
+    off = look.norm.A.astype(np.longdouble) @ (smooth.slopes(rounded.astype(np.longdouble))[0] - point.gradient)
+    assert bound_rounding(16 + 24, totals.steep_in_ball) < np.sqrt(off @ off) <= point.error_in_ball
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("scales", [[1e-4, 1.0, 1e4, 1e2], [1e6, 1e6, 1e6, 1e6]], ids=["mixed", "large"])
 def test_the_error_in_the_ball_does_not_depend_on_the_scales_of_features(loss: str, scales: list[float]) -> None:

@@ -205,10 +205,10 @@ def test_extreme_scales_are_proved(scale: float, spread: float, loss: str) -> No
 
 
 def test_where_rounding_hides_the_bound_a_run_soon_stalls() -> None:
-    """Fewer rows than features with products of 1e20, beside which the 1 of I + H is lost; the charge explains it."""
-    drawn = make_problem(4, n=5, d=30)
-    problem = Problem((drawn.X * 1e6).astype(np.float32), drawn.y)
-    found = train(problem.in_memory(), replace(OPTIONS, loss="squared_hinge", C=1e8, tol=1e-6, max_passes=200))
+    """Fewer rows than features with products of 1e13, beside which the 1 of I + H is lost; the charge explains it."""
+    drawn = make_problem(4, n=3, d=30)
+    problem = Problem((drawn.X * 250.0).astype(np.float32), drawn.y)
+    found = train(problem.in_memory(), replace(OPTIONS, loss="squared_hinge", C=7.7e7, tol=1e-6, max_passes=200))
     assert found.status == "stalled"
     assert found.passes < 50  # 100 steps are made where rounding does not explain the gap
     assert found.lower_bound is not None
