@@ -19,7 +19,7 @@ from streamsvm.methods.ranking.options import RankingOptions
 
 DECOMPOSITION = Method(
     name="smo",
-    losses=("hinge",),
+    losses=("hinge", "kinked"),
     options=DecompositionOptions,
     module="streamsvm.methods.decomposition.setup",
     kernels=("linear", "rbf", "poly", "sigmoid"),

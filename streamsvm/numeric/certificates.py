@@ -7,12 +7,16 @@ With w the linear combination of the rows in feature space, the two objectives a
     D    = sum_i a_i - 1/2 |w|^2
     P(b) - D = sum_i [C_i max(0, s_i) - a_i s_i],   s_i = 1 - y_i (f_i + b)      no term is negative
 
+For a regression, a row has two hinges C_i max(0, y_i (c_i - f_i - b)), with the corners c_i (see
+methods.decomposition.tube). Then s_i = y_i (c_i - f_i - b), and D = sum_i a_i y_i c_i - 1/2 |w|^2. With c_i = y_i these
+are the formulas above.
+
 Each row has a share of the gap, which is zero if its KKT condition holds. `certify` evaluates these formulas as they
 stand. `prove` also bounds the effect of rounding, given bounds e_i of the errors of f_i. Rows whose slack is certainly
 negative add nothing to that bound, and sums are exactly rounded (math.fsum). Rounding may leave a small
 s = sum_i y_i a_i, which costs
 
-    D - |s| |b*|  bounds the optimum,   |b*| <= 1 + |w*| max sqrt(k_ii),   |w*|^2 <= 2 P
+    D - |s| |b*|  bounds the optimum,   |b*| <= max |c_i| + |w*| max sqrt(k_ii),   |w*|^2 <= 2 P
 
 The model may be t times w, with t slightly more than 1. The rows on the margin are then certainly beyond it, so that
 the error of P is not C times the rounding of their scores. If rounding could exceed P(0), then t is 0.
@@ -48,13 +52,16 @@ class Certificate:
         return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
 
 
-def certify(y: F64, costs: F64, alpha: F64, f: F64, bias: float | None = None) -> Certificate:
+def certify(
+    y: F64, costs: F64, alpha: F64, f: F64, bias: float | None = None, corners: F64 | None = None
+) -> Certificate:
     """Evaluate P and D for labels y of -1 or +1, (n,). Without a bias P is minimised over b, in O(n log n)."""
-    b = find_best_bias(y, costs, f) if bias is None else bias
-    slack = 1.0 - y * (f + b)
+    b = find_best_bias(y, costs, f, corners) if bias is None else bias
+    slack = 1.0 - y * (f + b) if corners is None else y * (corners - f - b)
     losses = costs * np.maximum(slack, 0.0)
     half_square = float(alpha @ (y * f)) / 2
-    objective, lower_bound = half_square + float(np.sum(losses)), float(np.sum(alpha)) - half_square
+    total = float(np.sum(alpha)) if corners is None else float(alpha @ (y * (corners - b)))
+    objective, lower_bound = half_square + float(np.sum(losses)), total - half_square
     return Certificate(objective, lower_bound, b, losses - alpha * slack)
 
 
@@ -86,14 +93,23 @@ class Proof:
 
 
 def prove(
-    y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, tol: float, is_definite: bool = True
+    y: F64,
+    costs: F64,
+    alpha: F64,
+    f: F64,
+    errors: F64,
+    largest: float,
+    tol: float,
+    is_definite: bool = True,
+    corners: F64 | None = None,
 ) -> Proof:
     """Return the proof by multipliers from 0 to their costs, with a stretch if the gap is within tol only then.
 
     errors: how far f can be off, (n,). largest: the largest k_ii. is_definite: whether |w|^2 is certainly at least 0.
+    corners: (n,), of the hinges of a regression, whose model is never stretched.
     """
-    found = _prove_scaled(y, costs, alpha, f, errors, largest, 1.0, is_definite)
-    if found.is_within(tol):
+    found = _prove_scaled(y, costs, alpha, f, errors, largest, 1.0, is_definite, corners)
+    if found.is_within(tol) or corners is not None:
         return found
     stretch = choose_stretch(y, costs, alpha, f, errors, found)
     if found.objective_error > min(float(np.sum(costs[y > 0])), float(np.sum(costs[y < 0]))):
@@ -118,54 +134,72 @@ def choose_stretch(y: F64, costs: F64, alpha: F64, f: F64, errors: F64, found: P
     return stretch if 1.0 < stretch < LONGEST_STRETCH else 1.0
 
 
-def _choose_bias(y: F64, costs: F64, f: F64) -> float:
+def _choose_bias(y: F64, costs: F64, f: F64, corners: F64 | None) -> float:
     """Return the best bias. If only one class has costs, return one that puts its rows well beyond the margin."""
-    bias, used = find_best_bias(y, costs, f), y[costs > 0]
+    bias, used = find_best_bias(y, costs, f, corners), y[costs > 0]
     if len(used) and np.all(used == used[0]):
         corners = (y - f)[costs > 0]
         bias = float(used[0] * (np.max(used[0] * corners) + 1.0 + np.max(np.abs(corners)) / 2))
     return bias
 
 
-def _bound_slacks(f: F64, errors: F64, bias: float) -> F64:
+def _bound_slacks(f: F64, errors: F64, bias: float, corners: F64 | None = None) -> F64:
     """Return how far 1 - y (f + b) can be off, and a little more for a stretch."""
-    bound: F64 = 1.25 * errors + 4 * UNIT * (1.0 + np.abs(f) + abs(bias))
+    size = 1.0 if corners is None else np.abs(corners)
+    bound: F64 = 1.25 * errors + 4 * UNIT * (size + np.abs(f) + abs(bias))
     return bound
 
 
 def _prove_scaled(
-    y: F64, costs: F64, alpha: F64, f: F64, errors: F64, largest: float, stretch: float, is_definite: bool
+    y: F64,
+    costs: F64,
+    alpha: F64,
+    f: F64,
+    errors: F64,
+    largest: float,
+    stretch: float,
+    is_definite: bool,
+    corners: F64 | None = None,
 ) -> Proof:
     """Return the proof by multipliers and `stretch` times their model, whose coefficients are then rounded, too."""
     if stretch not in (0.0, 1.0):
         errors = errors + UNIT * largest * float(np.sum(alpha))
     f_model = stretch * f
-    bias = _choose_bias(y, costs, f_model)
-    slack, own = 1.0 - y * (f_model + bias), _bound_slacks(f_model, min(stretch, 1.0) * errors, bias)
+    bias = _choose_bias(y, costs, f_model, corners)
+    slack = 1.0 - y * (f_model + bias) if corners is None else y * (corners - f_model - bias)
+    own = _bound_slacks(f_model, min(stretch, 1.0) * errors, bias, corners)
     losing, support = np.flatnonzero((slack + own > 0.0) & (costs > 0.0)), np.flatnonzero(alpha)
     losses = costs[losing] * np.maximum(slack[losing], 0.0)
     loss = math.fsum(losses.tolist())
     loss_error = float(np.sum(costs[losing] * np.minimum(own, slack + own)[losing])) + 2 * UNIT * loss
     a, sums = alpha[support], (y * f)[support]
-    square, total = math.fsum((a * sums).tolist()), math.fsum(a.tolist())
+    # the corners are counted from the bias: what that changes in the sum is charged with the imbalance
+    gains, farthest = (a, 1.0) if corners is None else (a * (y * (corners - bias))[support], _find_size(corners, bias))
+    square, total = math.fsum((a * sums).tolist()), math.fsum(gains.tolist())
     square = max(square, 0.0) if is_definite else square
     lacking = abs(math.fsum((a * y[support]).tolist()))
     square_error = 1.01 * float(a @ (errors[support] + 2 * UNIT * np.abs(sums)))
     scale = stretch * stretch / 2
     objective = scale * square + loss
     objective_error = 1.01 * (scale * square_error + loss_error) + 4 * UNIT * (abs(scale * square) + loss)
-    of_bias = 1.0 + math.sqrt(max(0.0, 2 * (objective + objective_error) * largest)) if lacking else 0.0
-    dual_error = square_error / 2 + 1.01 * lacking * of_bias + 2 * UNIT * (total + abs(square))
+    of_bias = farthest + math.sqrt(max(0.0, 2 * (objective + objective_error) * largest)) if lacking else 0.0
+    size = total if corners is None else 3 * float(a @ (np.abs(corners[support]) + abs(bias)))
+    dual_error = square_error / 2 + 1.01 * lacking * of_bias + 2 * UNIT * (size + abs(square))
     return Proof(objective, objective_error, total - square / 2, dual_error, bias, stretch, abs(scale * square) + loss)
 
 
-def find_best_bias(y: F64, costs: F64, f: F64) -> float:
+def _find_size(corners: F64, bias: float) -> float:
+    """Return a bound of |c_i| + |b|, which is at least 1."""
+    return 1.0 + float(np.max(np.abs(corners))) + abs(bias)
+
+
+def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None) -> float:
     """Return the middle of all b that minimise sum_i C_i max(0, 1 - y_i (f_i + b)).
 
     The sum is convex and piecewise linear, and its slope grows by C_i at the corner y_i - f_i. Only the corners near
     the minimum are sorted.
     """
-    corners = y - f
+    corners = (y if corners is None else corners) - f
     size = float(np.finfo(float).eps * len(y) * np.sum(costs))
     low, width = float(corners.min()), float(np.ptp(corners)) / BINS
     bins, first, last, before = _find_near(corners, costs, low, width, -float(np.sum(costs, where=y > 0)), 2 * size)

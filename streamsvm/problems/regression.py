@@ -226,7 +226,7 @@ def share_right(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:
 
 REGRESS = Problem(
     name="regress",
-    models=("linear",),
+    models=("linear", "kernel"),
     predicts_labels=False,
     has_classes=False,
     has_class_costs=False,

@@ -24,10 +24,10 @@ from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.irwls import solve_by_irwls
 from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
-from streamsvm.methods.decomposition.selection import choose_working_set, find_conditions
+from streamsvm.methods.decomposition.selection import Conditions, choose_working_set
+from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.decomposition.working_set_qp import solve_by_qp
-from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
 from streamsvm.numeric.rows import F64, I64, Matrix, Values, take_rows
 
@@ -51,6 +51,8 @@ INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": sol
 class ActiveSet:
     """m rows in memory. X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows (m,), their numbers in the dataset.
 
+    tube: of a regression, whose rows have sides y; else None.
+
     Three fields serve to bound the errors of f. errors: (m,), a bound for the time when f was formed. moved: the sum of
     |change of a_j| over all changes since then. terms: (m,), for a Gaussian kernel, the sum of |change of a_j| k(x_i,
     x_j) over these changes.
@@ -65,6 +67,17 @@ class ActiveSet:
     errors: F64 = field(default_factory=lambda: np.empty(0))
     terms: F64 = field(default_factory=lambda: np.empty(0))
     moved: float = 0.0
+    tube: Tube | None = None
+
+    @property
+    def hinges(self) -> Hinges:
+        """The hinges of the rows."""
+        return Hinges(self.y, self.costs, self.alpha, self.f, self.tube)
+
+    def settle(self) -> Conditions:
+        """Put each row on its side; return the optimality conditions."""
+        self.y = choose_sides(self.hinges)
+        return self.hinges.find_conditions()
 
 
 @dataclass
@@ -128,7 +141,7 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
     rise, best_rise, idle, unsolved = 0.0, 0.0, 0, 0
     for _ in range(min(limit, BASE_ROUNDS + ROUNDS_PER_ROW[rounds.inner] * len(active.rows))):
         interrupts.check()
-        conditions = find_conditions(active.y, active.costs, active.alpha, active.f)
+        conditions = active.settle()
         if conditions.violation <= tol or _has_gap(active, conditions.bias, rounds.gap):
             return True
         if idle == MOST_IDLE_ROUNDS or unsolved == MOST_UNSOLVED_ROUNDS:
@@ -154,6 +167,7 @@ def _improve_working_set(
         alpha=active.alpha[chosen],
         f=active.f[chosen],
         costs=active.costs[chosen],
+        corners=None if active.tube is None else active.hinges.corners[chosen],
     )
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)
@@ -166,7 +180,7 @@ def _improve_working_set(
     f_before = active.f.copy()
     active.alpha[chosen] = alpha
     _update_sums(active, rounds, cache, chosen[changed], rounds.damping * coef)
-    gain = float(np.sum(alpha - problem.alpha)) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
+    gain = _sum_gains(problem, alpha) - float(coef @ (problem.f + active.f[chosen])[changed]) / 2
     if not gain >= 0.0:
         active.alpha[chosen], active.f[:] = problem.alpha, f_before
         return 0.0, False
@@ -174,9 +188,17 @@ def _improve_working_set(
     return gain, after.violation() <= UNSOLVED_VIOLATION * asked
 
 
+def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
+    """Return the change of sum_i a_i y_i c_i. The corners are counted from their mean, as sum_i y_i a_i stays."""
+    change = alpha - problem.alpha
+    if problem.corners is None:
+        return float(np.sum(change))
+    return float((change * problem.y) @ (problem.corners - np.mean(problem.corners)))
+
+
 def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
     """Whether the relative duality gap of the active set at this bias is at most `gap`."""
-    return gap is not None and certify(active.y, active.costs, active.alpha, active.f, bias).relative_gap <= gap
+    return gap is not None and active.hinges.certify(bias).relative_gap <= gap
 
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:

@@ -19,8 +19,8 @@ from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, C
 from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.methods.decomposition.dual_interior_point import factor_kernel, solve_in_factor
 from streamsvm.methods.decomposition.exact_kernels import EXACT_KERNELS, sum_exactly
-from streamsvm.methods.decomposition.selection import find_conditions
-from streamsvm.numeric.certificates import choose_stretch, find_best_bias, prove
+from streamsvm.methods.decomposition.tube import Hinges
+from streamsvm.numeric.certificates import choose_stretch
 from streamsvm.numeric.kernels import (
     Kernel,
     add_kernel_sums,
@@ -39,7 +39,9 @@ from streamsvm.numeric.rows import F64, I64, CsrRows, take_rows, to_dense
 
 MOST_REFINEMENTS = 10
 MOST_STRETCHES = 3  # of the multipliers, until all rows on the margin are there for certain
-FAR_BEYOND = 0.1  # rows that are beyond the margin by this, besides twice their error, do not enter P
+# Rows that are beyond the margin by this, besides twice their error, do not enter P. The unit of a regression is the
+# standard deviation of the targets.
+FAR_BEYOND = 0.1
 FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 UNIT_32 = 2.0**-24  # half the spacing of float32 numbers, as UNIT is that of float64
 MOST_PRODUCTS = 4e8  # of numbers, in a QR factorisation or in kernel values of twice the precision
@@ -55,17 +57,17 @@ def solve_all(
     Return a bound of the errors of f, (n,), and whether kernel values of more digits would help.
     """
     for _ in range(MOST_REFINEMENTS):
+        violation = active.settle().violation
         before = active.alpha.copy()
-        violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
         solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
         restore_balance(active.y, active.alpha, active.costs, np.empty(0))
         expected = active.f.copy()
         errors = form_exact_sums(active, rounds.kernel, rounds.threads)
         if not np.all(np.isfinite(active.f)):
             return errors, True
-        left = find_conditions(active.y, active.costs, active.alpha, active.f).violation
+        left = active.settle().violation
         noisy = bool(np.max(np.abs(active.f - expected)) > NOISE_SHARE * left)
-        proof = prove(active.y, active.costs, active.alpha, active.f, errors, largest, gap, rounds.kernel.is_definite)
+        proof = active.hinges.prove(errors, largest, gap, rounds.kernel.is_definite)
         if proof.is_within(gap) or np.array_equal(active.alpha, before):
             return errors, noisy and not proof.is_within(gap)
         if not solved or (noisy and type_of(active.X) == np.float32):
@@ -93,12 +95,27 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
         Z = X if kernel.name == "linear" else math.sqrt(kernel.gamma) * X
     else:
         Z = factor_kernel(np.asarray(compute_kernel(kernel, rows, threads), np.float64))
-    active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
+    if active.tube is None:
+        active.alpha[:] = solve_in_factor(Z, active.y, active.costs, gap)
+    else:
+        _solve_both_sides(active, Z, gap)
     if kernel.name in EXACT_KERNELS:
         return _form_sums_exactly(active, kernel, X)
     errors = np.zeros(len(X))
     _form_sums(active, kernel, np.arange(len(X)), errors, threads)
     return errors
+
+
+def _solve_both_sides(active: ActiveSet, Z: F64, gap: float) -> None:
+    """Replace sides and multipliers of a regression. The corners are moved to -1 to 1, which shifts the bias alone."""
+    both = active.hinges.list_both()
+    low, high = float(np.min(both.corners)), float(np.max(both.corners))
+    scale = (high - low) / 2 or 1.0
+    corners = (both.corners - (low + scale)) / scale
+    found = scale * solve_in_factor(np.vstack((Z, Z)), both.y, both.costs / scale, gap, corners)
+    moved = np.subtract(*np.split(found, 2))
+    active.y, active.alpha[:] = np.where(moved < 0, -1.0, 1.0), np.minimum(np.abs(moved), active.costs)
+    restore_balance(active.y, active.alpha, active.costs, np.empty(0))
 
 
 def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:
@@ -111,11 +128,13 @@ def _form_sums_exactly(active: ActiveSet, kernel: Kernel, X: F64) -> F64:
     for _ in range(MOST_STRETCHES):
         support = np.flatnonzero(alpha)
         f, f_errors = sum_exactly(kernel, X, X[support], (alpha * y)[support])
-        proof = prove(y, costs, alpha, f, f_errors, largest, 0.0)
+        proof = Hinges(y, costs, alpha, f, active.tube).prove(f_errors, largest, 0.0)
         proved_objective = proof.objective + proof.objective_error
         if not proved_objective < least_objective:
             break
         least_objective, errors, active.alpha[:], active.f[:] = proved_objective, f_errors, alpha, f
+        if active.tube is not None:
+            break
         alpha = np.minimum(choose_stretch(y, costs, alpha, f, f_errors, proof) * alpha, costs)
         restore_balance(y, alpha, costs, np.empty(0))
     return errors
@@ -126,9 +145,9 @@ def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
 
     Return a bound of the errors of f, (n,).
     """
-    margins = active.y * (active.f + find_best_bias(active.y, active.costs, active.f))
-    errors = _bound_working_sums(active, kernel)
-    near = np.flatnonzero((active.alpha > 0) | ~(margins > 1 + FAR_BEYOND + 2 * errors))
+    slacks, errors = active.hinges.find_slacks(), _bound_working_sums(active, kernel)
+    far = FAR_BEYOND * (1.0 if active.tube is None else float(np.std(active.tube.targets)))
+    near = np.flatnonzero((active.alpha > 0) | ~(slacks < -(far + 2 * errors)))
     _form_sums(active, kernel, near, errors, threads)
     if len(near) == len(errors):
         active.moved = 0.0

@@ -67,31 +67,31 @@ def factor_kernel(K: F64) -> F64:
     return scale[:, None] * Z
 
 
-def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float) -> F64:
+def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float, corners: F64 | None = None) -> F64:
     """Return multipliers a (n,), 0 <= a <= C and y'a = 0, whose relative gap is at most tol or as small as it becomes.
 
     Z (n, r): float64, finite; y (n,): -1 or +1; costs (n,): C_i >= 0; tol: bound of (P - D) / P. Equal input gives
-    equal bits.
+    equal bits. corners (n,): y, if they are None; the largest |c_i| is expected to be about 1.
     """
-    used = costs > 0
+    used, corners = costs > 0, y if corners is None else corners
     least_gap, least_mu, idle, alpha = np.inf, np.inf, 0, np.zeros(len(y))
     if len(np.unique(y[used])) < 2:
         return alpha  # with one class, y'a = 0 leaves a = 0 alone
-    Z, y, costs = (Z if Z.shape[1] <= len(Z) else _drop_columns(Z))[used], y[used], costs[used]
+    Z, y, costs, corners = (Z if Z.shape[1] <= len(Z) else _drop_columns(Z))[used], y[used], costs[used], corners[used]
     half, two = costs / 2, np.full(len(y), 2.0)
     point = Point(w=np.zeros(Z.shape[1]), b=0.0, s=two, a=half, xi=two, u=half)
     with np.errstate(all="ignore"):
         for _ in range(MOST_STEPS):
             interrupts.check()
             try:
-                step = _find_step(Z, y, costs, point)
+                step = _find_step(Z, y, costs, corners, point)
             except np.linalg.LinAlgError:
                 break
             if not all(np.all(np.isfinite(part)) for part in step):
                 break
             point = _move(point, step, min(1.0, BOUNDARY_SHARE * _find_length(point, step)))
             found = _choose_multipliers(Z, y, costs, point)
-            certificate, mu = certify(y, costs, found, Z @ ((y * found) @ Z)), _compute_mu(point)
+            certificate, mu = certify(y, costs, found, Z @ ((y * found) @ Z), None, corners), _compute_mu(point)
             gap = certificate.objective - certificate.lower_bound
             idle = 0 if gap < least_gap or mu < least_mu / 2 else idle + 1
             least_mu = min(mu, least_mu)
@@ -108,7 +108,7 @@ def _drop_columns(Z: F64) -> F64:
     return np.ascontiguousarray(R.T)
 
 
-def _find_step(Z: F64, y: F64, costs: F64, point: Point) -> Point:
+def _find_step(Z: F64, y: F64, costs: F64, corners: F64, point: Point) -> Point:
     """Return Mehrotra's direction; LinAlgError if the equations are singular to rounding."""
     s, a, xi, u = point.s, point.a, point.xi, point.u
     weights = 1.0 / (s / a + xi / u)  # the diagonal of W
@@ -117,7 +117,7 @@ def _find_step(Z: F64, y: F64, costs: F64, point: Point) -> Point:
     if not np.all(np.isfinite(stacked)):
         raise np.linalg.LinAlgError("the equations hold numbers that are not finite")
     equations = RowQR(stacked)
-    r_s, r_u = y * (Z @ point.w + point.b) + xi - 1.0 - s, costs - a - u
+    r_s, r_u = y * (Z @ point.w + point.b) + xi - y * corners - s, costs - a - u
 
     def find_direction(r_sa: F64, r_xu: F64) -> Point:
         r = r_s + r_sa / a - (xi * r_u + r_xu) / u

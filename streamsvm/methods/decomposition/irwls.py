@@ -1,8 +1,9 @@
 """IRWLS on a working set: iterated re-weighted least squares (Pérez-Cruz et al. 2000, Table 1), made to converge.
 
 Symbols: s_i = y_i a_i (a_i is the paper's beta_i); s0, the s of the start; c = f - K s0, the contribution of the rows
-outside the working set (the paper's G_in is y_i c_i); G = sum s0 (the paper's G_bin); r_i = 1 - y_i (c + K s + b)_i,
-the residuals (the paper's y_i e_i). The primal of the working set's problem is
+outside the working set (the paper's G_in is y_i c_i); G = sum s0 (the paper's G_bin); t_i, the corners, which are the
+labels y_i or those of a regression (tube.py); r_i = y_i (t - c - K s - b)_i, the residuals (the paper's y_i e_i). The
+primal of the working set's problem is
 
     P(s, b) = 1/2 s'Ks + G b + sum_i C_i L(r_i)                 L(r) = max(0, r), the hinge loss
 
@@ -10,7 +11,7 @@ Table 1 divides the rows into three sets and replaces L by a parabola on S1, wit
 (eq. (8)). Rows of S2 (r_i < 0) have no loss, and rows of S3 (multiplier at C_i) have the slope C_i. With s_2 = 0 and
 s_3 = y C, the minimum of that model solves eq. (3),
 
-    [ K_11 + D   1 ] [s_1]   [ y_1 - c_1 - K_13 s_3 ]
+    [ K_11 + D   1 ] [s_1]   [ t_1 - c_1 - K_13 s_3 ]
     [ 1'         0 ] [ b ] = [ G - sum s_3          ]          by elimination, with one Cholesky factor
 
 The plain fixed point may cycle, and its weights are unbounded as r -> 0. Three safeguards, as in the variant that
@@ -69,11 +70,12 @@ class _Sets:
 
 @dataclass(frozen=True)
 class _Primal:
-    """The constants of P in the module's formulas: K in float64, y, C, c (`outside`) and G (`total`)."""
+    """The constants of P in the module's formulas: K in float64, y, C, t (`corners`), c (`outside`) and G (`total`)."""
 
     K: F64
     y: F64
     costs: F64
+    corners: F64
     outside: F64
     total: float
 
@@ -124,11 +126,11 @@ def _equal(one: _Sets, other: _Sets) -> bool:
 
 def _start(problem: WorkingSet) -> tuple[_Primal, _Point]:
     """Return P's constants and the point a0, with the bias half-way between m and M."""
-    K, s, errors = problem.K.astype(np.float64), problem.y * problem.alpha, problem.y - problem.f
+    K, s, errors = problem.K.astype(np.float64), problem.y * problem.alpha, problem.errors
     least, greatest = problem.bounds()
     bias = float(np.max(errors[s < greatest]) + np.min(errors[s > least])) / 2
-    products = K @ s
-    primal = _Primal(K, problem.y, problem.costs, problem.f - products, float(np.sum(s)))
+    products, corners = K @ s, problem.y if problem.corners is None else problem.corners
+    primal = _Primal(K, problem.y, problem.costs, corners, problem.f - products, float(np.sum(s)))
     return primal, _Point(s, products, bias, problem.y * (errors - bias))
 
 
@@ -162,7 +164,7 @@ def _solve_system(primal: _Primal, point: _Point, sets: _Sets, guard: float, lim
         bias = point.bias - np.sign(lacking) * np.max(np.abs(point.residuals))
         return _Point(s, primal.K @ s, bias, residuals=s[:0])
     D = (guard if limit else np.maximum(point.residuals[rows], guard)) / primal.costs[rows]
-    right = (primal.y - primal.outside - primal.K @ s)[rows]
+    right = (primal.corners - primal.outside - primal.K @ s)[rows]
     for jitter in np.multiply(JITTERS, np.max(np.abs(np.diagonal(primal.K)))):
         matrix = primal.K[np.ix_(rows, rows)]
         matrix.flat[:: rows.size + 1] += D + jitter
@@ -194,7 +196,7 @@ def _move(primal: _Primal, point: _Point, target: _Point, guard: float) -> float
         point.s = point.s + share * step
     point.products = point.products + share * products_step
     point.bias += share * bias_step
-    point.residuals = primal.y * (primal.y - primal.outside - point.products - point.bias)
+    point.residuals = primal.y * (primal.corners - primal.outside - point.products - point.bias)
     return share
 
 

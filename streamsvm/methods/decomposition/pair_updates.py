@@ -1,6 +1,6 @@
 """SMO on a working set: steps of two multipliers, each solved in closed form (Platt 1998).
 
-Symbols: s_i = y_i a_i, the signed multipliers (`moved`); e_i = y_i - f_i, the errors without a bias. A step moves s_i
+Symbols: s_i = y_i a_i, the signed multipliers (`moved`); e_i = c_i - f_i, the errors without a bias. A step moves s_i
 up and s_j down by the same t, so that y'a stays:
 
     t = (e_i - e_j) / (K_ii + K_jj - 2 K_ij)      clipped to the box            Platt 1998, eqs. (7)-(9)
@@ -195,7 +195,7 @@ def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None
     bits = _find_scale(problem.K)
     K = problem.K if bits == 0 else np.ldexp(problem.K, -bits)
     moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
-    errors, diagonal = problem.y - problem.f, np.diagonal(K).astype(np.float32)
+    errors, diagonal = problem.errors, np.diagonal(K).astype(np.float32)
     tol = max(tol, EPS * float(np.max(np.abs(errors))))
     _run(_Pairs(K, diagonal, errors, least, greatest), moved, tol, max_steps, order == "second-order")
     return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs)

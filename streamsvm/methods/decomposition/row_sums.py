@@ -33,14 +33,14 @@ class Change(NamedTuple):
 class TileSums:
     """What a pass finds of the rows of a tile: `start` is the number of the first of them.
 
-    f, errors: the changes of f, and bounds of their errors. In the first pass also y and sample_weight, if the data
-    have them, and longest, the largest |x_i|^2.
+    f, errors: the changes of f, and bounds of their errors. In the first pass also y, the codes of the labels or the
+    targets of a regression, and sample_weight, if the data have them, and longest, the largest |x_i|^2.
     """
 
     start: int
     f: F64
     errors: F64
-    y: I32 | None = None
+    y: I32 | F64 | None = None
     sample_weight: F64 | None = None
     longest: float = 0.0
 
@@ -65,8 +65,8 @@ class RowSums:
         return np.concatenate([tile.errors for tile in self._sort()])
 
     @property
-    def y(self) -> I32 | None:
-        """The codes of the labels, (n,), if the pass was the first one and there are labels."""
+    def y(self) -> I32 | F64 | None:
+        """The codes of the labels or the targets, (n,), if the pass was the first one and the data have them."""
         parts = [tile.y for tile in self._sort() if tile.y is not None]
         return np.concatenate(parts) if parts else None
 
@@ -80,6 +80,12 @@ class RowSums:
     def longest(self) -> float:
         """The largest |x_i|^2, if the pass was the first one."""
         return max(tile.longest for tile in self.tiles)
+
+
+def read_y(rows: Rows) -> I32 | F64 | None:
+    """Return the targets of the rows, or else the codes of their labels."""
+    target: F64 | None = rows.target
+    return rows.y if target is None else target
 
 
 def add_sums(
@@ -103,7 +109,8 @@ def add_sums(
     if not first:
         sums.tiles.append(TileSums(rows.start, f, errors))
         return
-    y = None if rows.y is None else rows.y.copy()
+    y = read_y(rows)
+    y = None if y is None else y.copy()
     sample_weight = None if rows.sample_weight is None else rows.sample_weight.copy()
     longest = float(np.max(compute_squares(rows.X, np.float64), initial=0.0))
     sums.tiles.append(TileSums(rows.start, f, errors, y, sample_weight, longest))

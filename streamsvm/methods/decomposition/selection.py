@@ -1,8 +1,9 @@
 """Selection of the rows of a working set, by the rules of Joachims, Pérez-Cruz, Vapnik and Fan, Chen & Lin.
 
-    e_i = y_i - f_i - b        f_i = sum_j a_j y_j k(x_i, x_j)
+    e_i = c_i - f_i - b        f_i = sum_j a_j y_j k(x_i, x_j)
 
-b lies half-way between the extremes of the two sides. (e_i is the error of Pérez-Cruz et al. 2000, eqs. (9)-(11), and
+The corners c_i are the labels y_i, or those of a regression (tube.py). b lies half-way between the extremes of the two
+sides. (e_i is the error of Pérez-Cruz et al. 2000, eqs. (9)-(11), and
 -E_i of Platt 1998.) A row violates its condition if it can move up (y_i a_i can grow) and e_i > tol, or if it can move
 down and e_i < -tol. A row is free if 0 < a_i < C_i.
 """
@@ -28,7 +29,7 @@ class Conditions:
     """The optimality conditions of n rows: e_i (n,), which rows can move, and the extremes of e_i + b.
 
     up, down, free: (n,), whether a row can move up, can move down, or is free; is_used: (n,), whether C_i > 0.
-    most: the greatest y_i - f_i of the rows that can move up; least: the least of the rows that can move down.
+    most: the greatest c_i - f_i of the rows that can move up; least: the least of the rows that can move down.
     """
 
     errors: F64
@@ -50,9 +51,9 @@ class Conditions:
         return self.up & (self.errors > tol), self.down & (self.errors < -tol)
 
 
-def find_conditions(y: F64, costs: F64, alpha: F64, f: F64) -> Conditions:
-    """Return the conditions of rows with these multipliers and sums f (without a bias)."""
-    errors = y - f
+def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None = None) -> Conditions:
+    """Return the conditions of rows with these multipliers and sums f, without a bias. corners: None for labels."""
+    errors = (y if corners is None else corners) - f
     is_used, above_zero, below_cost = costs > 0, alpha > 0, alpha < costs
     up = np.where(y > 0, below_cost, above_zero) & is_used
     down = np.where(y > 0, above_zero, below_cost) & is_used

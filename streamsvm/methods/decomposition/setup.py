@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.methods.decomposition import solver as decomposition
 from streamsvm.methods.decomposition.options import OTHER_BYTES, DecompositionOptions
@@ -38,8 +39,11 @@ from streamsvm.numeric.kernels import (
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
+from streamsvm.problems.registry import find_problem
+from streamsvm.problems.regression import EpsilonInsensitive
 from streamsvm.requests import MemoryNeed
 
+NOT_TOLD = ("threads", "pass_threads", "seed", "numbers")
 ROW_VECTORS = 32  # vectors of 8 bytes a row: the state, the next state, and what the choice of active rows needs
 ACTIVE_VECTORS = 16  # vectors of 8 bytes an active row, in addition
 ACTIVE_COPIES = 3  # copies of the active rows that exist while they are taken
@@ -60,14 +64,20 @@ PRECISE_BYTES = 4 << 20  # rows of so many bytes can always be active in float64
 def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) -> Fit:
     """Return the fit, with as many active rows and kernel columns as the memory budget holds."""
     settings = _choose_settings(source, options, own)
-    told = {**asdict(settings), "class_costs": list(settings.class_costs)}
+    problem, told = find_problem(options.task), {**asdict(settings), "class_costs": list(settings.class_costs)}
+    if settings.tube is None:
+        del told["tube"]
+    else:
+        assert problem.tell_loss is not None
+        del told["class_costs"]
+        told |= problem.tell_loss(source, options)
     return Fit(
         method=options.solver,
-        settings={name: value for name, value in told.items() if name not in ("threads", "pass_threads", "seed")},
+        settings={name: value for name, value in told.items() if name not in NOT_TOLD},
         memory=partial(_need_memory, settings, source),
         start=partial(start_state, source.n_rows),
         solve=partial(decomposition.solve, settings),
-        make_model=partial(_make_model, settings, source),
+        make_model=partial(_make_model, settings, source, problem.has_classes),
         report=_report,
         compiled=_name_kernels(options, settings),
     )
@@ -84,8 +94,13 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
     elsewhere = options.workers is not None or options.scheduler is not None
     cache_bytes = 0 if options.kernel == "linear" else own.cache_bytes  # a linear kernel keeps no values
     working_rows = int(np.clip(resident_rows // WORKING_SHARE, *WORKING_ROWS[inner]))
+    loss = _make_regression_loss(source, options)
+    if loss is not None and own.selection == "platt":
+        raise InputError("selection platt: Platt's loops are for classes; choose another selection for a regression")
     return Decomposition(
-        class_costs=compute_class_costs(source, options),
+        tube=None if loss is None else loss.epsilon,
+        numbers=np.empty(0) if loss is None else loss.numbers,
+        class_costs=compute_class_costs(source, options) if loss is None else (loss.C, loss.C),
         kernel=make_kernel(source, options),
         inner=inner,
         selection=own.selection,
@@ -122,14 +137,23 @@ def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> Me
     )
 
 
-def _make_model(settings: Decomposition, source: RowSource, state: State, take: TakeRows) -> KernelModel:
+def _make_regression_loss(source: RowSource, options: TrainOptions) -> EpsilonInsensitive | None:
+    """Return the loss of a regression, or None for classes, whose loss is the hinge."""
+    make = find_problem(options.task).make_loss
+    loss = None if make is None else make(source, options)
+    return loss if isinstance(loss, EpsilonInsensitive) else None
+
+
+def _make_model(
+    settings: Decomposition, source: RowSource, has_classes: bool, state: State, take: TakeRows
+) -> KernelModel:
     chosen = np.flatnonzero(state.stretch * state.alpha)
     return KernelModel(
         kernel=settings.kernel,
         support_vectors=take(chosen).X,
         dual_coef=state.stretch * state.alpha[chosen] * state.y[chosen],
         intercept=state.bias,
-        classes=np.asarray(source.classes),
+        classes=np.asarray(source.classes) if has_classes else np.empty(0),
         scaling=source.scaling,
         feature_names=source.feature_names,
     )

@@ -31,7 +31,7 @@ holds. When their sum is at most tol times the magnitude of P, the status is "st
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,9 +39,10 @@ from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
 from streamsvm.methods.decomposition.all_active import NOISE_SHARE, solve_all, solve_by_interior_point, suits_factor
 from streamsvm.methods.decomposition.balance import restore_balance
-from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums
-from streamsvm.methods.decomposition.selection import draw_active_rows, find_conditions
+from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
+from streamsvm.methods.decomposition.selection import draw_active_rows
 from streamsvm.methods.decomposition.state import OUT_OF_RANGE, State, require_range, update_state
+from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
 from streamsvm.numeric.kernels import (
     Kernel,
     bound_combination,
@@ -52,7 +53,7 @@ from streamsvm.numeric.kernels import (
 )
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, I64, Rows, take_rows
+from streamsvm.numeric.rows import F64, I32, I64, Rows, take_rows
 from streamsvm.requests import Scan, Solver, Step, Take, find_status
 
 ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation
@@ -73,6 +74,8 @@ class Decomposition:
     """Settings of a training.
 
     class_costs: C_i of the classes coded 0 and 1, before sample weights. tol: the relative duality gap.
+    tube: epsilon of a regression, whose two class costs are C, or None for a classification. numbers: the targets that
+    codes of labels stand for in a regression.
     inner: a name of active_set.INNER_SOLVERS; selection: one of selection.RULES.
     working_rows: rows of a working set. resident_rows: rows of an active set; precise_rows: rows of an active set in
     float64, or None for as many. cache_bytes: memory for kernel columns.
@@ -91,6 +94,8 @@ class Decomposition:
     pass_threads: int = 1
     seed: int = 0
     precise_rows: int | None = None
+    tube: float | None = None
+    numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
 
 
 def solve(settings: Decomposition, state: State) -> Solver:
@@ -134,7 +139,7 @@ def _choose_active_rows(settings: Decomposition, state: State) -> I64:
         return np.arange(n_rows)
     if state.passes == 0:
         return np.sort(rng.choice(n_rows, size, replace=False))
-    conditions = find_conditions(state.y, state.costs, state.alpha, state.f)
+    conditions = state.hinges.find_conditions()
     tol = VIOLATION_SHARE * conditions.violation
     return draw_active_rows(conditions, size, tol, rng)
 
@@ -146,7 +151,7 @@ def _choose_damping(state: State, active: ActiveSet) -> float:
     """
     n_violators = len(state.alpha)
     if state.passes:
-        conditions = find_conditions(state.y, state.costs, state.alpha, state.f)
+        conditions = state.hinges.find_conditions()
         too_high, too_low = conditions.find_violators(VIOLATION_SHARE * conditions.violation)
         n_violators = int(np.count_nonzero(too_high | too_low))
     return float(np.sqrt(max(1.0, n_violators / len(active.rows))))
@@ -154,21 +159,32 @@ def _choose_damping(state: State, active: ActiveSet) -> float:
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
     """Return the active set of the chosen rows, in float32 or, if that is too coarse, in float64."""
-    y, costs = read_labels(settings.class_costs, taken.y, taken.sample_weight)
+    y, costs, tube = _read_hinges(settings, read_y(taken), taken.sample_weight)
     require_range(costs, "the costs")
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
     precise = is_small(settings, len(state.alpha)) or state.is_precise or not _suits_float32(settings.kernel, longest)
     X = to_float64(taken.X) if precise else taken.X
     return ActiveSet(
         X=X,
-        y=y,
+        y=y if tube is None else state.y[chosen],
         costs=costs,
         alpha=state.alpha[chosen],
         f=state.f[chosen],
         rows=chosen,
         errors=state.errors[chosen],
         terms=np.zeros(len(chosen) if len(chosen) == len(state.alpha) else 0),
+        tube=tube,
     )
+
+
+def _read_hinges(settings: Decomposition, y: I32 | F64 | None, weight: F64 | None) -> tuple[F64, F64, Tube | None]:
+    """Return y_i, C_i and the tube of rows whose codes or targets are `y`; the sides of a regression are not chosen."""
+    assert y is not None
+    if settings.tube is None:
+        return *read_labels(settings.class_costs, y, weight), None
+    targets = np.asarray(y if y.dtype.kind == "f" else settings.numbers[y], np.float64)
+    costs = np.full(len(targets), settings.class_costs[0])
+    return np.ones(len(targets)), costs if weight is None else costs * weight, Tube(targets, settings.tube)
 
 
 def _suits_float32(kernel: Kernel, longest: float) -> bool:
@@ -212,6 +228,8 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     """Return the state after a step in which all rows are active."""
     longest = float(np.max(compute_squares(active.X, np.float64), initial=0.0))
     after = replace(state, y=active.y, costs=active.costs, longest=longest)
+    if active.tube is not None:
+        after = replace(after, targets=active.tube.targets, width=active.tube.width)
     gap = FLOAT32_GAP_SHARE * settings.tol
     escalated_turn = _is_escalated(state) and state.passes % INTERIOR_POINT_TURN == 0
     ascends, noisy = True, False
@@ -228,6 +246,7 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
         after,
         settings.kernel,
         settings.tol,
+        y=active.y,
         alpha=active.alpha,
         f=active.f,
         errors=errors,
@@ -238,15 +257,16 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
 
 def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change:
     """Improve the active set; return by what the pass changes f of all rows."""
-    before = active.alpha.copy()
-    violation = find_conditions(active.y, active.costs, active.alpha, active.f).violation
+    violation = active.settle().violation
+    before = active.y * active.alpha
     rounds = _make_rounds(settings, state, active, None)
     cache = ColumnCache.of_size(len(before), settings.cache_bytes, type_of(active.X))
     improve(active, rounds, cache, ACTIVE_TOL_SHARE * violation, MOST_ROUNDS)
     others = np.delete(state.y * state.alpha, active.rows)
     restore_balance(active.y, active.alpha, active.costs, others[others != 0.0])
-    changed = np.flatnonzero(active.alpha != before)
-    coef = (active.alpha - before)[changed] * active.y[changed]
+    moved = active.y * active.alpha
+    changed = np.flatnonzero(moved != before)
+    coef = (moved - before)[changed]
     columns = to_float64(take_rows(active.X, changed))
     if settings.kernel.name == "linear":
         no_columns, w = take_rows(columns, changed[:0]), combine_rows(columns, coef)
@@ -257,12 +277,15 @@ def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change
 def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: F64, sums: RowSums) -> State:
     """Return the state after a pass. f_before: f of the active rows before they were improved."""
     if state.passes == 0:
-        y, costs = read_labels(settings.class_costs, sums.y, sums.sample_weight)
+        y, costs, tube = _read_hinges(settings, sums.y, sums.sample_weight)
         state = replace(state, y=y, costs=costs, longest=sums.longest)
-    alpha, f = state.alpha.copy(), state.f + sums.f
-    alpha[active.rows] = active.alpha
+        state = state if tube is None else replace(state, targets=tube.targets, width=tube.width)
+    alpha, y = state.alpha.copy(), state.y.copy()
+    alpha[active.rows], y[active.rows] = active.alpha, active.y
+    f = state.f + sums.f
     errors = state.errors + sums.errors + UNIT * np.abs(f)
     expected = f_before + (active.f - f_before) / _choose_damping(state, active)
-    left = find_conditions(state.y, state.costs, alpha, f).violation
+    hinges = Hinges(y, state.costs, alpha, f, state.tube)
+    left = hinges._replace(y=choose_sides(hinges)).find_conditions().violation
     noisy = bool(np.max(np.abs(expected - f[active.rows])) > NOISE_SHARE * left)
-    return update_state(state, settings.kernel, settings.tol, alpha=alpha, f=f, errors=errors, noisy=noisy)
+    return update_state(state, settings.kernel, settings.tol, y=y, alpha=alpha, f=f, errors=errors, noisy=noisy)

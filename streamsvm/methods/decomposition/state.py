@@ -7,13 +7,14 @@ by rounding alone do not replace each other, and the best proved multipliers are
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from streamsvm.errors import CertificateError, InputError
-from streamsvm.numeric.certificates import Proof, prove
+from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
+from streamsvm.numeric.certificates import Proof
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
 from streamsvm.requests import ROUNDINGS, Progress
@@ -34,6 +35,7 @@ class State:
     """All that changes during a training, of n rows. A checkpoint holds the fields by their names.
 
     alpha, f, costs, y: (n,) float64. f has no bias in it; y is -1 or +1; y and costs are known after the first pass.
+    targets, width: (n,), the targets of a regression, empty for labels, and epsilon; y then is the side of each row.
     errors: (n,), a bound of the error of each f_i.
     stretch, bias: the model is `stretch` times the multipliers, and `bias` (see numeric.certificates).
     objective, magnitude: P of the model, and the sum of the magnitudes of its terms.
@@ -64,7 +66,20 @@ class State:
     stuck: int = 0
     is_precise: bool = False
     dual_error: float = 0.0
-    added: ClassVar = ("dual_error",)
+    targets: F64 = field(default_factory=lambda: np.empty(0))
+    width: float = 0.0
+    added: ClassVar = ("dual_error", "targets", "width")
+    shapes: ClassVar = {"targets": ("n",)}
+
+    @property
+    def tube(self) -> Tube | None:
+        """The tube around the targets; None for labels."""
+        return Tube(self.targets, self.width) if len(self.targets) else None
+
+    @property
+    def hinges(self) -> Hinges:
+        """The hinges of all rows."""
+        return Hinges(self.y, self.costs, self.alpha, self.f, self.tube)
 
     @property
     def progress(self) -> Progress:
@@ -81,20 +96,30 @@ def start_state(n_rows: int) -> State:
 
 
 def update_state(
-    state: State, kernel: Kernel, tol: float, *, alpha: F64, f: F64, errors: F64, noisy: bool, ascends: bool = True
+    state: State,
+    kernel: Kernel,
+    tol: float,
+    *,
+    y: F64,
+    alpha: F64,
+    f: F64,
+    errors: F64,
+    noisy: bool,
+    ascends: bool = True,
 ) -> State:
     """Return the state at the new multipliers, or at the old ones if the new ones prove no more.
 
-    alpha, f, errors: (n,), the new multipliers, their sums, and a bound of the errors of the sums.
+    y, alpha, f, errors: (n,), the sides and the new multipliers, their sums, and a bound of the errors of the sums.
     noisy: whether kernel values of more digits would help.
     ascends: whether the next step goes on from the new multipliers, so that a larger P may be accepted for a higher D.
     """
-    proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), 0.0
+    moved = replace(state, y=y, alpha=alpha, f=f, errors=errors)
+    proof, tried_bound = _prove(moved, kernel, tol), 0.0
     bound = max(state.lower_bound, proof.dual - proof.dual_error) if kernel.is_definite else math.nan
     dual_falls = not ascends or proof.dual - proof.rounding_bound < state.dual - state.rounding_bound
     if dual_falls and proof.objective + proof.rounding_bound >= state.objective + state.rounding_bound:
-        alpha, f, errors, noisy, undone = state.alpha, state.f, state.errors, True, proof
-        proof, tried_bound = _prove(state, kernel, tol, alpha, f, errors), undone.rounding_bound
+        moved, noisy, undone = state, True, proof
+        proof, tried_bound = _prove(state, kernel, tol), undone.rounding_bound
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
@@ -103,10 +128,8 @@ def update_state(
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
         raise CertificateError(f"{told}: this is a fault of streamsvm; please report it")
     return replace(
-        state,
-        alpha=alpha,
-        f=f,
-        errors=errors,
+        moved,
+        y=choose_sides(moved.hinges),
         bias=proof.bias,
         stretch=proof.stretch,
         magnitude=proof.magnitude,
@@ -133,12 +156,13 @@ def _has_progressed(state: State, proof: Proof, gap: float, is_rounded: bool) ->
     return proof.dual > state.dual + rise or state.least_gap - gap > LEAST_GAP_FALL * abs(gap)
 
 
-def _prove(state: State, kernel: Kernel, tol: float, alpha: F64, f: F64, errors: F64) -> Proof:
-    sizes = {"the costs": state.costs, "the multipliers": alpha, "the sums f": f, "their errors": errors}
+def _prove(state: State, kernel: Kernel, tol: float) -> Proof:
+    sizes = {"the costs": state.costs, "the multipliers": state.alpha, "the sums f": state.f}
+    sizes |= {"their errors": state.errors, "the targets": state.targets}
     for what, values in sizes.items():
         require_range(values, what)
     largest = kernel.bound_values(state.longest)
-    return prove(state.y, state.costs, alpha, f, errors, largest, tol, kernel.is_definite)
+    return state.hinges.prove(state.errors, largest, tol, kernel.is_definite)
 
 
 def require_range(values: F64, what: str) -> None:

@@ -1,12 +1,13 @@
 """The problem of one working set: its multipliers move, and the multipliers of all other rows stay.
 
-    min over a    F(a) = 1/2 (a-a0)'Q(a-a0) + g'(a-a0)       Q_ij = y_i y_j K_ij,  g_i = y_i f_i - 1
+    min over a    F(a) = 1/2 (a-a0)'Q(a-a0) + g'(a-a0)       Q_ij = y_i y_j K_ij,  g_i = y_i (f_i - c_i)
     subject to    0 <= a_i <= C_i,    y'a = y'a0
 
 This is the QP of Platt 1998, eqs. (3)-(5), restricted to the working set. The sums f_i include the multipliers outside
-it, which enter Pérez-Cruz et al. 2000 (section 2.1) as G_in and G_bin. The errors are e_i = -y_i g_i = y_i - f_i,
-without a bias. A row can move up if y_i a_i can grow (y_i = +1 and a_i < C_i, or y_i = -1 and a_i > 0), and it can
-move down if y_i a_i can fall. The optimality conditions are violated by
+it, which enter Pérez-Cruz et al. 2000 (section 2.1) as G_in and G_bin. The corners c_i are the labels y_i, or those of
+a regression (tube.py). The errors are e_i = -y_i g_i = c_i - f_i, without a bias. A row can move up if y_i a_i can grow
+(y_i = +1 and a_i < C_i, or y_i = -1 and a_i > 0), and it can move down if y_i a_i can fall. The optimality
+conditions are violated by
 
     violation = max over up of e_i - min over down of e_j          (LIBSVM's m(a) - M(a); <= 0 at the optimum)
 """
@@ -29,6 +30,7 @@ class WorkingSet:
 
     K: (q, q), symmetric kernel values in float32 or float64; K need not be positive semidefinite.
     y: (q,), -1 or +1. alpha: (q,), a0, with 0 <= a0_i <= C_i. costs: (q,), C_i >= 0.
+    corners: (q,), c_i, or None if they are y.
     f: (q,), the sum over ALL rows j, inside and outside of the set, of a0_j y_j k(x_i, x_j), without a bias.
     """
 
@@ -37,6 +39,13 @@ class WorkingSet:
     alpha: F64
     f: F64
     costs: F64
+    corners: F64 | None = None
+
+    @property
+    def errors(self) -> F64:
+        """The errors e_i at a0, (q,)."""
+        errors: F64 = (self.y if self.corners is None else self.corners) - self.f
+        return errors
 
     def bounds(self) -> tuple[F64, F64]:
         """Return the least and the greatest value of y_i a_i."""
@@ -49,11 +58,11 @@ class WorkingSet:
     def objective(self, alpha: F64) -> float:
         """Return F(alpha). F(a0) is 0, and the dual objective D of the whole problem changes by -F(alpha)."""
         step = self.y * (alpha - self.alpha)
-        return float(step @ (self.K @ step) / 2 - step @ (self.y - self.f))
+        return float(step @ (self.K @ step) / 2 - step @ self.errors)
 
     def violation(self) -> float:
         """Return m(a0) - M(a0), or -inf if no row can move up or none can move down."""
-        errors, moved = self.y - self.f, self.y * self.alpha
+        errors, moved = self.errors, self.y * self.alpha
         least, greatest = self.bounds()
         up = np.max(errors, where=moved < greatest, initial=-np.inf)
         down = np.min(errors, where=moved > least, initial=np.inf)
@@ -82,7 +91,7 @@ class WorkingSet:
     def best_towards(self, target: F64) -> F64:
         """Return the multipliers of least F on the segment from a0 to the feasible `target`."""
         step = self.y * (target - self.alpha)
-        slope, curvature = float(step @ (self.y - self.f)), float(step @ (self.K @ step))
+        slope, curvature = float(step @ self.errors), float(step @ (self.K @ step))
         share = 1.0 if 2 * slope > curvature else 0.0  # without curvature, one of the ends is the best
         if curvature > 0:
             share = max(0.0, slope / curvature)

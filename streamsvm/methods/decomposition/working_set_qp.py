@@ -48,7 +48,7 @@ def _solve_with_piqp(problem: WorkingSet, tol: float) -> F64:
     solver = piqp.DenseSolver()
     solver.settings.eps_abs, solver.settings.eps_rel = min(1e-8, tol / 100), 1e-10
     solver.settings.eps_duality_gap_abs, solver.settings.eps_duality_gap_rel = min(1e-8, tol / 100), 1e-10
-    gradient = y * problem.f[rows] - 1.0
+    gradient = -y * problem.errors[rows]
     solver.setup(hessian, gradient, y[None, :], np.zeros(1), x_l=-alpha, x_u=costs - alpha)
     solver.solve()
     result = solver.result
