@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
     from streamsvm.data.readers import ingest
-    from streamsvm.estimators import SVC, BudgetedSVC, LinearSVC, LinearSVR, LogisticRegression, RankSVM, load, tune
+    from streamsvm.estimators import (
+        SVC,
+        SVR,
+        BudgetedSVC,
+        LinearSVC,
+        LinearSVR,
+        LogisticRegression,
+        RankSVM,
+        load,
+        tune,
+    )
 
 __version__ = "0.2.0"
 __all__ = [
     "SVC",
+    "SVR",
     "BudgetedSVC",
     "LinearSVC",
     "LinearSVR",
@@ -32,6 +43,7 @@ _PLACES = {
     "LinearSVR": ("streamsvm.estimators", "LinearSVR"),
     "LogisticRegression": ("streamsvm.estimators", "LogisticRegression"),
     "SVC": ("streamsvm.estimators", "SVC"),
+    "SVR": ("streamsvm.estimators", "SVR"),
     "BudgetedSVC": ("streamsvm.estimators", "BudgetedSVC"),
     "RankSVM": ("streamsvm.estimators", "RankSVM"),
     "load": ("streamsvm.estimators", "load"),

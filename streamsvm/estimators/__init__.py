@@ -2,6 +2,7 @@
 
 from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
+from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.loading import load
 from streamsvm.estimators.logistic import LogisticRegression
@@ -9,4 +10,4 @@ from streamsvm.estimators.ranking import RankSVM
 from streamsvm.estimators.regression import LinearSVR
 from streamsvm.estimators.tuning import tune
 
-__all__ = ["SVC", "BudgetedSVC", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM", "load", "tune"]
+__all__ = ["SVC", "SVR", "BudgetedSVC", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM", "load", "tune"]

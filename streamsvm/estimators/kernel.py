@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.estimators.base import BaseSVC
+from streamsvm.estimators.base import BaseSVC, BaseSVM
 from streamsvm.estimators.inputs import open_source
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class KernelSVC(BaseSVC):
-    """The base class of classifiers whose model is a sum of kernels."""
+class KernelSVM(BaseSVM):  # type: ignore[misc]
+    """The base class of estimators whose model is a sum of kernels."""
 
     kernel: str
     gamma: float | str
@@ -57,6 +57,10 @@ class KernelSVC(BaseSVC):
         if self.model_.kernel.name != "linear":
             raise AttributeError("coef_ exists for kernel='linear' only")
         return np.stack([combine_rows(self.model_.support_vectors, coef) for coef in self.dual_coef_])
+
+
+class KernelSVC(KernelSVM, BaseSVC):
+    """The base class of classifiers whose model is a sum of kernels."""
 
 
 def unfold(model: LinearModel) -> KernelModel:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from streamsvm.errors import InputError
 from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
+from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.ranking import RankSVM
@@ -16,10 +17,11 @@ from streamsvm.estimators.regression import LinearSVR
 from streamsvm.methods.registry import AUTO, find_method
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
+from streamsvm.numeric.kernels import Kernel
 from streamsvm.problems.registry import find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
 
-Estimator = LinearSVC | LinearSVR | LogisticRegression | SVC | BudgetedSVC | RankSVM
+Estimator = LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | RankSVM
 
 
 def load(path: str | Path) -> Estimator:
@@ -35,7 +37,7 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, LinearSVR, LogisticRegression, SVC, BudgetedSVC or RankSVM
+    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC or RankSVM
 
     Raises
     ------
@@ -53,7 +55,11 @@ def make_estimator(model: Model) -> Estimator:
     C, solver = model.info["C"], model.info["solver"]
     estimator: Any  # each estimator takes models of its own kind
     if model.problem.name == REGRESS.name:
-        estimator = LinearSVR(C=C, epsilon=model.info["problem"]["tube"], loss=model.info["problem"]["loss"])
+        problem = model.info["problem"]
+        if isinstance(model, LinearModel):
+            estimator = LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"])
+        else:
+            estimator = SVR(C=C, epsilon=problem["tube"], solver=solver, **_name_kernel(model.kernel))
         estimator._take_model(model)
         return cast("Estimator", estimator)
     if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):
@@ -65,8 +71,12 @@ def make_estimator(model: Model) -> Estimator:
         named = AUTO if solver == find_method(AUTO, find_kinds(model.problem.name, loss)).name else solver
         estimator = LogisticRegression(C=C) if loss == "logistic" else LinearSVC(C=C, solver=named, loss=loss)
     else:
-        about = asdict(model.kernel)
-        about["kernel"] = about.pop("name")
+        about = _name_kernel(model.kernel)
         estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
     estimator._take_model(model)
     return cast("Estimator", estimator)
+
+
+def _name_kernel(kernel: Kernel) -> dict[str, Any]:
+    about = asdict(kernel)
+    return {"kernel": about.pop("name"), **about}

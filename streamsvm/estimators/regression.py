@@ -1,4 +1,4 @@
-"""`LinearSVR`, a linear support-vector regression."""
+"""`LinearSVR`, a linear support-vector regression, and the base class that it shares with `SVR`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,48 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class LinearSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
+class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
+    """The base class of regressions."""
+
+    class_weight = None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train on rows with targets.
+
+        Parameters
+        ----------
+        X : as in `LinearSVC.fit`
+        y : array-like of shape (n,), optional
+            The targets, which are numbers; None with a dataset, which has its own (`ingest` with `regression=True`).
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows, >= 0; None with a dataset.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def predict(self, X: Any) -> Any:
+        """Return the predicted target of each row, (n,) float64; a Dask array for Dask rows."""
+        return self._score(X)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return R2, the share of the targets' variance that is explained. X, y, sample_weight: as in `fit`."""
+        if y is None and is_dataset(X):
+            check_is_fitted(self)
+            refuse_columns(sample_weight)
+            share = evaluate(self.model_, X)["r2"]
+            return float("nan") if share is None else float(share)
+        return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
+
+
+class LinearSVR(BaseSVR):
     """Linear support-vector regression with a certificate, on data of any size.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, |y_i - (w.x_i + b)| - epsilon)
@@ -66,8 +107,6 @@ class LinearSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
     ('converged', True, True)
     """
 
-    class_weight = None
-
     def __init__(
         self,
         C: float = 1.0,
@@ -100,41 +139,6 @@ class LinearSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
         self.max_passes = max_passes
         self.max_seconds = max_seconds
         self.random_state = random_state
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train on rows with targets.
-
-        Parameters
-        ----------
-        X : as in `LinearSVC.fit`
-        y : array-like of shape (n,), optional
-            The targets, which are numbers; None with a dataset, which has its own (`ingest` with `regression=True`).
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, >= 0; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, y, sample_weight)
-
-    def predict(self, X: Any) -> Any:
-        """Return the predicted target of each row, (n,) float64; a Dask array for Dask rows."""
-        return self._score(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R2, the share of the targets' variance that is explained. X, y, sample_weight: as in `fit`."""
-        if y is None and is_dataset(X):
-            check_is_fitted(self)
-            refuse_columns(sample_weight)
-            share = evaluate(self.model_, X)["r2"]
-            return float("nan") if share is None else float(share)
-        return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
 
     def _name_options(self) -> dict[str, Any]:
         own = self._list_own_options()

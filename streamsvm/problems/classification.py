@@ -67,9 +67,11 @@ def tell_loss(source: RowSource, options: TrainOptions) -> dict[str, Any]:
 
 
 def read_losses(told: Mapping[str, Any], source: RowSource, n_problems: int) -> list[ConvexLoss | SmoothLoss]:  # noqa: ARG001
-    """Return the smooth loss of each problem that `tell_loss` told; the costs may be those of all problems."""
+    """Return the loss of each problem that `tell_loss` told; the costs may be those of all problems."""
     costs = np.broadcast_to(np.atleast_2d(np.asarray(told["class_costs"], np.float64)), (n_problems, 2))
-    return [make_smooth_loss(str(told["loss"]), (float(own[0]), float(own[1]))) for own in costs]
+    each = [(float(own[0]), float(own[1])) for own in costs]
+    name = str(told.get("loss") or "hinge")
+    return [Hinge(own) if name == "hinge" else make_smooth_loss(name, own) for own in each]
 
 
 def choose(scores: F64) -> npt.NDArray[np.intp]:

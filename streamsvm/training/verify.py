@@ -11,7 +11,7 @@ import operator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.models.model import KernelModel, LinearModel, Model
+from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.dual_points import Bound, DualPoint
 from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, compute_exact_scores, start_exact
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
@@ -197,15 +198,15 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
         assert isinstance(model, LinearModel)
         return _evaluate_ranking(model, engine, float(problem["pair_cost"]), points)
     n_problems, loss = count_problems(model), problem.get("loss", "hinge")
-    if loss != "hinge" and isinstance(model, LinearModel):
+    assert model.problem.read_losses is not None
+    losses = model.problem.read_losses(problem, engine.source, n_problems)
+    if isinstance(model, KernelModel):
+        return *verify_kernel.evaluate(model, engine, cast("list[ConvexLoss]", losses)), None
+    if loss != "hinge":
         if points is not None:
             raise InputError(f"the lower bound with the loss {loss} cannot be computed anew; leave out --dual")
-        assert model.problem.read_losses is not None
-        losses = model.problem.read_losses(problem, engine.source, n_problems)
         return *verify_loss.evaluate(model, engine, losses, float(problem["bias_feature"])), None
     costs = np.broadcast_to(np.atleast_2d(np.asarray(problem["class_costs"], np.float64)), (n_problems, 2))
-    if isinstance(model, KernelModel):
-        return *verify_kernel.evaluate(model, engine, costs), None
     return _evaluate_linear(model, engine, costs, problem.get("bias_feature"), points)
 
 

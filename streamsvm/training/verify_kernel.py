@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,9 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
+from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.dual_points import Bound
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
-from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
 from streamsvm.requests import Scan
@@ -22,11 +23,14 @@ from streamsvm.training.verify_dual import single_out
 SUM_SHARE = 1e-12  # largest |y'a| as a share of sum a_i: it need not be zero, as it is a sum of rounded numbers
 
 
-def evaluate(model: KernelModel, engine: Engine, costs: F64) -> tuple[float, float]:
-    """Return P of a kernel model over the rows of an engine, and how far rounding can have moved it."""
+def evaluate(model: KernelModel, engine: Engine, losses: Sequence[ConvexLoss]) -> tuple[float, float]:
+    """Return P of a kernel model over the rows of an engine, and how far rounding can have moved it.
+
+    losses: of each problem.
+    """
     coefs, biases = np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
-    shared = (model.kernel, model.support_vectors, coefs, biases, costs)
-    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), _add_kernel_losses, np.add, shared))
+    shared = (model.kernel, model.support_vectors, coefs, biases)
+    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), partial(_add_kernel_losses, losses), np.add, shared))
     squares = _measure_squares(model, coefs)
     loss, size = totals.sum(axis=0)
     terms = engine.source.n_rows + coefs.shape[1] + engine.source.n_features
@@ -35,16 +39,22 @@ def evaluate(model: KernelModel, engine: Engine, costs: F64) -> tuple[float, flo
 
 
 def _add_kernel_losses(
-    totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coefs: F64, biases: F64, costs: F64
+    losses: Sequence[ConvexLoss],
+    totals: F64,
+    rows: Rows,
+    kernel: Kernel,
+    vectors: Matrix,
+    coefs: F64,
+    biases: F64,
 ) -> None:
-    """Add the losses, and the sizes C_i (|f_i| + 1) that bound their rounding, in every problem."""
+    """Add the losses l_i, and the sizes C_i (|f_i| + 1) + l_i that bound their rounding, in every problem."""
     X = to_float64(rows.X)
     F = compute_kernel_sums(kernel, X, vectors, coefs)
     for k in range(len(coefs)):
         one = single_out(rows, k, len(coefs))
-        y, row_costs = read_labels(costs[k], one.y, one.sample_weight)
         f = F[:, k] + biases[k]
-        totals[k] += float(row_costs @ np.maximum(0.0, 1.0 - y * f)), float(row_costs @ (np.abs(f) + 1.0))
+        loss, costs = float(np.sum(losses[k].measure(one, f)[0])), losses[k].steepest(one)
+        totals[k] += loss, float(costs @ (np.abs(f) + 1.0)) + loss
 
 
 def _measure_squares(model: KernelModel, coefs: F64) -> F64:
@@ -63,9 +73,12 @@ def _measure_squares(model: KernelModel, coefs: F64) -> F64:
 def bound(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bound | None:
     """Return D of the model's coefficients, less its rounding, or None for a kernel without a lower bound.
 
-    Raises InputError if the coefficients are no dual point: their sum is not zero, or one exceeds the cost of its class
+    Raises InputError for a regression, whose model does not hold the targets of its support vectors, and if the
+    coefficients are no dual point: their sum is not zero, or one exceeds the cost of its class
     (which is checked only if the rows have no weights of their own).
     """
+    if not model.problem.has_classes:
+        raise InputError("the lower bound of a regression with kernels cannot be computed anew; leave out --dual")
     if model.info["lower_bound"] is None:
         return None
     coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))

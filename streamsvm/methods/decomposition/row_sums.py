@@ -84,8 +84,9 @@ class RowSums:
 
 def read_y(rows: Rows) -> I32 | F64 | None:
     """Return the targets of the rows, or else the codes of their labels."""
-    target: F64 | None = rows.target
-    return rows.y if target is None else target
+    if rows.target is None:
+        return rows.y
+    return rows.target
 
 
 def add_sums(

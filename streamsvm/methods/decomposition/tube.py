@@ -3,10 +3,10 @@
     max(0, |t_i - f_i - b| - epsilon) = max(0, (t_i - epsilon) - f_i - b) + max(0, f_i + b - (t_i + epsilon))
 
 Times C_i, both are hinges C_i max(0, y_i (c_i - f_i - b)), with the side y_i = +1 or -1 and the corner
-c_i = t_i - epsilon y_i. A label is the same with c_i = y_i, so that a classification has one hinge a row, and sides that never change. At
-the optimum only one of a row's two multipliers is not zero. So a row has one multiplier a_i, and y_i is the side to
-which it belongs. A row whose multiplier is zero is put on the side of the bias on which its target lies, and stays
-there while an inner solver improves a working set.
+c_i = t_i - epsilon y_i. A label is the same with c_i = y_i, so that a classification has one hinge a row, and sides
+that never change. At the optimum only one of a row's two multipliers is not zero. So a row has one multiplier a_i, and
+y_i is the side to which it belongs. A row whose multiplier is zero is put on the side of the bias on which its target
+lies, and stays there while an inner solver improves a working set.
 
 Source: Smola & Schoelkopf 2004, "A tutorial on support vector regression", Statistics and Computing 14, section 1.3.
 """

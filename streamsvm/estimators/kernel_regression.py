@@ -1,0 +1,112 @@
+"""`SVR`, a support-vector regression with kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamsvm.estimators.kernel import KernelSVM
+from streamsvm.estimators.regression import BaseSVR
+from streamsvm.problems.regression import REGRESS
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class SVR(KernelSVM, BaseSVR):
+    """Support-vector regression with kernels and with a certificate, on data of any size.
+
+        P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, |y_i - (w.phi(x_i) + b)| - epsilon),   k(x, z) = phi(x).phi(z)
+
+    P is minimised with C_i = C * sample_weight_i and a free bias, as in LIBSVM. Training ends with the status
+    "converged" only if the relative duality gap over all rows is proved to be at most `tol`.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        The cost of a row, as in LIBSVM and scikit-learn.
+    epsilon : float, default=0.1
+        The error that costs nothing, in units of the targets.
+    kernel, gamma, degree, coef0 : as in SVC
+    solver : {"smo", "irwls"}, default="smo"
+        SMO (Platt 1998) or IRWLS (Pérez-Cruz et al. 2000) on active sets of rows.
+    selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
+        How the rows of working sets are chosen.
+    inner, working_rows, tol, memory, resident_rows : as in SVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state : as in LinearSVC
+
+    Attributes
+    ----------
+    support_vectors_ : ndarray or sparse array of shape (m, d), float32
+        On a scaled dataset they are scaled rows.
+    dual_coef_ : ndarray of shape (1, m), float64
+        The multipliers of rows above the tube, and with a minus those of rows below it.
+    intercept_ : ndarray of shape (1,), float64
+    coef_ : ndarray of shape (1, d), float64
+        Only for kernel="linear".
+    n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
+    objective_, lower_bound_, rounding_bound_, gap_, status_, n_iter_, n_passes_ : as in LinearSVC
+
+    References
+    ----------
+    Smola & Schoelkopf (2004), A tutorial on support vector regression, Statistics and Computing 14.
+    Pérez-Cruz et al. (2000), An IRWLS procedure for SVR, EUSIPCO.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm import SVR
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> y = np.sin(X[:, 0]) + X[:, 1] ** 2
+    >>> model = SVR(C=10.0, kernel="rbf").fit(X, y)
+    >>> model.status_, model.gap_ <= 1e-3, model.score(X, y) > 0.9
+    ('converged', True, True)
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        epsilon: float = 0.1,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        solver: str = "smo",
+        selection: str = "second-order",
+        inner: str | None = None,
+        working_rows: int | None = None,
+        tol: float = 1e-3,
+        memory: str | int | None = None,
+        resident_rows: int | str | None = None,
+        n_jobs: int | None = None,
+        client: Client | None = None,
+        checkpoint: str | Path | None = None,
+        max_passes: int | None = None,
+        max_seconds: float | None = None,
+        random_state: int | None = 0,
+    ) -> None:
+        self.C = C
+        self.epsilon = epsilon
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.selection = selection
+        self.inner = inner
+        self.working_rows = working_rows
+        self.tol = tol
+        self.memory = memory
+        self.resident_rows = resident_rows
+        self.n_jobs = n_jobs
+        self.client = client
+        self.checkpoint = checkpoint
+        self.max_passes = max_passes
+        self.max_seconds = max_seconds
+        self.random_state = random_state
+
+    def _name_options(self) -> dict[str, Any]:
+        own = self._list_own_options()
+        own.pop("epsilon", None)  # cutting planes have an option of this name, which is their stop
+        return {**self._name_kernel(), "task": REGRESS.name, "options": own, "epsilon": self.epsilon}
