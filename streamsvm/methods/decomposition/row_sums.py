@@ -8,7 +8,7 @@ For a linear kernel the changed rows are folded into w = sum_c coef_c z_c, and t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class RowSums:
     @property
     def y(self) -> I32 | F64 | None:
         """The codes of the labels or the targets, (n,), if the pass was the first one and the data have them."""
-        parts = [tile.y for tile in self._sort() if tile.y is not None]
+        parts: list[Any] = [tile.y for tile in self._sort() if tile.y is not None]
         return np.concatenate(parts) if parts else None
 
     @property
@@ -84,9 +84,7 @@ class RowSums:
 
 def read_y(rows: Rows) -> I32 | F64 | None:
     """Return the targets of the rows, or else the codes of their labels."""
-    if rows.target is None:
-        return rows.y
-    return rows.target
+    return rows.y if rows.target is None else rows.target
 
 
 def add_sums(
