@@ -7,9 +7,9 @@ from pathlib import Path
 import dask.array
 import numpy as np
 import pytest
+from sklearn import svm
 from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVR as Libsvm
 
 import streamsvm
 from streamsvm import SVR
@@ -24,7 +24,7 @@ Y = Y / 100.0
 KERNELS = ("rbf", "poly", "linear")
 
 
-def measure(model: SVR | Libsvm, K: F64, predicted: F64, C: float, epsilon: float) -> float:
+def measure(model: SVR | svm.SVR, K: F64, predicted: F64, C: float, epsilon: float) -> float:
     """P of a model whose support vectors are rows of X, by their kernel values K (n, n)."""
     rows = {row.tobytes(): i for i, row in enumerate(X)}
     s = np.zeros(len(X))
@@ -48,7 +48,7 @@ def form_kernel(kernel: str, gamma: float) -> F64:
 def test_the_same_minimum_as_libsvm(kernel: str, solver: str) -> None:
     about = {"C": 2.0, "epsilon": 0.1, "kernel": kernel, "gamma": 0.05, "degree": 2, "coef0": 1.0}
     model = SVR(solver=solver, tol=1e-5, **about).fit(X, Y)
-    expected = Libsvm(tol=1e-8, **about).fit(X.astype(np.float64), Y)
+    expected = svm.SVR(tol=1e-8, **about).fit(X.astype(np.float64), Y)
     K = form_kernel(kernel, 0.05)
     least = measure(expected, K, expected.predict(X.astype(np.float64)), 2.0, 0.1)
     assert model.status_ == "converged"
@@ -63,7 +63,7 @@ def test_weights_are_costs() -> None:
     weight = np.random.default_rng(0).choice([0.0, 0.5, 2.0], len(Y))
     model = SVR(C=1.0, gamma=0.05, tol=1e-6).fit(X, Y, sample_weight=weight)
     kept = weight > 0
-    expected = Libsvm(C=1.0, gamma=0.05, tol=1e-8).fit(X[kept].astype(np.float64), Y[kept], sample_weight=weight[kept])
+    expected = svm.SVR(C=1.0, gamma=0.05, tol=1e-8).fit(X[kept].astype(np.float64), Y[kept], sample_weight=weight[kept])
     np.testing.assert_allclose(model.predict(X), expected.predict(X.astype(np.float64)), atol=5e-3)
 
 
