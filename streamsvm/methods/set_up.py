@@ -69,9 +69,10 @@ def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:
     if options.kernel not in method.kernels and method.kernels != ("linear",):
         raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(method.kernels)}")
     if options.kernel not in method.kernels:
+        has_kernels = {"hinge", "kinked"} & set(find_kinds(options.task, options.loss))
         raise InputError(
-            f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm "
-            f"features`{', or use the solver smo' if 'hinge' in method.losses else ''}"
+            f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm features`"
+            + (", or use the solver smo" if has_kernels else "")
         )
     if options.resident_rows is not None and "resident_rows" not in method.reads:
         raise InputError(f"resident rows are not for {method.name}, which holds none; leave them out")

@@ -45,6 +45,7 @@ from streamsvm.requests import MemoryNeed
 
 NOT_TOLD = ("threads", "pass_threads", "seed", "numbers")
 ROW_VECTORS = 32  # vectors of 8 bytes a row: the state, the next state, and what the choice of active rows needs
+BOTH_SIDES_VECTORS = 24  # in addition, for a regression, whose proof takes both hinges of every row
 ACTIVE_VECTORS = 16  # vectors of 8 bytes an active row, in addition
 ACTIVE_COPIES = 3  # copies of the active rows that exist while they are taken
 LEAST_ACTIVE_ROWS = 2048
@@ -84,7 +85,7 @@ def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) 
 
 
 def _choose_settings(source: RowSource, options: TrainOptions, own: DecompositionOptions) -> Decomposition:
-    spare = _find_spare(source, options.memory_bytes or default_budget_bytes())
+    spare = _find_spare(source, options)
     threads, inner = options.threads or default_threads(), own.inner or options.solver
     wanted = source.n_rows if own.selection == "platt" else options.resident_rows  # Platt has all rows in memory
     resident_rows = _count_active(source, wanted, spare)
@@ -124,7 +125,7 @@ def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> Me
     active = min(source.n_rows, settings.resident_rows)
     working = active if settings.selection == "chunking" else min(active, settings.working_rows)
     turn = 2 * INNER_BYTES[settings.inner] * working**2 + settings.threads * _tile_bytes(source)
-    vectors = 8 * (ROW_VECTORS * source.n_rows + ACTIVE_VECTORS * active)
+    vectors = 8 * (_count_vectors(settings.tube is not None) * source.n_rows + ACTIVE_VECTORS * active)
     precision = 2 if is_small(settings, source.n_rows) else 1  # float64 takes twice as much as float32
     rows_bytes = int(ACTIVE_COPIES * active * _row_bytes(source) * precision)
     shared = int(2 * active * _row_bytes(source))
@@ -201,13 +202,19 @@ def _run_all_kernels(X: Matrix, y: F64, ones: F64, f: F64) -> None:
     find_best_bias(y, ones, f)
 
 
-def _find_spare(source: RowSource, budget_bytes: int) -> int:
+def _count_vectors(is_regression: bool) -> int:
+    return ROW_VECTORS + (BOTH_SIDES_VECTORS if is_regression else 0)
+
+
+def _find_spare(source: RowSource, options: TrainOptions) -> int:
     """Return the bytes of the budget that are left for kernel columns, and for active rows above LEAST_ACTIVE_ROWS.
 
     The result must not change when a run is resumed, or has more threads. So the other needs of the process are a round
     figure (OTHER_BYTES). If the budget is too small the result is zero, so the message names the least memory needed.
     """
-    least = 8 * ROW_VECTORS * source.n_rows + LEAST_ACTIVE_ROWS * _active_row_bytes(source)
+    budget_bytes = options.memory_bytes or default_budget_bytes()
+    vectors = _count_vectors(find_problem(options.task).has_epsilon)
+    least = 8 * vectors * source.n_rows + LEAST_ACTIVE_ROWS * _active_row_bytes(source)
     return max(0, budget_bytes - OTHER_BYTES - least)
 
 
