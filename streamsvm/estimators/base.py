@@ -40,6 +40,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.problems.classification import choose
 from streamsvm.requests import Progress
+from streamsvm.training.loop import Event
 from streamsvm.training.statuses import STATUSES
 from streamsvm.training.train import Result, train
 
@@ -67,7 +68,8 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         """Train, and set the fitted attributes."""
         options, resume = self._options(), self.checkpoint is not None
         with caught(), open_source(self, X, y, sample_weight, qid) as source:
-            result = train(source, options, out=self.checkpoint, resume=resume, client=self.client)
+            listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
+            result = train(source, options, self.checkpoint, resume, self.client, listener)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         self._take_model(result.model, getattr(y, "dtype", None))
@@ -139,12 +141,18 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             tol=self.tol,
             memory_bytes=None if self.memory is None else parse_bytes(self.memory),
             threads=None if self.n_jobs in (None, -1) else self.n_jobs,
-            max_passes=self.max_passes,
+            max_passes=self._limit_passes(),
             max_seconds=self.max_seconds,
             seed=int(self.random_state or 0),
             resident_rows=self.resident_rows,
             **self._name_options(),
         )
+
+    def _limit_passes(self) -> int | None:
+        """Return the smaller one of max_passes and max_iter, which is scikit-learn's name of it."""
+        limits = self.max_passes, getattr(self, "max_iter", -1)
+        given = [limit for limit in limits if limit is not None and limit != -1]
+        return min(given) if given else None
 
     def _take_model(self, model: Any, label_dtype: Any = None) -> None:
         """Set the fitted attributes that a model holds. label_dtype: the type of the labels given to `fit`."""
@@ -233,6 +241,18 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
             return float(evaluate(self.model_, X)["accuracy"])
         weight = None if sample_weight is None else np.asarray(sample_weight)
         return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
+
+
+def _tell(name: str, event: Event) -> None:
+    """Print the objective and the gap of a step."""
+    line = event.line
+    gap = Progress(line["objective"], line["lower_bound"], 0).relative_gap
+    shown = "unknown" if gap is None else f"{gap:.2e}"
+    print(f"[{name}] pass {line['passes']}: objective {line['objective']:.6g}, gap {shown}")
+
+
+def _stay_silent(event: Event) -> None:
+    """Print nothing."""
 
 
 def _decide(model: Model, X: Any) -> F64:

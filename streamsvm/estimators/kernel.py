@@ -121,7 +121,7 @@ class SVC(KernelSVC):
     resident_rows : int, str or None, default=None
         The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 or if they are
         long, and else a fifth of them, as far as the memory allows.
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
     approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
         For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
     rank : int, default=300
@@ -179,6 +179,8 @@ class SVC(KernelSVC):
         max_passes: int | None = None,
         max_seconds: float | None = None,
         random_state: int | None = 0,
+        max_iter: int = -1,
+        verbose: int = 0,
         approximation: str = "cholesky",
         rank: int = 300,
     ) -> None:
@@ -201,6 +203,8 @@ class SVC(KernelSVC):
         self.max_passes = max_passes
         self.max_seconds = max_seconds
         self.random_state = random_state
+        self.max_iter = max_iter
+        self.verbose = verbose
         self.approximation = approximation
         self.rank = rank
 

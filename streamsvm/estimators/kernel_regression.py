@@ -33,7 +33,7 @@ class SVR(KernelSVM, BaseSVR):
     selection : {"second-order", "largest", "smallest", "random", "chunking"}, default="second-order"
         How the rows of working sets are chosen.
     inner, working_rows, tol, memory, resident_rows : as in SVC
-    n_jobs, client, checkpoint, max_passes, max_seconds, random_state : as in LinearSVC
+    n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
 
     Attributes
     ----------
@@ -85,6 +85,8 @@ class SVR(KernelSVM, BaseSVR):
         max_passes: int | None = None,
         max_seconds: float | None = None,
         random_state: int | None = 0,
+        max_iter: int = -1,
+        verbose: int = 0,
     ) -> None:
         self.C = C
         self.epsilon = epsilon
@@ -105,6 +107,8 @@ class SVR(KernelSVM, BaseSVR):
         self.max_passes = max_passes
         self.max_seconds = max_seconds
         self.random_state = random_state
+        self.max_iter = max_iter
+        self.verbose = verbose
 
     def _name_options(self) -> dict[str, Any]:
         own = self._list_own_options()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.estimators.base import BaseSVC
+from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.models.model import LinearModel
 from streamsvm.options import ClassWeight
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class LinearSVC(BaseSVC):
+class LinearSVC(BaseLinear, BaseSVC):
     """Linear support-vector classifier with a certificate, on data of any size.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, 1 - y_i (w.x_i + b))
@@ -46,6 +47,8 @@ class LinearSVC(BaseSVC):
         scikit-learn's LinearSVC since 1.7.
     intercept_scaling : float, default=1.0
         The scale of the penalised bias; the interior-point method has none.
+    fit_intercept : bool, default=True
+        Whether there is a bias b. The interior-point method always has one.
     memory : str, int or None, default=None
         The limit of the resident memory of the whole process, in bytes or as text ("2GB"); None is half of the
         machine's memory.
@@ -79,6 +82,13 @@ class LinearSVC(BaseSVC):
         How the interior-point method chooses these rows.
     most_rows : int or None, default=None
         The most rows that make its equations (q_U of Jung, O'Leary & Tits); None is all rows.
+    max_iter : int, default=-1
+        scikit-learn's name of max_passes; -1 is no limit. The smaller one of both holds.
+    verbose : int, default=0
+        Whether the objective and the gap of each step are printed.
+    penalty : {"l2"}, default="l2"
+    dual : bool or "auto", default="auto"
+        Without effect: every solver finds the same optimum, and proves it by both problems.
 
     Attributes
     ----------
@@ -141,6 +151,11 @@ class LinearSVC(BaseSVC):
         reduction: str = "adaptive-balanced",
         rule: str = "omega",
         most_rows: int | None = None,
+        fit_intercept: bool = True,
+        max_iter: int = -1,
+        verbose: int = 0,
+        penalty: str = "l2",
+        dual: bool | str = "auto",
     ) -> None:
         self.C = C
         self.loss = loss
@@ -161,6 +176,11 @@ class LinearSVC(BaseSVC):
         self.reduction = reduction
         self.rule = rule
         self.most_rows = most_rows
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.verbose = verbose
+        self.penalty = penalty
+        self.dual = dual
 
     def _name_options(self) -> dict[str, Any]:
         return {"options": self._list_own_options(), "loss": None if self.loss == "hinge" else self.loss}

@@ -11,6 +11,7 @@ from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
+from streamsvm.estimators.linear_base import read_fit_intercept
 from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.estimators.regression import LinearSVR
@@ -57,7 +58,8 @@ def make_estimator(model: Model) -> Estimator:
     if model.problem.name == REGRESS.name:
         problem = model.info["problem"]
         if isinstance(model, LinearModel):
-            estimator = LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"])
+            has_bias = read_fit_intercept(problem)
+            estimator = LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"], fit_intercept=has_bias)
         else:
             estimator = SVR(C=C, epsilon=problem["tube"], solver=solver, **_name_kernel(model.kernel))
         estimator._take_model(model)
@@ -69,7 +71,8 @@ def make_estimator(model: Model) -> Estimator:
     elif isinstance(model, LinearModel):
         loss = model.info.get("loss", "hinge")
         named = AUTO if solver == find_method(AUTO, find_kinds(model.problem.name, loss)).name else solver
-        estimator = LogisticRegression(C=C) if loss == "logistic" else LinearSVC(C=C, solver=named, loss=loss)
+        about = {"C": C, "fit_intercept": read_fit_intercept(model.info.get("problem"))}
+        estimator = LogisticRegression(**about) if loss == "logistic" else LinearSVC(solver=named, loss=loss, **about)
     else:
         about = _name_kernel(model.kernel)
         estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import expit, log_expit
 
 from streamsvm.estimators.base import BaseSVC
+from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.models.model import LinearModel
 from streamsvm.options import ClassWeight
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class LogisticRegression(BaseSVC):
+class LogisticRegression(BaseLinear, BaseSVC):
     """Logistic regression with a certificate, on data of any size.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i log(1 + exp(-y_i (w.x_i + b)))
@@ -54,6 +55,7 @@ class LogisticRegression(BaseSVC):
         The most seconds of training, after which the status is "time_limit" and a ConvergenceWarning is given.
     random_state : int or None, default=0
         The seed of the sample.
+    fit_intercept, max_iter, verbose, penalty, dual : as in LinearSVC
 
     Attributes
     ----------
@@ -98,6 +100,11 @@ class LogisticRegression(BaseSVC):
         max_passes: int | None = None,
         max_seconds: float | None = None,
         random_state: int | None = 0,
+        fit_intercept: bool = True,
+        max_iter: int = -1,
+        verbose: int = 0,
+        penalty: str = "l2",
+        dual: bool = False,
     ) -> None:
         self.C = C
         self.tol = tol
@@ -111,6 +118,11 @@ class LogisticRegression(BaseSVC):
         self.max_passes = max_passes
         self.max_seconds = max_seconds
         self.random_state = random_state
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.verbose = verbose
+        self.penalty = penalty
+        self.dual = dual
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, (n, K).

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.inputs import is_dataset, refuse_columns
+from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel
 from streamsvm.problems.regression import REGRESS
@@ -61,7 +62,7 @@ class BaseSVR(RegressorMixin, BaseSVM):  # type: ignore[misc]
         return float(r2_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
 
 
-class LinearSVR(BaseSVR):
+class LinearSVR(BaseLinear, BaseSVR):
     """Linear support-vector regression with a certificate, on data of any size.
 
         P(w, b) = 1/2 (|w|^2 + (b / intercept_scaling)^2) + sum_i C_i max(0, |y_i - (w.x_i + b)| - epsilon)
@@ -82,7 +83,7 @@ class LinearSVR(BaseSVR):
         "auto" is Newton's method, for some thousands of features at most. Cutting planes, for the first loss only, take
         any number of features, and ten times as many reads of the data.
     tol, intercept_scaling, memory, resident_rows, n_jobs, client, checkpoint, random_state : as in LinearSVC
-    max_passes, max_seconds : as in LinearSVC
+    max_passes, max_seconds, fit_intercept, max_iter, verbose, dual : as in LinearSVC
 
     Attributes
     ----------
@@ -124,6 +125,10 @@ class LinearSVR(BaseSVR):
         max_passes: int | None = None,
         max_seconds: float | None = None,
         random_state: int | None = 0,
+        fit_intercept: bool = True,
+        max_iter: int = -1,
+        verbose: int = 0,
+        dual: bool | str = "auto",
     ) -> None:
         self.C = C
         self.epsilon = epsilon
@@ -139,6 +144,10 @@ class LinearSVR(BaseSVR):
         self.max_passes = max_passes
         self.max_seconds = max_seconds
         self.random_state = random_state
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.verbose = verbose
+        self.dual = dual
 
     def _name_options(self) -> dict[str, Any]:
         own = self._list_own_options()

@@ -59,15 +59,16 @@ class Count:
 
 @dataclass(frozen=True)
 class Positive:
-    """An option whose value is a positive, finite number."""
+    """An option whose value is a positive, finite number, or 0 if that is allowed."""
 
     help: str
+    or_zero: bool = False
 
     def read(self, name: str, text: str) -> float:
         """Return the number; InputError for any other text."""
         value = _read_number(text)
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"option {name}={text}: a positive number is expected")
+        if not (math.isfinite(value) and (value > 0 or (value == 0 and self.or_zero))):
+            raise InputError(f"option {name}={text}: a positive number{' or 0' if self.or_zero else ''} is expected")
         return value
 
     def describe(self) -> str:
@@ -91,9 +92,15 @@ def count(least: int, *, default: int | None = None, help: str, read_with: Words
     return _make_field(default, Count(least, help), read_with)
 
 
-def positive(*, default: float | None = None, help: str, read_with: Words | None = None) -> Any:  # noqa: A002
-    """Return the field of an option that is a positive number."""
-    return _make_field(default, Positive(help), read_with)
+def positive(
+    *,
+    default: float | None = None,
+    help: str,  # noqa: A002
+    read_with: Words | None = None,
+    or_zero: bool = False,
+) -> Any:
+    """Return the field of an option that is a positive number, or 0 if that is allowed."""
+    return _make_field(default, Positive(help, or_zero), read_with)
 
 
 def _make_field(default: Any, kind: Kind, read_with: Words | None) -> Any:

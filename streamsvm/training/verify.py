@@ -222,7 +222,7 @@ def _evaluate_linear(
     totals, *sums = answer(engine, All(scans))
     found = [total.read(W.shape[1]) for total in totals]
     half = float(np.sum(W**2)) / 2
-    if bias_feature is not None:
+    if bias_feature:
         half += float(np.sum((biases / bias_feature) ** 2)) / 2
     rounding = bound_rounding(W.size + 8, 2 * half) + sum(float(bound[0]) for _, bound in found)
     bound = verify_dual.sum_bounds(problems, sums[0]) if problems else None

@@ -30,12 +30,17 @@ def evaluate(model: LinearModel, engine: Engine, losses: Losses, bias_feature: f
     W = np.column_stack((np.atleast_2d(model.coef), np.atleast_1d(np.asarray(model.intercept, np.float64))))
     start = partial(np.zeros, (len(W), 3))
     totals = engine.scan(Scan(start, partial(_add_losses, losses), operator.add, (W,)))
-    weights = np.column_stack((W[:, :-1], W[:, -1] / bias_feature))
-    half = float(np.sum(weights**2)) / 2
+    half = measure_square(W[:, :-1], W[:, -1], bias_feature) / 2
     moved = bound_rounding(W.shape[1] + 12, 1.0) * np.linalg.norm(W, axis=1)
     of_scores = float(np.sum(moved * totals[:, 1] + moved**2 * totals[:, 2]))
     loss_sum, n_terms = float(np.sum(totals[:, 0])), engine.source.n_rows + 24
     return half + loss_sum, of_scores + bound_rounding(n_terms, loss_sum) + bound_rounding(W.size + 8, 2 * half)
+
+
+def measure_square(W: F64, biases: F64, bias_feature: float) -> float:
+    """Return |w|^2 + (b / bias_feature)^2, summed over all problems; a feature of 0 means that there is no bias."""
+    penalised = biases / bias_feature if bias_feature else np.zeros(len(biases))
+    return float(np.sum(np.column_stack((W, penalised)) ** 2))
 
 
 def _add_losses(losses: Losses, totals: F64, rows: Rows, W: F64) -> None:

@@ -28,7 +28,9 @@ class CuttingPlaneOptions:
         "rows, and says so; guided is the earlier name of auto",
     )
     epsilon: float | None = positive(help="the paper's stop: by how much the worst cut may be violated, per row")
-    intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
+    intercept_scaling: float = positive(
+        default=1.0, or_zero=True, help="value of the constant feature whose weight is the bias; 0 is no bias"
+    )
     max_cuts: int | None = count(4, help="cuts that are kept at once")
 
 
@@ -36,5 +38,7 @@ class CuttingPlaneOptions:
 class AnyLossOptions:
     """Options of cutting planes for any convex loss, which their help texts explain."""
 
-    intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
+    intercept_scaling: float = positive(
+        default=1.0, or_zero=True, help="value of the constant feature whose weight is the bias; 0 is no bias"
+    )
     max_cuts: int | None = count(4, help="cuts that are kept at once")

@@ -13,4 +13,6 @@ OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
 class NewtonOptions:
     """Options of Newton's method, which their help texts explain."""
 
-    intercept_scaling: float = positive(default=1.0, help="value of the constant feature whose weight is the bias")
+    intercept_scaling: float = positive(
+        default=1.0, or_zero=True, help="value of the constant feature whose weight is the bias; 0 is no bias"
+    )

@@ -1,0 +1,41 @@
+"""What linear estimators share beyond `BaseSVM`: parameters of scikit-learn's linear estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamsvm.errors import InputError
+from streamsvm.estimators.base import BaseSVM
+
+INTERCEPT_OPTION = "intercept_scaling"
+
+
+class BaseLinear(BaseSVM):  # type: ignore[misc]
+    """The base class of linear estimators."""
+
+    fit_intercept: bool
+    intercept_scaling: float
+    penalty: str = "l2"
+
+    def _list_own_options(self) -> dict[str, str]:
+        """Return the options of single methods; a constant feature of 0 stands for no bias."""
+        if self.penalty != "l2":
+            given = ", ".join(f"{name}={getattr(self, name, None)!r}" for name in ("penalty", "loss", "dual"))
+            raise InputError(f"Unsupported set of arguments: {given}: the penalty is always 'l2', which is 1/2 |w|^2")
+        own = super()._list_own_options()
+        own.pop("fit_intercept", None)  # budgeted SGD has an option of this name
+        if not self.fit_intercept:
+            if self.solver == "interior-point":
+                raise InputError("fit_intercept=False: the interior-point method always has a bias; use another solver")
+            return own | {INTERCEPT_OPTION: "0"}
+        if not self.intercept_scaling > 0:
+            raise InputError(
+                f"intercept_scaling={self.intercept_scaling}: a positive number is expected; for a model without a "
+                "bias, set fit_intercept=False"
+            )
+        return own
+
+
+def read_fit_intercept(problem: Any) -> bool:
+    """Return whether a model was trained with a bias, from the problem that it tells."""
+    return not (isinstance(problem, dict) and problem.get("bias_feature") == 0)
