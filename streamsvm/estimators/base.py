@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import (
     check_columns,
@@ -73,6 +74,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         self._take_model(result.model, getattr(y, "dtype", None))
+        self._take_rows(source)
         self.result_, self.history_ = result, result.history
         self.n_iter_, self.n_passes_ = result.steps, result.passes
         self._warn_of_limit(result)
@@ -147,6 +149,9 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             resident_rows=self.resident_rows,
             **self._name_options(),
         )
+
+    def _take_rows(self, source: RowSource) -> None:
+        """Set the fitted attributes that need the rows as well."""
 
     def _limit_passes(self) -> int | None:
         """Return the smaller one of max_passes and max_iter, which is scikit-learn's name of it."""

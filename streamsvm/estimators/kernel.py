@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVC, BaseSVM
@@ -49,14 +50,28 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
         X = model.support_vectors
         self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
         self.dual_coef_ = np.atleast_2d(model.dual_coef)
+        for name in ("support_", "n_support_"):
+            self.__dict__.pop(name, None)
+        if model.support is not None:
+            self.support_ = model.support
+        if not model.problem.has_classes:
+            self.n_support_ = np.array([len(X.indptr) - 1 if isinstance(X, CsrRows) else len(X)])
+
+    def _take_rows(self, source: RowSource) -> None:
+        """Count the support vectors of each class, if the rows are in memory."""
+        y = source.y if isinstance(source, ArrayDataset) and self.model_.problem.has_classes else None
+        if y is not None and hasattr(self, "support_"):
+            self.n_support_ = np.bincount(y[self.support_], minlength=len(self.classes_))
 
     @property
     def coef_(self) -> F64:
-        """The weights for kernel="linear", (1, d) or (K, d). They are formed when they are asked for."""
+        """The weights for kernel="linear", (1, d) or (K, d), read-only. They are formed when they are asked for."""
         check_is_fitted(self)
         if self.model_.kernel.name != "linear":
             raise AttributeError("coef_ exists for kernel='linear' only")
-        return np.stack([combine_rows(self.model_.support_vectors, coef) for coef in self.dual_coef_])
+        coef = np.stack([combine_rows(self.model_.support_vectors, each) for each in self.dual_coef_])
+        coef.flags.writeable = False  # a change of it would not change the predictions
+        return coef
 
 
 class KernelSVC(KernelSVM, BaseSVC):
@@ -131,6 +146,10 @@ class SVC(KernelSVC):
     ----------
     support_vectors_ : ndarray or sparse array of shape (m, d), float32
         On a scaled dataset they are scaled rows.
+    support_ : ndarray of shape (m,), int64
+        The numbers of the support vectors among the rows (of a dataset, in its order). Not for "interior-point".
+    n_support_ : ndarray of shape (K,), int64
+        The support vectors of each class, if the rows of `fit` were arrays in memory.
     dual_coef_ : ndarray of shape (1, m) or (K, m), float64
         y_j a_j, for K > 2 classes over the support vectors of all classes.
     intercept_ : ndarray of shape (1,) or (K,), float64

@@ -131,6 +131,7 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
     first, intercept = models[0], np.array([model.intercept for model in models])
     if isinstance(first, LinearModel):
         return replace(first, coef=np.stack([model.coef for model in models]), intercept=intercept, classes=classes)
+    rows: I64 | None = None
     if chosen:
         rows = np.unique(np.concatenate(chosen))
         places, vectors = [np.searchsorted(rows, mine) for mine in chosen], take(rows).X
@@ -141,4 +142,7 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
     dual_coef = np.zeros((len(models), vectors.shape[0]))
     for model, mine, coef in zip(models, places, dual_coef, strict=True):
         coef[mine] = model.dual_coef
-    return KernelModel(first.kernel, vectors, dual_coef, intercept, classes, first.scaling, first.feature_names)
+    kernels: KernelModel = first
+    return replace(
+        kernels, support_vectors=vectors, dual_coef=dual_coef, intercept=intercept, classes=classes, support=rows
+    )

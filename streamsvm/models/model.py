@@ -25,7 +25,7 @@ from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
-from streamsvm.numeric.rows import F64, CsrRows, Matrix, compute_scores, keep_features, pack_rows, to_dense
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, compute_scores, keep_features, pack_rows, to_dense
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import PROBLEMS, find_problem
@@ -115,6 +115,7 @@ class KernelModel(SavedModel):
     support_vectors : z_j, (m, d) float32, dense or sparse, scaled as the training rows
     dual_coef : y_j a_j, (m,) float64, or (K, m) for K > 2 classes
     intercept, classes, scaling, feature_names, info, features : see LinearModel
+    support : the numbers of the rows z_j in the data, (m,) int64, ascending; None if they are no rows of the data
     """
 
     kernel: Kernel
@@ -126,6 +127,7 @@ class KernelModel(SavedModel):
     feature_names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
     features: Features | None = None
+    support: I64 | None = None
     kind: ClassVar[str] = "kernel"
 
     @property
@@ -161,6 +163,7 @@ class KernelModel(SavedModel):
         about = describe(self, self.kind) | {"intercept": intercept, "kernel": asdict(self.kernel)}
         arrays = {"dual_coef": self.dual_coef, "classes": self.classes}
         arrays |= pack_rows(self.support_vectors, "support_vectors") | pack_scaling(self.scaling)
+        arrays |= {} if self.support is None else {"support": self.support}
         return arrays | {"about": json.dumps(about)} | pack_features(self.features)
 
 
@@ -207,7 +210,9 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
     kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
-    return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, vectors.shape[0])), *shared)
+    support = saved.read_row_numbers(arrays, "support", vectors.shape[0]) if "support" in arrays else None
+    dual_coef = saved.read_floats(arrays, "dual_coef", (*lead, vectors.shape[0]))
+    return KernelModel(kernel, vectors, dual_coef, *shared, support)
 
 
 def _find_problem(kind: str, info: dict[str, Any]) -> Problem:

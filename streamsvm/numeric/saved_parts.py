@@ -15,7 +15,7 @@ import numpy.typing as npt
 from streamsvm.numeric.canonical import make_canonical_rows
 from streamsvm.numeric.kernel_codes import KERNELS
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.rows import F64, CsrRows, Matrix
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix
 from streamsvm.numeric.scaling import KINDS, Scaling
 
 MOST_FEATURES = 2**31 - 1  # the most that indices of 32 bits can name
@@ -60,6 +60,16 @@ def read_floats(arrays: Mapping[str, Any], name: str, shape: tuple[int, ...]) ->
         raise ValueError(f"{name} is {_show_array(found)}; float64 of shape {shape} is expected")
     if not np.isfinite(found).all():
         raise ValueError(f"{name} holds values that are not finite")
+    return np.ascontiguousarray(found)
+
+
+def read_row_numbers(arrays: Mapping[str, Any], name: str, length: int) -> I64:
+    """Return numbers of rows, which ascend, as int64 of the given length."""
+    found = read_part(arrays, name)
+    if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape != (length,):
+        raise ValueError(f"{name} is {_show_array(found)}; int64 of shape {(length,)} is expected")
+    if length and (found[0] < 0 or np.any(found[1:] <= found[:-1])):
+        raise ValueError(f"{name} holds numbers of rows that do not ascend from 0 or more")
     return np.ascontiguousarray(found)
 
 

@@ -157,6 +157,7 @@ def _make_model(
         classes=np.asarray(source.classes) if has_classes else np.empty(0),
         scaling=source.scaling,
         feature_names=source.feature_names,
+        support=chosen,
     )
 
 

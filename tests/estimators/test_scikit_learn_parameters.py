@@ -1,0 +1,110 @@
+"""Parameters by which scikit-learn's estimators are called: fit_intercept, max_iter, verbose, penalty and dual."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn import linear_model, svm
+from sklearn.exceptions import ConvergenceWarning
+
+import streamsvm
+from streamsvm import SVC, SVR, LinearSVC, LinearSVR, LogisticRegression
+from streamsvm.data.readers import ingest
+from streamsvm.errors import InputError
+from streamsvm.training.verify import verify
+
+RANDOM = np.random.default_rng(3)
+X = (RANDOM.normal(size=(300, 4)) + 0.7).astype(np.float32)
+X[:5] = 0.0  # without a bias, these rows can have no other score than 0
+TARGET = X @ RANDOM.normal(size=4) + 2.0 + RANDOM.normal(size=300)
+Y = np.where(TARGET > 2.5, "yes", "no")
+WITHOUT_BIAS: list[tuple[Any, Any]] = [
+    (LinearSVC(tol=1e-7), svm.LinearSVC(loss="hinge", fit_intercept=False)),
+    (LinearSVC(tol=1e-7, acceleration="block-ascent"), svm.LinearSVC(loss="hinge", fit_intercept=False)),
+    (LinearSVC(tol=1e-7, acceleration="line-search"), svm.LinearSVC(loss="hinge", fit_intercept=False)),
+    (LinearSVC(tol=1e-9, loss="squared_hinge"), svm.LinearSVC(fit_intercept=False)),
+    (LogisticRegression(tol=1e-9), linear_model.LogisticRegression(fit_intercept=False)),
+    (LinearSVR(tol=1e-7, epsilon=0.1), svm.LinearSVR(epsilon=0.1, fit_intercept=False)),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), WITHOUT_BIAS)
+def test_without_a_bias(ours: Any, theirs: Any, tmp_path: Path) -> None:
+    y = TARGET if isinstance(ours, LinearSVR) else Y
+    model = ours.set_params(fit_intercept=False, intercept_scaling=5.0).fit(X, y)
+    theirs.set_params(tol=1e-10, max_iter=1_000_000).fit(X.astype(np.float64), y)
+    assert model.status_ == "converged"
+    np.testing.assert_array_equal(model.intercept_, 0.0)
+    np.testing.assert_allclose(np.ravel(model.coef_), np.ravel(theirs.coef_), atol=2e-3)
+    stored = ingest(X, tmp_path / "rows.zarr", y, regression=isinstance(ours, LinearSVR))
+    assert verify(model.fit(stored).model_, stored).agrees
+    model.save(tmp_path / "model.npz")
+    loaded: Any = streamsvm.load(tmp_path / "model.npz")
+    assert loaded.fit_intercept is False
+
+
+def test_what_a_bias_cannot_be() -> None:
+    with pytest.raises(InputError, match=r"for a model without a bias, set fit_intercept=False"):
+        LinearSVC(intercept_scaling=0.0).fit(X, Y)
+    with pytest.raises(InputError, match="the interior-point method always has a bias"):
+        LinearSVC(solver="interior-point", fit_intercept=False).fit(X, Y)
+    with pytest.raises(InputError, match="Unsupported set of arguments: penalty='l1', loss='hinge', dual='auto'"):
+        LinearSVC(penalty="l1").fit(X, Y)
+
+
+def test_the_smaller_limit_of_passes_holds() -> None:
+    for limits in ({"max_iter": 2, "max_passes": 9}, {"max_iter": 9, "max_passes": 2}, {"max_iter": 2}):
+        with pytest.warns(ConvergenceWarning, match="limit of 2 passes"):
+            model = LinearSVC(acceleration="line-search", tol=1e-9, **limits).fit(X, Y)
+        assert model.n_iter_ == 2
+    with pytest.warns(ConvergenceWarning, match="limit of 3 passes"):
+        SVC(tol=1e-9, resident_rows="10%", max_iter=3).fit(X, Y)
+
+
+def test_verbose_prints_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = LinearSVC(acceleration="line-search").fit(X, Y)
+    assert capsys.readouterr().out == ""
+    LinearSVC(acceleration="line-search", verbose=1).fit(X, Y)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == silent.n_iter_
+    assert lines[-1].startswith(f"[LinearSVC] pass {silent.n_passes_}: objective {silent.objective_:.6g}, gap ")
+
+
+@pytest.mark.parametrize("dual", [True, False, "auto"])
+def test_dual_has_no_effect(dual: bool | str) -> None:
+    np.testing.assert_array_equal(LinearSVC(dual=dual).fit(X, Y).coef_, LinearSVC().fit(X, Y).coef_)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_support_vectors_are_rows(sparse: bool, tmp_path: Path) -> None:
+    rows = csr_array(X) if sparse else X
+    model, theirs = SVC(gamma=0.2, tol=1e-9).fit(rows, Y), svm.SVC(gamma=0.2, tol=1e-9).fit(X.astype(np.float64), Y)
+    np.testing.assert_array_equal(model.support_, np.sort(theirs.support_))
+    np.testing.assert_array_equal(model.n_support_, theirs.n_support_)
+    vectors = model.support_vectors_.toarray() if sparse else model.support_vectors_
+    np.testing.assert_array_equal(vectors, X[model.support_])
+    model.save(tmp_path / "model.npz")
+    loaded: Any = streamsvm.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.support_, model.support_)
+    assert not hasattr(model.set_params(solver="interior-point", rank=10).fit(rows, Y), "support_")
+
+
+def test_support_vectors_of_many_classes_and_of_a_regression(tmp_path: Path) -> None:
+    classes = RANDOM.integers(0, 3, len(X))
+    model = SVC(gamma=0.2).fit(X, classes)
+    assert len(model.support_) == len(np.unique(model.support_)) == model.dual_coef_.shape[1]
+    np.testing.assert_array_equal(model.n_support_, np.bincount(classes[model.support_]))
+    stored = ingest(X, tmp_path / "rows.zarr", TARGET, regression=True, shuffle=None)
+    regression = SVR(gamma=0.2, resident_rows="30%").fit(stored)
+    np.testing.assert_array_equal(regression.support_vectors_, X[regression.support_])
+    np.testing.assert_array_equal(regression.n_support_, [len(regression.support_)])
+
+
+def test_weights_of_a_linear_kernel_cannot_be_changed() -> None:
+    model = SVC(kernel="linear").fit(X, Y)
+    with pytest.raises(ValueError, match="read-only"):
+        model.coef_[0, 0] = 1.0
