@@ -34,7 +34,9 @@ MAP = Features(KernelMap(Kernel("rbf"), VECTORS, np.eye(M)), SCALING)
 MODELS: dict[str, Any] = {
     "linear": LinearModel(RANDOM.normal(size=D), 0.25, CLASSES, SCALING, tuple("abcd"), INFO),
     "three": LinearModel(RANDOM.normal(size=(3, D)), np.ones(3), np.arange(3), None, None, INFO),
-    "dense": KernelModel(Kernel("rbf"), VECTORS, np.ones(M), 0.25, CLASSES, SCALING, None, INFO),
+    "dense": KernelModel(
+        Kernel("rbf"), VECTORS, np.ones(M), 0.25, CLASSES, SCALING, None, INFO, support=np.arange(0, 3 * M, 3)
+    ),
     "sparse": KernelModel(Kernel("poly"), as_matrix(csr_array(VECTORS)), np.ones(M), 0.25, CLASSES, None, None, INFO),
     "mapped": LinearModel(RANDOM.normal(size=M), 0.25, CLASSES, None, None, INFO, MAP),
     "squared": LinearModel(RANDOM.normal(size=15), 0.25, CLASSES, None, None, INFO, Features(PolynomialMap(D, 2.0))),
