@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -15,6 +17,7 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.dataset import Dataset, open_dataset
@@ -37,10 +40,12 @@ from streamsvm.methods.registry import METHODS
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import Model
 from streamsvm.models.predict import score_chunks
+from streamsvm.models.probabilities import find_probabilities, has_probabilities
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.problems.classification import choose
 from streamsvm.requests import Progress
+from streamsvm.training.calibrate import calibrate
 from streamsvm.training.loop import Event
 from streamsvm.training.statuses import STATUSES
 from streamsvm.training.train import Result, train
@@ -71,6 +76,8 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         with caught(), open_source(self, X, y, sample_weight, qid) as source:
             listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
             result = train(source, options, self.checkpoint, resume, self.client, listener)
+            if getattr(self, "probability", False) and result.status != "interrupted":
+                result = self._calibrate(source, options, result)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         self._take_model(result.model, getattr(y, "dtype", None))
@@ -150,6 +157,17 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             **self._name_options(),
         )
 
+    def _calibrate(self, source: RowSource, options: TrainOptions, result: Result) -> Result:
+        """Return the result with sigmoids in its model."""
+        found = calibrate(source, options, result.model, self.client)
+        return replace(
+            result,
+            model=found.model,
+            passes=result.passes + found.passes,
+            read_bytes=result.read_bytes + found.read_bytes,
+            model_sha256=hashlib.sha256(found.model.to_bytes()).hexdigest(),
+        )
+
     def _take_rows(self, source: RowSource) -> None:
         """Set the fitted attributes that need the rows as well."""
 
@@ -188,6 +206,18 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    """Whether the estimator was asked for probabilities, or its model has them."""
+    model = getattr(estimator, "model_", None)
+    return bool(getattr(estimator, "probability", False)) and (model is None or has_probabilities(model))
+
+
+def _find_logs(model: Model, scores: F64) -> F64:
+    with np.errstate(divide="ignore"):
+        logs: F64 = np.log(find_probabilities(model, scores))
+    return logs
 
 
 class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
@@ -237,6 +267,34 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
             return name(scores)
         dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
         return scores.map_blocks(name, **dropped, dtype=self.classes_.dtype)
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each class, (n, K), with `probability=True`.
+
+        Sigmoids of the scores; for K > 2 classes those of the K problems are divided by their sum.
+
+        Parameters
+        ----------
+        X : as in `decision_function`
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n, K), float64
+        """
+        return self._map_scores(X, partial(find_probabilities, self.model_))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
+        return self._map_scores(X, partial(_find_logs, self.model_))
+
+    def _map_scores(self, X: Any, find: Any) -> Any:
+        scores = self.decision_function(X)
+        if isinstance(scores, np.ndarray):
+            return find(scores)
+        wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if scores.ndim == 1 else {}
+        return scores.map_blocks(find, **wider, dtype=np.float64)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean accuracy, a share of the weights. X, y, sample_weight: as in `fit`."""

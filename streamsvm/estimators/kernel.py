@@ -137,6 +137,8 @@ class SVC(KernelSVC):
         The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 or if they are
         long, and else a fifth of them, as far as the memory allows.
     n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
+    probability : bool, default=False
+        As in LinearSVC; not for "interior-point".
     approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
         For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
     rank : int, default=300
@@ -200,6 +202,7 @@ class SVC(KernelSVC):
         random_state: int | None = 0,
         max_iter: int = -1,
         verbose: int = 0,
+        probability: bool = False,
         approximation: str = "cholesky",
         rank: int = 300,
     ) -> None:
@@ -224,6 +227,7 @@ class SVC(KernelSVC):
         self.random_state = random_state
         self.max_iter = max_iter
         self.verbose = verbose
+        self.probability = probability
         self.approximation = approximation
         self.rank = rank
 
@@ -231,6 +235,8 @@ class SVC(KernelSVC):
         """Train on labelled rows; see `LinearSVC.fit`."""
         if self.solver != "interior-point":
             return super().fit(X, y, sample_weight)
+        if self.probability:
+            raise InputError("probability: not with solver='interior-point', which makes features of all rows")
         options, began = self._options(), time.monotonic()
         check_numbers(options)
         with open_source(self, X, y, sample_weight) as source, self._open_folder() as folder:

@@ -89,6 +89,10 @@ class LinearSVC(BaseLinear, BaseSVC):
     penalty : {"l2"}, default="l2"
     dual : bool or "auto", default="auto"
         Without effect: every solver finds the same optimum, and proves it by both problems.
+    probability : bool, default=False
+        Whether there are `predict_proba` and `predict_log_proba`. Five models, each trained on four fifths of the rows,
+        score the other rows, and sigmoids are fitted to these scores (Platt; Lin, Lin & Weng 2007). The five are
+        trained in the same reads, after the model of all rows, and their scores take one read more.
 
     Attributes
     ----------
@@ -156,6 +160,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         verbose: int = 0,
         penalty: str = "l2",
         dual: bool | str = "auto",
+        probability: bool = False,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -181,6 +186,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         self.verbose = verbose
         self.penalty = penalty
         self.dual = dual
+        self.probability = probability
 
     def _name_options(self) -> dict[str, Any]:
         return {"options": self._list_own_options(), "loss": None if self.loss == "hinge" else self.loss}

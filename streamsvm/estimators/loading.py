@@ -18,6 +18,7 @@ from streamsvm.estimators.regression import LinearSVR
 from streamsvm.methods.registry import AUTO, find_method
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
+from streamsvm.models.probabilities import SIGMOIDS
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.problems.registry import find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
@@ -76,6 +77,8 @@ def make_estimator(model: Model) -> Estimator:
     else:
         about = _name_kernel(model.kernel)
         estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
+    if SIGMOIDS in model.info:
+        estimator.set_params(probability=True)
     estimator._take_model(model)
     return cast("Estimator", estimator)
 

@@ -143,13 +143,6 @@ class LogisticRegression(BaseLinear, BaseSVC):
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
         return self._map_scores(X, _find_log_probabilities)
 
-    def _map_scores(self, X: Any, find: Any) -> Any:
-        scores = self.decision_function(X)
-        if isinstance(scores, np.ndarray):
-            return find(scores)
-        wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if scores.ndim == 1 else {}
-        return scores.map_blocks(find, **wider, dtype=np.float64)
-
     def _name_options(self) -> dict[str, Any]:
         return {"options": self._list_own_options(), "loss": "logistic"}
 

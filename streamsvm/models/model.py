@@ -203,6 +203,7 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     problem = _find_problem(kind, info)
     classes = saved.read_classes(arrays, 2 if problem.has_classes else 0)
     n_scores = problem.count_scores(len(classes))
+    saved.check_sigmoids(info, n_scores)
     lead = () if n_scores == 1 else (n_scores,)
     names = saved.read_names(about, d if features is None else features.map.d)
     scaling = saved.read_scaling(about, arrays, d)

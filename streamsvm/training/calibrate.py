@@ -1,0 +1,113 @@
+"""Probabilities of a trained classifier: sigmoids of scores that its rows get from models which have not seen them.
+
+The rows are split into folds. For each fold a model is trained on the rows of the others, all of them in the same
+reads, and one more read scores the rows of each fold by its model. The sigmoids fitted to these scores
+(numeric.calibration) are put on the scores of the model that was trained on all rows, as in scikit-learn's
+CalibratedClassifierCV(ensemble=False). Of more than MOST_SCORES scores a regular part of the rows is taken.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamsvm.data.source import RowSource
+from streamsvm.data.view import Kept
+from streamsvm.errors import InputError
+from streamsvm.interrupts import caught
+from streamsvm.methods.set_up import choose_method
+from streamsvm.models.model import Model
+from streamsvm.numeric.calibration import fit_sigmoid
+from streamsvm.numeric.one_blas_thread import one_blas_thread
+from streamsvm.numeric.rows import F64, I32, Rows, take_rows
+from streamsvm.options import TrainOptions
+from streamsvm.problems.registry import find_problem
+from streamsvm.requests import Scan
+from streamsvm.training.chains import make_chains
+from streamsvm.training.grid import Folds, draw_folds
+from streamsvm.training.statistics import needs_scale
+from streamsvm.training.train import Event, list_fits, open_for, run_chains
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+FOLDS = 5
+MOST_SCORES = 4_000_000  # that are held at once, 32 MB
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A model with sigmoids, the passes that they took, and the bytes that were read for them."""
+
+    model: Model
+    passes: int
+    read_bytes: int
+
+
+def calibrate(source: RowSource, options: TrainOptions, model: Model, client: Client | None = None) -> Calibrated:
+    """Return the model, trained on all rows with these options, with a sigmoid for each of its scores.
+
+    Parameters
+    ----------
+    source, options, client
+        As in `train`; the seed of the options draws the folds, each class evenly.
+    model : Model
+        The classifier that was trained.
+
+    Raises
+    ------
+    InputError
+        If the method cannot be trained on folds, or a class has fewer rows than there are folds.
+    """
+    method = choose_method(options)
+    if not method.takes_numbered_rows or not find_problem(options.task).has_classes:
+        raise InputError(f"probabilities: {method.name} cannot be trained on folds of the rows; leave them out")
+    if needs_scale(options):
+        options = replace(options, gamma=model.kernel.gamma)  # type: ignore[union-attr]
+    fold = draw_folds(source, options, FOLDS)
+    views = [Kept(source, fold != k) for k in range(FOLDS)]
+    chains = make_chains([options], views)
+    step = -(-source.n_rows * max(1, len(np.atleast_1d(model.intercept))) // MOST_SCORES)
+    with caught(), one_blas_thread(), open_for(source, options, list_fits(chains), client) as opened:
+        found = run_chains(source, chains, opened, _stay_silent)
+        models = [result.model for chain in found for result in chain]
+        add = partial(_add_scores, models, source, step)
+        tiles = opened[0].scan(Scan(list, add, operator.add, by_row=(fold,)))
+        read_bytes = opened[0].costs.read_bytes
+    parts = [part for _, part in sorted(tiles, key=lambda tile: tile[0])]
+    scores, codes, weight = (np.concatenate(each) for each in zip(*parts, strict=True))
+    passes = max(result.passes for chain in found for result in chain) + 1
+    return Calibrated(_put_sigmoids(model, scores, codes, weight), passes, read_bytes)
+
+
+def _stay_silent(chain: int, place: int, event: Event) -> None:
+    """Report no step of a fold."""
+
+
+def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[Any], rows: Rows, fold: Folds) -> None:
+    """Add the scores (m, K), codes and weights of every step-th row, by the model that was trained without it."""
+    chosen = np.flatnonzero((rows.start + np.arange(rows.n_rows)) % step == 0)
+    scores = np.empty((len(chosen), len(np.atleast_1d(models[0].intercept))))
+    for k, model in enumerate(models):
+        mine = np.flatnonzero(fold[chosen] == k)
+        if len(mine):
+            scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
+            scores[mine] = scorer(take_rows(rows.X, chosen[mine])).reshape(len(mine), -1)
+    assert rows.y is not None
+    weight = np.ones(len(chosen)) if rows.sample_weight is None else rows.sample_weight[chosen].copy()
+    tiles.append((rows.start, (scores, rows.y[chosen].copy(), weight)))
+
+
+def _put_sigmoids(model: Model, scores: F64, codes: I32, weight: F64) -> Model:
+    """Return the model with the sigmoids in its `info`."""
+    of_class = [codes == 1] if scores.shape[1] == 1 else [codes == k for k in range(scores.shape[1])]
+    try:
+        found = [fit_sigmoid(scores[:, k], own, weight) for k, own in enumerate(of_class)]
+    except ValueError as error:
+        raise InputError(f"probabilities: {error}, with positive weights") from None
+    A, B = (list(each) for each in zip(*found, strict=True))
+    return replace(model, info={**model.info, "sigmoids": {"A": A, "B": B}})
