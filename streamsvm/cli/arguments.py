@@ -135,6 +135,8 @@ def _add_train(commands: Any) -> None:
         "interior-point"
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
+    calibrates = "give the model probabilities: sigmoids of the scores that rows get from models of five folds"
+    train.add_argument("--probabilities", choices=["sigmoid"], help=calibrates)
     _add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
 
@@ -217,6 +219,8 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
     predict.add_argument("--out", metavar="FILE", type=Path, required=True, help=".csv, .npy or .zarr")
     predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
+    with_them = "add the probability of each class; for models trained with --probabilities, or --loss logistic"
+    predict.add_argument("--probabilities", action="store_true", help=with_them)
     _add_reading(predict)
 
 

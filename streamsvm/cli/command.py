@@ -169,8 +169,11 @@ def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse
 
 def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
     from streamsvm.cli.progress import Display, Line
+    from streamsvm.training.calibrate import calibrate_run, require_folds
     from streamsvm.training.train import train
 
+    if options.probabilities:
+        require_folds(train_options)
     tell_if_nothing_is_kept(options)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)
@@ -188,6 +191,8 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
         line.close()
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
+    elif options.probabilities:
+        result = calibrate_run(dataset, train_options, result, options.out)
     print(json.dumps(result.as_json()) if options.json else sum_up(result, options.out))
     return 0 if result.finished else STATUSES[result.status].exit_code
 
@@ -232,7 +237,14 @@ def _predict(options: argparse.Namespace) -> int:
 
     model, model_file = load(options.model), Path(options.model)
     refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
-    n_rows = predict(model, options.data, options.out, overwrite=options.overwrite, **how_to_read(options))
+    n_rows = predict(
+        model,
+        options.data,
+        options.out,
+        overwrite=options.overwrite,
+        probabilities=options.probabilities,
+        **how_to_read(options),
+    )
     print(f"{options.out}: {say_count(n_rows, 'prediction')}")
     return 0
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -45,7 +43,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.problems.classification import choose
 from streamsvm.requests import Progress
-from streamsvm.training.calibrate import calibrate
+from streamsvm.training.calibrate import calibrate, require_folds
 from streamsvm.training.loop import Event
 from streamsvm.training.statuses import STATUSES
 from streamsvm.training.train import Result, train
@@ -73,11 +71,13 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train, and set the fitted attributes."""
         options, resume = self._options(), self.checkpoint is not None
+        if getattr(self, "probability", False):
+            require_folds(options)
         with caught(), open_source(self, X, y, sample_weight, qid) as source:
             listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
             result = train(source, options, self.checkpoint, resume, self.client, listener)
             if getattr(self, "probability", False) and result.status != "interrupted":
-                result = self._calibrate(source, options, result)
+                result = calibrate(source, options, result, self.client)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         self._take_model(result.model, getattr(y, "dtype", None))
@@ -155,17 +155,6 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             seed=int(self.random_state or 0),
             resident_rows=self.resident_rows,
             **self._name_options(),
-        )
-
-    def _calibrate(self, source: RowSource, options: TrainOptions, result: Result) -> Result:
-        """Return the result with sigmoids in its model."""
-        found = calibrate(source, options, result.model, self.client)
-        return replace(
-            result,
-            model=found.model,
-            passes=result.passes + found.passes,
-            read_bytes=result.read_bytes + found.read_bytes,
-            model_sha256=hashlib.sha256(found.model.to_bytes()).hexdigest(),
         )
 
     def _take_rows(self, source: RowSource) -> None:

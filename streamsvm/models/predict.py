@@ -30,6 +30,7 @@ from streamsvm.locks import Lock
 from streamsvm.machine import default_threads
 from streamsvm.models.compilation import compile_scores
 from streamsvm.models.model import Model
+from streamsvm.models.probabilities import find_probabilities, require_probabilities
 from streamsvm.models.saved_model import Scorer
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, I64, CsrRows
@@ -48,6 +49,7 @@ def predict(
     label: str | None = None,
     overwrite: bool = False,
     header: str = "auto",
+    probabilities: bool = False,
 ) -> int:
     """Write the predicted label and the score of every row to a file, wholly or not at all.
 
@@ -68,6 +70,8 @@ def predict(
         Whether an older .zarr folder of this name is replaced. The data themselves never are.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns. "auto" decides by its cells.
+    probabilities : bool, default=False
+        Whether a .csv or .zarr file has the probability of each class, too; for models that were trained with them.
 
     Returns
     -------
@@ -82,7 +86,9 @@ def predict(
     out = Path(out)
     if isinstance(data, str | Path):
         refuse_inputs(out, [data])
-    write = _choose_writer(out, overwrite)
+    if probabilities:
+        require_probabilities(model)
+    write = _choose_writer(out, overwrite, probabilities)
     return write(model, (part.scores for part in score(model, data, False, file_format, label, None, header)), out)
 
 
@@ -172,13 +178,15 @@ def _score_file(
 Writer = Callable[[Model, Iterator[F64], Path], int]
 
 
-def _choose_writer(out: Path, overwrite: bool) -> Writer:
+def _choose_writer(out: Path, overwrite: bool, probabilities: bool) -> Writer:
     """Return the function that writes such a file; InputError if the file cannot be written, before rows are read."""
     writers: dict[str, Writer] = {
-        ".csv": _write_csv,
+        ".csv": partial(_write_csv, probabilities=probabilities),
         ".npy": _write_npy,
-        ".zarr": partial(_write_zarr, overwrite=overwrite),
+        ".zarr": partial(_write_zarr, overwrite=overwrite, probabilities=probabilities),
     }
+    if out.suffix == ".npy" and probabilities:
+        raise InputError(f"{out}: a .npy file holds labels alone; for probabilities choose .csv or .zarr")
     if out.suffix not in writers:
         raise InputError(f"{out}: the name must end in .csv, .npy or .zarr")
     if out.suffix == ".zarr":
@@ -199,13 +207,17 @@ def _new_file(out: Path) -> Iterator[BinaryIO]:
             yield file
 
 
-def _write_csv(model: Model, scored: Iterator[F64], out: Path) -> int:
+def _write_csv(model: Model, scored: Iterator[F64], out: Path, probabilities: bool) -> int:
     n_rows = 0
     cells = np.array([write_cell(label) for label in model.classes.tolist()])
     with _new_file(out) as file:
-        file.write(f"{','.join(_name_columns(model))}\n".encode())
+        names = [write_cell(f"probability {name}") for name in model.classes.tolist()] if probabilities else []
+        file.write(f"{','.join(_name_columns(model) + names)}\n".encode())
         for scores in scored:
-            columns = [[f"{value:.9g}" for value in column.tolist()] for column in np.atleast_2d(scores.T)]
+            values = np.atleast_2d(scores.T)
+            if probabilities:
+                values = np.vstack((values, find_probabilities(model, scores).T))
+            columns = [[f"{value:.9g}" for value in column.tolist()] for column in values]
             if model.problem.predicts_labels:
                 columns = [cells[choose(scores)].tolist(), *columns]
             file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())
@@ -236,18 +248,23 @@ def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
     return n_rows
 
 
-def _write_zarr(model: Model, scored: Iterator[F64], out: Path, overwrite: bool) -> int:
+def _write_zarr(model: Model, scored: Iterator[F64], out: Path, overwrite: bool, probabilities: bool) -> int:
     with new_folder(out, overwrite) as folder:
         group = zarr.open_group(str(folder), mode="w", zarr_format=3)
         group.attrs["classes"] = model.classes.tolist()
         width = np.shape(model.intercept)
         chunks = (ZARR_CHUNK_ROWS // math.prod(width),)
         score = group.create_array("score", shape=(0, *width), chunks=(*chunks, *width), dtype="float64")
-        label = None
+        label = probability = None
+        if probabilities:
+            K = len(model.classes)
+            probability = group.create_array("probability", shape=(0, K), chunks=(*chunks, K), dtype="float64")
         if model.problem.predicts_labels:
             label = group.create_array("label", shape=(0,), chunks=chunks, dtype="int32")
         for scores in scored:
             score.append(scores)
+            if probability is not None:
+                probability.append(find_probabilities(model, scores))
             if label is not None:
                 label.append(choose(scores).astype(np.int32))
         return int(score.shape[0])

@@ -21,6 +21,12 @@ def has_probabilities(model: Model) -> bool:
     return SIGMOIDS in model.info or model.info.get("loss") == "logistic"
 
 
+def require_probabilities(model: Model) -> None:
+    """Raise InputError unless the scores of the model can be turned into probabilities."""
+    if not has_probabilities(model):
+        raise InputError("the model has no probabilities: train with --probabilities sigmoid, or with --loss logistic")
+
+
 def find_probabilities(model: Model, scores: F64) -> F64:
     """Return the probability of each class, (n, K), from scores (n,) for two classes, or (n, K).
 
@@ -29,8 +35,7 @@ def find_probabilities(model: Model, scores: F64) -> F64:
     if SIGMOIDS in model.info:
         A, B = (np.asarray(model.info[SIGMOIDS][name], np.float64) for name in ("A", "B"))
         return compute_probabilities(scores, A, B)
-    if not has_probabilities(model):
-        raise InputError("the model has no probabilities: train with probability=True, or with the loss logistic")
+    require_probabilities(model)
     ones: npt.NDArray[Any] = np.ones(1 if scores.ndim == 1 else scores.shape[1])
     if scores.ndim == 1:
         return np.column_stack((expit(-scores), expit(scores)))

@@ -8,9 +8,12 @@ CalibratedClassifierCV(ensemble=False). Of more than MOST_SCORES scores a regula
 
 from __future__ import annotations
 
+import hashlib
 import operator
-from dataclasses import dataclass, replace
+import time
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +21,10 @@ import numpy as np
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import Kept
 from streamsvm.errors import InputError
+from streamsvm.files import write_atomically
 from streamsvm.interrupts import caught
+from streamsvm.locks import Lock
+from streamsvm.machine import peak_bytes
 from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
 from streamsvm.numeric.calibration import fit_sigmoid
@@ -28,9 +34,11 @@ from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
 from streamsvm.training.chains import make_chains
+from streamsvm.training.folder_checks import LOCK
 from streamsvm.training.grid import Folds, draw_folds
+from streamsvm.training.run_folder import MODEL_FILE, RESULT_FILE, pack_result
 from streamsvm.training.statistics import needs_scale
-from streamsvm.training.train import Event, list_fits, open_for, run_chains
+from streamsvm.training.train import Event, Result, list_fits, open_for, run_chains
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,33 +47,23 @@ FOLDS = 5
 MOST_SCORES = 4_000_000  # that are held at once, 32 MB
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A model with sigmoids, the passes that they took, and the bytes that were read for them."""
-
-    model: Model
-    passes: int
-    read_bytes: int
-
-
-def calibrate(source: RowSource, options: TrainOptions, model: Model, client: Client | None = None) -> Calibrated:
-    """Return the model, trained on all rows with these options, with a sigmoid for each of its scores.
+def calibrate(source: RowSource, options: TrainOptions, trained: Result, client: Client | None = None) -> Result:
+    """Return the result of a training with a sigmoid for each score of its model, and with the reads for them.
 
     Parameters
     ----------
     source, options, client
         As in `train`; the seed of the options draws the folds, each class evenly.
-    model : Model
-        The classifier that was trained.
+    trained : Result
+        What `train` returned for them.
 
     Raises
     ------
     InputError
         If the method cannot be trained on folds, or a class has fewer rows than there are folds.
     """
-    method = choose_method(options)
-    if not method.takes_numbered_rows or not find_problem(options.task).has_classes:
-        raise InputError(f"probabilities: {method.name} cannot be trained on folds of the rows; leave them out")
+    require_folds(options)
+    model, began = trained.model, time.monotonic()
     if needs_scale(options):
         options = replace(options, gamma=model.kernel.gamma)  # type: ignore[union-attr]
     fold = draw_folds(source, options, FOLDS)
@@ -77,11 +75,43 @@ def calibrate(source: RowSource, options: TrainOptions, model: Model, client: Cl
         models = [result.model for chain in found for result in chain]
         add = partial(_add_scores, models, source, step)
         tiles = opened[0].scan(Scan(list, add, operator.add, by_row=(fold,)))
-        read_bytes = opened[0].costs.read_bytes
+        read_bytes, projected = opened[0].costs.read_bytes, opened[1].projected_bytes
+        peak = max(peak_bytes(), *opened[0].costs.peaks.values(), 0)
     parts = [part for _, part in sorted(tiles, key=lambda tile: tile[0])]
     scores, codes, weight = (np.concatenate(each) for each in zip(*parts, strict=True))
     passes = max(result.passes for chain in found for result in chain) + 1
-    return Calibrated(_put_sigmoids(model, scores, codes, weight), passes, read_bytes)
+    model = _put_sigmoids(model, scores, codes, weight)
+    return replace(
+        trained,
+        model=model,
+        passes=trained.passes + passes,
+        seconds=trained.seconds + time.monotonic() - began,
+        read_bytes=trained.read_bytes + read_bytes,
+        peak_memory_bytes=max(trained.peak_memory_bytes, peak),
+        projected_memory_bytes=max(trained.projected_memory_bytes, projected),
+        model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
+    )
+
+
+def require_folds(options: TrainOptions) -> None:
+    """Raise InputError unless these options train a classifier by a method that can be trained on folds."""
+    if not (find_problem(options.task).has_classes and find_problem(options.task).predicts_labels):
+        raise InputError(f"probabilities are for classes, and the task is {options.task}: leave them out")
+    method = choose_method(options)
+    if not method.takes_numbered_rows:
+        raise InputError(f"probabilities: {method.name} cannot be trained on folds of the rows; leave them out")
+
+
+def calibrate_run(source: RowSource, options: TrainOptions, trained: Result, out: Path) -> Result:
+    """Return the result as `calibrate` does, and write it and its model into the folder of the run.
+
+    Nothing is written while the folds are trained: a run that is interrupted then has its model without sigmoids.
+    """
+    found = calibrate(source, options, trained)
+    with Lock(out, out / LOCK):
+        write_atomically(out / MODEL_FILE, found.model.to_bytes())
+        write_atomically(out / RESULT_FILE, pack_result(found.as_json()))
+    return found
 
 
 def _stay_silent(chain: int, place: int, event: Event) -> None:

@@ -34,14 +34,15 @@ S = TypeVar("S")
 CHECKPOINT_SECONDS = 10.0
 MOST_CHECKPOINT_SHARE = 0.05  # largest share of the time that goes into checkpoints, since the state may be large
 NO_LINES = ""  # the digest of an empty history
+MODEL_FILE, RESULT_FILE = "model.npz", "result.json"
 # In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
 RUN_FILES = (
     "tuning.json",
     "tuning.html",
     "report.html",
-    "result.json",
+    RESULT_FILE,
     "dual.npz",
-    "model.npz",
+    MODEL_FILE,
     "checkpoint.npz",
     "history.jsonl",
     "settings.json",
@@ -153,8 +154,8 @@ class RunFolder:
 
     def finish(self, model: bytes, result: dict[str, Any]) -> None:
         """Write the model and the result of a run that has ended."""
-        write_atomically(self.path / "model.npz", model)
-        write_atomically(self.path / "result.json", (json.dumps(result, indent=1) + "\n").encode())
+        write_atomically(self.path / MODEL_FILE, model)
+        write_atomically(self.path / RESULT_FILE, pack_result(result))
 
     def close(self) -> None:
         """Release the lock, and remove the folder if this process made it and it is still empty."""
@@ -238,3 +239,8 @@ def _read_about(text: Any) -> dict[str, Any]:
     if not isinstance(seconds, int | float) or not 0 <= seconds < 1e300:
         raise ValueError(f"run: seconds are {str(seconds)[:40]}")
     return about
+
+
+def pack_result(result: dict[str, Any]) -> bytes:
+    """Return the content of the file of a result."""
+    return (json.dumps(result, indent=1) + "\n").encode()
