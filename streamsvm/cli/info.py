@@ -177,10 +177,21 @@ def format_evaluation(scores: dict[str, Any]) -> str:
         lines.append(f"  class {label}: {say_count(part['rows'], 'row')}, recall {recall}, precision {precision}")
     if 2 < len(scores["classes"]) <= MOST_CONFUSION_CLASSES:
         lines += _format_confusion(list(map(show_text, scores["classes"])), scores["confusion"])
+    if "brier_score" in scores:
+        lines += _format_reliability(scores)
     if scores["unknown_labels"]:
         have = "has" if scores["unknown_labels"] == 1 else "have"
         lines.append(f"  {say_count(scores['unknown_labels'], 'row')} {have} a label that the model does not know")
     return "\n".join(lines)
+
+
+def _format_reliability(scores: dict[str, Any]) -> list[str]:
+    """Return the measures of the probabilities, and a line for each bin of the reliability curve."""
+    lines = [f"probabilities: Brier score {scores['brier_score']:.4f}, log loss {scores['log_loss']:.4f}"]
+    for part in scores["reliability"]:
+        told = f"predicted {part['predicted']:.3f}, true {part['true']:.3f}"
+        lines.append(f"  {told}: {say_count(part['rows'], 'row')}")
+    return lines
 
 
 def _format_regression(scores: dict[str, Any]) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 from streamsvm.data.source import RowSource
 from streamsvm.models.model import Model
 from streamsvm.models.predict import score
+from streamsvm.models.probabilities import has_probabilities
+from streamsvm.models.reliability import Reliability
 
 
 def evaluate(
@@ -42,6 +44,7 @@ def evaluate(
         For classes: n_rows, accuracy, roc_area (of two classes, else None), classes (rows, recall and precision of each
         class), confusion (K rows of the true class, K columns of the predicted class, in the order of `classes`), and
         unknown_labels (rows whose label the model does not know; they are in no row of the confusion).
+        If the model has probabilities, also brier_score, log_loss and reliability (see models.reliability).
         For a ranking: n_rows, n_queries, swapped_pairs and kendall_tau within queries, ndcg (by k, if there are
         queries), roc_area (of two ranks, else None), and unknown_labels. See numeric.rank_measures.
 
@@ -51,4 +54,8 @@ def evaluate(
         If there are no labels, or if the rows do not suit the model.
     """
     parts = score(model, data, True, file_format, label, qid, header)
-    return model.problem.evaluate(parts, model.classes)
+    if not (model.problem.predicts_labels and has_probabilities(model)):
+        return model.problem.evaluate(parts, model.classes)
+    reliability = Reliability()
+    measured = model.problem.evaluate(reliability.watch(model, parts), model.classes)
+    return {**measured, **reliability.as_json()}
