@@ -3,7 +3,8 @@
 The rows are split into folds. For each fold a model is trained on the rows of the others, all of them in the same
 reads, and one more read scores the rows of each fold by its model. The sigmoids fitted to these scores
 (numeric.calibration) are put on the scores of the model that was trained on all rows, as in scikit-learn's
-CalibratedClassifierCV(ensemble=False). Of more than MOST_SCORES scores a regular part of the rows is taken.
+CalibratedClassifierCV(ensemble=False). Of more than MOST_SCORES scores a regular part
+of the rows is taken.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from streamsvm.files import write_atomically
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
 from streamsvm.machine import peak_bytes
+from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
 from streamsvm.numeric.calibration import fit_sigmoid
@@ -32,19 +34,20 @@ from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, I32, Rows, take_rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
-from streamsvm.requests import Scan
+from streamsvm.requests import MemoryNeed, Scan
 from streamsvm.training.chains import make_chains
 from streamsvm.training.folder_checks import LOCK
 from streamsvm.training.grid import Folds, draw_folds
 from streamsvm.training.run_folder import MODEL_FILE, RESULT_FILE, pack_result
 from streamsvm.training.statistics import needs_scale
-from streamsvm.training.train import Event, Result, list_fits, open_for, run_chains
+from streamsvm.training.train import Event, Job, Result, list_fits, open_for, run_chains
 
 if TYPE_CHECKING:
     from distributed import Client
 
 FOLDS = 5
-MOST_SCORES = 4_000_000  # that are held at once, 32 MB
+MOST_SCORES = 1_000_000  # of the rows, which are enough for two numbers a class
+SCORE_BYTES = 2 * (8 + 8 + 4)  # of a row's score, weight and code, which are held twice while they are joined
 
 
 def calibrate(source: RowSource, options: TrainOptions, trained: Result, client: Client | None = None) -> Result:
@@ -68,8 +71,9 @@ def calibrate(source: RowSource, options: TrainOptions, trained: Result, client:
         options = replace(options, gamma=model.kernel.gamma)  # type: ignore[union-attr]
     fold = draw_folds(source, options, FOLDS)
     views = [Kept(source, fold != k) for k in range(FOLDS)]
-    chains = make_chains([options], views)
-    step = -(-source.n_rows * max(1, len(np.atleast_1d(model.intercept))) // MOST_SCORES)
+    n_scores = source.n_rows * len(np.atleast_1d(model.intercept))
+    chains = [_count_scores(chain, min(n_scores, MOST_SCORES)) for chain in make_chains([options], views)]
+    step = -(-n_scores // MOST_SCORES)
     with caught(), one_blas_thread(), open_for(source, options, list_fits(chains), client) as opened:
         found = run_chains(source, chains, opened, _stay_silent)
         models = [result.model for chain in found for result in chain]
@@ -112,6 +116,16 @@ def calibrate_run(source: RowSource, options: TrainOptions, trained: Result, out
         write_atomically(out / MODEL_FILE, found.model.to_bytes())
         write_atomically(out / RESULT_FILE, pack_result(found.as_json()))
     return found
+
+
+def _count_scores(chain: list[Job], n_scores: int) -> list[Job]:
+    """Return the fits of a fold with its part of the memory for the scores, which follow them."""
+    return [(options, replace(fit, memory=partial(_need_memory, fit, n_scores))) for options, fit in chain]
+
+
+def _need_memory(fit: Fit, n_scores: int, threads: int) -> MemoryNeed:
+    need = fit.memory(threads)
+    return replace(need, driver_bytes=need.driver_bytes + SCORE_BYTES * n_scores // FOLDS)
 
 
 def _stay_silent(chain: int, place: int, event: Event) -> None:

@@ -17,9 +17,10 @@ import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.models.model import from_arrays
 from streamsvm.options import TrainOptions
+from streamsvm.training import calibrate
 from streamsvm.training.calibrate import FOLDS
 from streamsvm.training.grid import draw_folds
 
@@ -108,3 +109,15 @@ def test_what_has_no_probabilities_is_refused() -> None:
         LinearSVC(probability=True).fit(X[:6], Y[:6])
     assert not hasattr(BudgetedSVC(), "predict_proba")
     assert hasattr(LinearSVC(probability=True), "predict_proba")
+
+
+def test_a_part_of_the_scores_is_enough_and_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_scores = LinearSVC(probability=True, n_jobs=1).fit(X, Y)
+    monkeypatch.setattr(calibrate, "MOST_SCORES", 150)
+    some = LinearSVC(probability=True, n_jobs=1).fit(X, Y)
+    sigmoids = [model.model_.info["sigmoids"] for model in (all_scores, some)]
+    assert sigmoids[0] != sigmoids[1]
+    np.testing.assert_allclose(some.predict_proba(X), all_scores.predict_proba(X), atol=0.1)
+    monkeypatch.setattr(calibrate, "SCORE_BYTES", 10**9)
+    with pytest.raises(MemoryBudgetError, match="--memory"):
+        LinearSVC(probability=True, memory="2GB").fit(X, Y)
