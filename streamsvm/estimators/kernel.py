@@ -139,6 +139,10 @@ class SVC(KernelSVC):
     n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
     probability : bool, default=False
         As in LinearSVC; not for "interior-point".
+    decision_function_shape : {"ovr"}, default="ovr"
+        Scores of more than two classes are those of each against the rest; "ovo" is refused.
+    break_ties : bool, default=True
+        Without effect: the highest score always predicts its class, as with scikit-learn's break_ties=True.
     approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
         For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
     rank : int, default=300
@@ -203,6 +207,8 @@ class SVC(KernelSVC):
         max_iter: int = -1,
         verbose: int = 0,
         probability: bool = False,
+        decision_function_shape: str = "ovr",
+        break_ties: bool = True,
         approximation: str = "cholesky",
         rank: int = 300,
     ) -> None:
@@ -228,11 +234,18 @@ class SVC(KernelSVC):
         self.max_iter = max_iter
         self.verbose = verbose
         self.probability = probability
+        self.decision_function_shape = decision_function_shape
+        self.break_ties = break_ties
         self.approximation = approximation
         self.rank = rank
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train on labelled rows; see `LinearSVC.fit`."""
+        if self.decision_function_shape != "ovr":
+            given = self.decision_function_shape
+            raise InputError(
+                f"decision_function_shape is {given!r}: classes are trained one against the rest, which is 'ovr'"
+            )
         if self.solver != "interior-point":
             return super().fit(X, y, sample_weight)
         if self.probability:

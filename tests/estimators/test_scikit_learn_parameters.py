@@ -47,13 +47,15 @@ def test_without_a_bias(ours: Any, theirs: Any, tmp_path: Path) -> None:
     assert loaded.fit_intercept is False
 
 
-def test_what_a_bias_cannot_be() -> None:
+def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(InputError, match=r"for a model without a bias, set fit_intercept=False"):
         LinearSVC(intercept_scaling=0.0).fit(X, Y)
     with pytest.raises(InputError, match="the interior-point method always has a bias"):
         LinearSVC(solver="interior-point", fit_intercept=False).fit(X, Y)
     with pytest.raises(InputError, match="Unsupported set of arguments: penalty='l1', loss='hinge', dual='auto'"):
         LinearSVC(penalty="l1").fit(X, Y)
+    with pytest.raises(InputError, match="one against the rest, which is 'ovr'"):
+        SVC(decision_function_shape="ovo").fit(X, Y)
 
 
 def test_the_smaller_limit_of_passes_holds() -> None:
@@ -108,3 +110,10 @@ def test_weights_of_a_linear_kernel_cannot_be_changed() -> None:
     model = SVC(kernel="linear").fit(X, Y)
     with pytest.raises(ValueError, match="read-only"):
         model.coef_[0, 0] = 1.0
+
+
+def test_the_highest_score_predicts_its_class() -> None:
+    classes = RANDOM.integers(0, 3, len(X))
+    for break_ties in (True, False):
+        model = SVC(gamma=0.2, break_ties=break_ties).fit(X, classes)
+        np.testing.assert_array_equal(model.predict(X), np.argmax(model.decision_function(X), axis=1))
