@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -197,10 +197,8 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _has_probabilities(estimator: Any) -> bool:
-    """Whether the estimator was asked for probabilities, or its model has them."""
-    model = getattr(estimator, "model_", None)
-    return bool(getattr(estimator, "probability", False)) and (model is None or has_probabilities(model))
+def _asks_for_probabilities(estimator: Any) -> bool:
+    return bool(getattr(estimator, "probability", False))
 
 
 def _find_logs(model: Model, scores: F64) -> F64:
@@ -257,7 +255,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
         return scores.map_blocks(name, **dropped, dtype=self.classes_.dtype)
 
-    @available_if(_has_probabilities)
+    @available_if(_asks_for_probabilities)
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, (n, K), with `probability=True`.
 
@@ -271,12 +269,19 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         -------
         ndarray or Dask array of shape (n, K), float64
         """
+        self._require_probabilities()
         return self._map_scores(X, partial(find_probabilities, self.model_))
 
-    @available_if(_has_probabilities)
+    @available_if(_asks_for_probabilities)
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
+        self._require_probabilities()
         return self._map_scores(X, partial(_find_logs, self.model_))
+
+    def _require_probabilities(self) -> None:
+        check_is_fitted(self)
+        if not has_probabilities(self.model_):
+            raise NotFittedError("predict_proba is not available when fitted with probability=False: fit again")
 
     def _map_scores(self, X: Any, find: Any) -> Any:
         scores = self.decision_function(X)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn import svm
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import brier_score_loss, log_loss
 
 import streamsvm
@@ -108,6 +109,9 @@ def test_what_has_no_probabilities_is_refused() -> None:
     with pytest.raises(InputError, match=r"fewer|folds"):
         LinearSVC(probability=True).fit(X[:6], Y[:6])
     assert not hasattr(BudgetedSVC(), "predict_proba")
+    late = LinearSVC().fit(X, Y).set_params(probability=True)
+    with pytest.raises(NotFittedError, match="not available when fitted with probability=False"):
+        late.predict_proba(X)
     assert hasattr(LinearSVC(probability=True), "predict_proba")
 
 
