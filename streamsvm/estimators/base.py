@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.metrics import accuracy_score
-from sklearn.utils.metaestimators import available_if
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.dataset import Dataset, open_dataset
@@ -28,20 +25,16 @@ from streamsvm.estimators.inputs import (
     is_dataset,
     is_sparse,
     open_source,
-    refuse_columns,
     validate,
 )
 from streamsvm.interrupts import caught
 from streamsvm.machine import parse_bytes
 from streamsvm.methods.option_fields import name_options
 from streamsvm.methods.registry import METHODS
-from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import Model
 from streamsvm.models.predict import score_chunks
-from streamsvm.models.probabilities import find_probabilities, has_probabilities
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
-from streamsvm.problems.classification import choose
 from streamsvm.requests import Progress
 from streamsvm.training.calibrate import calibrate, require_folds
 from streamsvm.training.loop import Event
@@ -197,109 +190,6 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _asks_for_probabilities(estimator: Any) -> bool:
-    return bool(getattr(estimator, "probability", False))
-
-
-def _find_logs(model: Model, scores: F64) -> F64:
-    with np.errstate(divide="ignore"):
-        logs: F64 = np.log(find_probabilities(model, scores))
-    return logs
-
-
-class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
-    """The base class of classifiers. More than two classes are trained one against the rest."""
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train on labelled rows.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d), pandas frame, Dask array or frame, Dataset, or path of one
-            Dask rows are written to a temporary dataset chunk by chunk, and are never held as a whole.
-        y : array-like of shape (n,), optional
-            The labels; None with a dataset, which has its own.
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, >= 0; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, y, sample_weight)
-
-    def decision_function(self, X: Any) -> Any:
-        """Return f(x) of each row; for two classes f(x) > 0 predicts classes_[1].
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d), Dask array or frame, Dataset, or path of a dataset
-
-        Returns
-        -------
-        ndarray or Dask array of shape (n,), float64
-            Of shape (n, K) for K > 2 classes. The scores of Dask rows are a Dask array.
-        """
-        return self._score(X)
-
-    def predict(self, X: Any) -> Any:
-        """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`."""
-        scores, name = self.decision_function(X), partial(_name_classes, self.classes_)
-        if not is_dask(X):
-            return name(scores)
-        dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
-        return scores.map_blocks(name, **dropped, dtype=self.classes_.dtype)
-
-    @available_if(_asks_for_probabilities)
-    def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, (n, K), with `probability=True`.
-
-        Sigmoids of the scores; for K > 2 classes those of the K problems are divided by their sum.
-
-        Parameters
-        ----------
-        X : as in `decision_function`
-
-        Returns
-        -------
-        ndarray or Dask array of shape (n, K), float64
-        """
-        self._require_probabilities()
-        return self._map_scores(X, partial(find_probabilities, self.model_))
-
-    @available_if(_asks_for_probabilities)
-    def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
-        self._require_probabilities()
-        return self._map_scores(X, partial(_find_logs, self.model_))
-
-    def _require_probabilities(self) -> None:
-        check_is_fitted(self)
-        if not has_probabilities(self.model_):
-            raise NotFittedError("predict_proba is not available when fitted with probability=False: fit again")
-
-    def _map_scores(self, X: Any, find: Any) -> Any:
-        scores = self.decision_function(X)
-        if isinstance(scores, np.ndarray):
-            return find(scores)
-        wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if scores.ndim == 1 else {}
-        return scores.map_blocks(find, **wider, dtype=np.float64)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the mean accuracy, a share of the weights. X, y, sample_weight: as in `fit`."""
-        if y is None and is_dataset(X):
-            check_is_fitted(self)
-            refuse_columns(sample_weight)
-            return float(evaluate(self.model_, X)["accuracy"])
-        weight = None if sample_weight is None else np.asarray(sample_weight)
-        return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
-
-
 def _tell(name: str, event: Event) -> None:
     """Print the objective and the gap of a step."""
     line = event.line
@@ -317,8 +207,3 @@ def _decide(model: Model, X: Any) -> F64:
     source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
     none = np.empty((0, *np.shape(model.intercept)))
     return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])
-
-
-def _name_classes(classes: npt.NDArray[Any], scores: F64) -> Any:
-    """Return the labels that scores predict."""
-    return classes[choose(scores)]

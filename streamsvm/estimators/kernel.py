@@ -20,7 +20,8 @@ from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.estimators.base import BaseSVC, BaseSVM
+from streamsvm.estimators.base import BaseSVM
+from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.inputs import open_source
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap

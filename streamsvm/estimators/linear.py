@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm.estimators.base import BaseSVC
+from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.models.model import LinearModel
 from streamsvm.options import ClassWeight

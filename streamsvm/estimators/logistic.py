@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit, log_expit
 
-from streamsvm.estimators.base import BaseSVC
+from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.models.model import LinearModel
 from streamsvm.options import ClassWeight

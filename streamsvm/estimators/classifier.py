@@ -1,0 +1,130 @@
+"""The base class of classifiers: labels, scores and probabilities."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from streamsvm.estimators.base import BaseSVM
+from streamsvm.estimators.inputs import is_dask, is_dataset, refuse_columns
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import Model
+from streamsvm.models.probabilities import find_probabilities, has_probabilities
+from streamsvm.numeric.rows import F64
+from streamsvm.problems.classification import choose
+
+
+def _asks_for_probabilities(estimator: Any) -> bool:
+    return bool(getattr(estimator, "probability", False))
+
+
+def _find_logs(model: Model, scores: F64) -> F64:
+    with np.errstate(divide="ignore"):
+        logs: F64 = np.log(find_probabilities(model, scores))
+    return logs
+
+
+class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
+    """The base class of classifiers. More than two classes are trained one against the rest."""
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train on labelled rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), pandas frame, Dask array or frame, Dataset, or path of one
+            Dask rows are written to a temporary dataset chunk by chunk, and are never held as a whole.
+        y : array-like of shape (n,), optional
+            The labels; None with a dataset, which has its own.
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows, >= 0; None with a dataset.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def decision_function(self, X: Any) -> Any:
+        """Return f(x) of each row; for two classes f(x) > 0 predicts classes_[1].
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), Dask array or frame, Dataset, or path of a dataset
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n,), float64
+            Of shape (n, K) for K > 2 classes. The scores of Dask rows are a Dask array.
+        """
+        return self._score(X)
+
+    def predict(self, X: Any) -> Any:
+        """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`."""
+        scores, name = self.decision_function(X), partial(_name_classes, self.classes_)
+        if not is_dask(X):
+            return name(scores)
+        dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
+        return scores.map_blocks(name, **dropped, dtype=self.classes_.dtype)
+
+    @available_if(_asks_for_probabilities)
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each class, (n, K), with `probability=True`.
+
+        Sigmoids of the scores; for K > 2 classes those of the K problems are divided by their sum.
+
+        Parameters
+        ----------
+        X : as in `decision_function`
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n, K), float64
+        """
+        self._require_probabilities()
+        return self._map_scores(X, partial(find_probabilities, self.model_))
+
+    @available_if(_asks_for_probabilities)
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
+        self._require_probabilities()
+        return self._map_scores(X, partial(_find_logs, self.model_))
+
+    def _require_probabilities(self) -> None:
+        check_is_fitted(self)
+        if not has_probabilities(self.model_):
+            raise NotFittedError("predict_proba is not available when fitted with probability=False: fit again")
+
+    def _map_scores(self, X: Any, find: Any) -> Any:
+        scores = self.decision_function(X)
+        if isinstance(scores, np.ndarray):
+            return find(scores)
+        wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if scores.ndim == 1 else {}
+        return scores.map_blocks(find, **wider, dtype=np.float64)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the mean accuracy, a share of the weights. X, y, sample_weight: as in `fit`."""
+        if y is None and is_dataset(X):
+            check_is_fitted(self)
+            refuse_columns(sample_weight)
+            return float(evaluate(self.model_, X)["accuracy"])
+        weight = None if sample_weight is None else np.asarray(sample_weight)
+        return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
+
+
+def _name_classes(classes: npt.NDArray[Any], scores: F64) -> Any:
+    """Return the labels that scores predict."""
+    return classes[choose(scores)]
