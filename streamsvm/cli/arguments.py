@@ -8,7 +8,7 @@ from typing import Any
 
 import streamsvm
 from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels
-from streamsvm.cli.values import parse_gamma, parse_numbers, read_count
+from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 from streamsvm.methods.registry import AUTO, name_methods
@@ -55,6 +55,8 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--label", metavar="COLUMN", help="column of a table with the labels (name, or number from 1)")
     ingest.add_argument("--qid", metavar="COLUMN", help="column of a table that holds query ids")
     ingest.add_argument("--sample-weight", metavar="COLUMN", help="column of a table that holds row weights")
+    together = "column of a table that tells which rows belong together: `tune` holds out whole groups of them"
+    ingest.add_argument("--groups", metavar="COLUMN", help=together)
     targets = "the labels are numbers to be predicted, and not classes: for `train --task regress`"
     ingest.add_argument("--regression", action="store_true", help=targets)
     _add_header(ingest)
@@ -135,17 +137,16 @@ def _add_train(commands: Any) -> None:
         "interior-point"
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
-    calibrates = "give the model probabilities: sigmoids of the scores that rows get from models of five folds"
-    train.add_argument("--probabilities", choices=["sigmoid"], help=calibrates)
+    _add_probabilities(train)
     _add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
 
 def _add_tune(commands: Any) -> None:
     tune = commands.add_parser(
         "tune",
-        help="a grid of C and gamma, cross-validated in one read of the data -> the best model",
+        help="a grid of settings, cross-validated in shared reads of the data -> the best model",
         description="All fits of the grid and the folds share every read of the data; the best setting is trained on "
-        "all rows. Options are those of `train`.",
+        "all rows. Options are those of `train`; --loss, --epsilon and --class-weight may have several values to try.",
     )
     tune.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
     contents = "folder of the best setting's run; tuning.json and tuning.html beside its files"
@@ -154,9 +155,19 @@ def _add_tune(commands: Any) -> None:
     gammas = "to try, of the kernels rbf, poly and sigmoid (default: scale)"
     tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
     tune.add_argument("--folds", type=read_count, default=5, help="parts of the rows for cross-validation (default: 5)")
-    _add_settings(tune)
+    columns = "column of obs in an AnnData file that tells which rows are held out together; others store their groups"
+    tune.add_argument("--groups", metavar="COLUMN", help=columns)
+    ordered = "cut the groups in their order, and hold out only what comes after the rows that a fit is trained on"
+    tune.add_argument("--forward", action="store_true", help=ordered)
+    _add_probabilities(tune)
+    _add_settings(tune, several=True)
     kept = "go on from the last checkpoint of every fit; they are in RUN/grid, which may be removed once all is done"
     _add_going_on(tune, kept)
+
+
+def _add_probabilities(command: argparse.ArgumentParser) -> None:
+    calibrates = "give the model probabilities: sigmoids of the scores that rows get from models of five folds"
+    command.add_argument("--probabilities", choices=["sigmoid"], help=calibrates)
 
 
 def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
@@ -167,20 +178,27 @@ def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
     what.add_argument("--overwrite", action="store_true", help=replaces)
 
 
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    """Add the arguments that `train` and `tune` share."""
+def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> None:
+    """Add the arguments that `train` and `tune` share. several: whether losses and the like may have several values."""
     solvers, tasks = name_methods(), list(PROBLEMS)
     first = f"(default: the first that minimises the loss: {solvers[0]} the hinge, newton smooth losses)"
     command.add_argument("--solver", default=AUTO, choices=[AUTO, *solvers], help=first)
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
     command.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
     losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
-    command.add_argument("--loss", choices=name_losses(), help=losses)
+    if several:
+        known = f"{', '.join(name_losses())}: {losses}"
+        command.add_argument("--loss", metavar="LOSS,..", type=parse_losses, help=known)
+    else:
+        command.add_argument("--loss", choices=name_losses(), help=losses)
     tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
-    command.add_argument("--epsilon", type=float, help=tube)
+    metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
+    command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
     _add_kernel(command, f"(default: {describe_default_kernels()})")
     weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
-    command.add_argument("--class-weight", metavar="balanced|a=2,b=1", help=weights)
+    weights += "; may be given several times, to try each" * several
+    action = "append" if several else "store"
+    command.add_argument("--class-weight", metavar="balanced|a=2,b=1", action=action, help=weights)
     command.add_argument("--tol", type=float, help="relative duality gap to reach (default: 1e-3)")
     _add_memory(command)
     command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")

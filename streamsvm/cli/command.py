@@ -24,7 +24,7 @@ from streamsvm.cli.arguments import how_to_read, make_parser
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.cli.resuming import tell_if_nothing_is_kept
-from streamsvm.cli.settings import count_workers, list_given, read_ingest_options, read_settings
+from streamsvm.cli.settings import count_workers, list_given, read_axes, read_ingest_options, read_settings
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
 from streamsvm.training.statuses import STATUSES
@@ -82,11 +82,12 @@ def _demo(options: argparse.Namespace) -> int:
 def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.cli.info import format_ingested
     from streamsvm.cli.progress import Line, RowCounter
+    from streamsvm.data.formats import ROLES
     from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns
 
     began, line = time.monotonic(), Line()
-    columns = Columns(label=options.label, qid=options.qid, sample_weight=options.sample_weight, header=options.header)
+    columns = Columns(**{role: getattr(options, role) for role in ROLES}, header=options.header)
     try:
         dataset = ingest(
             options.sources,
@@ -202,10 +203,14 @@ def _tune(options: argparse.Namespace) -> int:
     from streamsvm.cli.progress import GridDisplay, Line
     from streamsvm.data.dataset import open_dataset
     from streamsvm.files import write_atomically
+    from streamsvm.training.calibrate import calibrate_run, require_folds
     from streamsvm.training.grid import tune
 
-    settings, line = read_settings(options), Line()
-    dataset = open_dataset(options.data, options.label)
+    axes, line = read_axes(options), Line()
+    settings = read_settings(options)
+    if options.probabilities:
+        require_folds(settings)
+    dataset = open_dataset(options.data, options.label, options.groups)
     tell_if_nothing_is_kept(options)
     try:
         tuning = tune(
@@ -218,11 +223,16 @@ def _tune(options: argparse.Namespace) -> int:
             progress=GridDisplay(line).show,
             resume=options.resume,
             overwrite=options.overwrite,
+            others=axes,
+            forward=options.forward,
         )
     finally:
         line.close()
     if tuning.result.status == "interrupted":
         print(f"streamsvm tune: interrupted; {say_what_is_left(options)}", file=sys.stderr)
+    elif options.probabilities:
+        best = replace(settings, **tuning.best.params)
+        tuning = replace(tuning, result=calibrate_run(dataset, best, tuning.result, options.out))
     about = json.dumps(tuning.as_json())
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
     write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
 from streamsvm import __version__
@@ -16,14 +16,17 @@ from streamsvm.training.trials import Trial, Tuning
 def format_tuning(tuning: Tuning) -> str:
     """Return a table with a line for each setting, in which the best one is marked."""
     problem = tuning.result.model.problem
-    lines = [f"        C     gamma   {problem.measure:<22}   passes"]
+    axes = list(tuning.best.others)
+    named = "".join(f"{name:>24}" for name in axes)
+    lines = [f"        C     gamma{named}   {problem.measure:<22}   passes"]
     form = ".4f" if problem.best_score == 1.0 else ".5g"  # shares, or errors of any size
     for trial in tuning.trials:
         gamma = "" if trial.gamma is None else f"{trial.gamma:.4g}"
         spread = (max(trial.scores) - min(trial.scores)) / 2
         note = ("  <- best" if trial is tuning.best else "") + ("" if trial.converged else "  (not converged)")
         shown = f"{trial.mean:{form}} +- {spread:{form}}"
-        lines.append(f"{trial.C:>9.4g} {gamma:>9}   {shown:<22}   {trial.passes:>6}{note}")
+        others = "".join(f"{show_setting(trial.others[name]):>24}" for name in axes)
+        lines.append(f"{trial.C:>9.4g} {gamma:>9}{others}   {shown:<22}   {trial.passes:>6}{note}")
     folds = len(tuning.best.scores)
     n_fits = f"{say_count(len(tuning.trials) * folds, 'fit')} ({say_count(folds, 'fold')})"
     lines.append(f"{n_fits} in {say_count(tuning.passes, 'read')} of the data, {tuning.seconds:.1f} s")
@@ -32,10 +35,9 @@ def format_tuning(tuning: Tuning) -> str:
 
 def make_tuning_page(name: str, tuning: Tuning) -> str:
     """Return an HTML page: how wrong held-out rows are predicted, and the passes, against C."""
-    gammas = sorted({trial.gamma for trial in tuning.trials}, key=lambda gamma: gamma or 0.0)
-    problem = tuning.result.model.problem
-    wrong = [_draw_series(tuning, gamma, lambda trial: problem.best_score - trial.mean) for gamma in gammas]
-    passes = [_draw_series(tuning, gamma, lambda trial: float(trial.passes)) for gamma in gammas]
+    problem, lines = tuning.result.model.problem, _split(tuning.trials)
+    wrong = [_draw_series(name, line, lambda trial: problem.best_score - trial.mean) for name, line in lines.items()]
+    passes = [_draw_series(name, line, lambda trial: float(trial.passes)) for name, line in lines.items()]
     charts = (
         draw_chart(problem.error, "log10 C", "share" if problem.best_score == 1.0 else "error", wrong),
         draw_chart("Passes of the longest fit", "log10 C", "passes", passes),
@@ -48,8 +50,23 @@ def make_tuning_page(name: str, tuning: Tuning) -> str:
     )
 
 
-def _draw_series(tuning: Tuning, gamma: float | None, measure: Callable[[Trial], float]) -> Series:
-    """Return a line of a chart: the measure of all trials with this gamma against log10 C."""
-    trials = [trial for trial in tuning.trials if trial.gamma == gamma]
-    name = "" if gamma is None else f"gamma {gamma:.3g}"
+def show_setting(value: object) -> str:
+    """Return a value of a setting as a user writes it."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{label}={weight:.4g}" for label, weight in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _split(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """Return the trials that differ in C alone, by what they share."""
+    lines: dict[str, list[Trial]] = {}
+    for trial in trials:
+        shared = {**({} if trial.gamma is None else {"gamma": trial.gamma}), **trial.others}
+        name = ", ".join(f"{key} {show_setting(value)}" for key, value in shared.items())
+        lines.setdefault(name, []).append(trial)
+    return lines
+
+
+def _draw_series(name: str, trials: Sequence[Trial], measure: Callable[[Trial], float]) -> Series:
+    """Return a line of a chart: the measure of trials against log10 C."""
     return Series(name, [math.log10(trial.C) for trial in trials], [measure(trial) for trial in trials])

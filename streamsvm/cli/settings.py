@@ -69,6 +69,24 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     )
 
 
+def read_axes(options: argparse.Namespace) -> dict[str, list[Any]]:
+    """Return the losses and the like that `tune` is to try, by name, where there are several values.
+
+    The first of the values becomes the setting; with every loss the other options must have an effect.
+    """
+    from streamsvm.training.grid import AXES
+
+    axes: dict[str, list[Any]] = {}
+    for name in AXES:
+        values = list(getattr(options, name) or ())
+        setattr(options, name, values[0] if values else None)
+        if len(values) > 1:
+            axes[name] = list(map(parse_class_weight, values)) if name == "class_weight" else values
+    for loss in axes.get("loss", []):
+        read_settings(argparse.Namespace(**{**vars(options), "loss": loss}))
+    return axes
+
+
 def list_given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Return the options of these names that were given. The others keep the defaults of TrainOptions."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}

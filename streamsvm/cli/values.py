@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from streamsvm.errors import InputError
+from streamsvm.problems.registry import name_losses
 
 
 def read_count(text: str) -> int:
@@ -28,6 +29,15 @@ def parse_numbers(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: write numbers, with commas between them") from None
+
+
+def parse_losses(text: str) -> tuple[str, ...]:
+    """Return the names of losses of a text like "hinge,logistic"."""
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in name_losses():
+            raise argparse.ArgumentTypeError(f"{name!r}: choose from {', '.join(name_losses())}")
+    return names
 
 
 def parse_gamma(text: str) -> float | str:

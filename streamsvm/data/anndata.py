@@ -16,14 +16,15 @@ from streamsvm.data.codecs import exists, is_name, list_names, open_array, open_
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout
 from streamsvm.data.store import StoredArray
+from streamsvm.data.values import to_groups
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.rows import I64
 
 CHUNK_BYTES = 64 << 20
 
 
-def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
-    """Open an AnnData group as a dataset. Raises InputError if it is none, or if `label` is no column of obs."""
+def open_anndata(path: str, group: zarr.Group, label: str | None, groups: str | None = None) -> Dataset:
+    """Open an AnnData group as a dataset. Raises InputError if it is none, or for names that are no columns of obs."""
     if not exists(group, "X") or not exists(group, "obs"):
         raise InputError(f"{path}: neither a streamsvm dataset nor an AnnData file (no X and obs in it)")
     X = open_node(group, "X", path)
@@ -34,6 +35,8 @@ def open_anndata(path: str, group: zarr.Group, label: str | None) -> Dataset:
     if label is not None:
         vectors["y"], classes = _read_labels(path, group, label, n_rows)
         counts = np.bincount(vectors["y"].read(0, n_rows), minlength=len(classes))
+    if groups is not None:
+        vectors["groups"] = _read_groups(path, group, groups, n_rows)
     return Dataset(
         path=path,
         layout=layout,
@@ -122,6 +125,27 @@ def _dense_starts(X: zarr.Array[Any]) -> I64:
 
 def _read_labels(path: str, group: zarr.Group, label: str, n_rows: int) -> tuple[StoredArray, np.ndarray]:
     """Return the codes of a column of obs, held in memory (4 bytes a row), and the classes that occur in it, sorted."""
+    values, codes = _read_column(path, group, label, n_rows, "label")
+    used, codes = np.unique(codes, return_inverse=True)
+    classes, rank = np.unique(values[used], return_inverse=True)
+    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
+        raise InputError(f"{path}/obs/{label}: a label is NaN or infinite")
+    return _hold("y", rank[codes].astype(np.int32)), classes
+
+
+def _read_groups(path: str, group: zarr.Group, column: str, n_rows: int) -> StoredArray:
+    """Return the numbers of the groups that a column of obs names, held in memory (8 bytes a row)."""
+    values, codes = _read_column(path, group, column, n_rows, "group")
+    return _hold("groups", to_groups(values, lambda _: f"{path}/obs/{column}")[codes])
+
+
+def _hold(name: str, values: np.ndarray) -> StoredArray:
+    """Return a vector in memory as a stored one."""
+    return StoredArray(zarr.array(values, chunks=(min(len(values), 1 << 20),)), name, None)
+
+
+def _read_column(path: str, group: zarr.Group, label: str, n_rows: int, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of a column of obs, and the place of each row's value among them."""
     name, columns = f"{path}/obs/{label}", open_node(group, "obs", path)
     if isinstance(columns, zarr.Array):
         raise InputError(f"{path}/obs: an array; a group of columns is expected")
@@ -132,18 +156,13 @@ def _read_labels(path: str, group: zarr.Group, label: str, n_rows: int) -> tuple
     if codes.shape != (n_rows,):
         raise InputError(f"{name}: {say_count(len(codes), 'row')}, but X has {n_rows:,}")
     if codes.min() < 0:
-        raise InputError(f"{name}: row {int(codes.argmin()) + 1} (counted from 1) has no label")
+        raise InputError(f"{name}: row {int(codes.argmin()) + 1} (counted from 1) has no {what}")
     if codes.max() >= len(values):
         row = int(codes.argmax())
         raise InputError(
             f"{name}: row {row + 1} (counted from 1) has the code {codes[row]}, but there are {len(values)} categories"
         )
-    used, codes = np.unique(codes, return_inverse=True)
-    classes, rank = np.unique(values[used], return_inverse=True)
-    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
-        raise InputError(f"{name}: a label is NaN or infinite")
-    stored = zarr.array(rank[codes].astype(np.int32), chunks=(min(n_rows, 1 << 20),))
-    return StoredArray(stored, "y", None), classes
+    return values, codes
 
 
 def _decode(column: zarr.Array[Any] | zarr.Group, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -62,17 +62,23 @@ class Stream:
 
 
 def read_arrays(
-    X: Any, y: Any = None, sample_weight: Any = None, qid: Any = None, piece_bytes: int = 8 << 20
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    qid: Any = None,
+    groups: Any = None,
+    piece_bytes: int = 8 << 20,
 ) -> Iterator[SourceRows]:
-    """Yield the rows of X (rows, d) with y, sample_weight and qid (rows,), about `piece_bytes` of X at a time.
+    """Yield the rows of X (rows, d) with y, sample_weight, qid and groups (rows,), about `piece_bytes` of X at a time.
 
     Each argument is a NumPy array or memory map, a list, or a pandas or Dask object; X may also be SciPy sparse, or
     have sparse Dask chunks. Dask chunks are computed one at a time, in this thread. The pieces are copies. The
     features are named by the columns of a frame, if all of those are strings. Raises InputError, such as
     `X: row 3, column 2 (counted from 1): nan`.
     """
-    given = {"label": ("y", y), "sample_weight": ("sample_weight", sample_weight), "qid": ("qid", qid)}
-    vectors = {role: open_stream(name, v, 1, piece_bytes) for role, (name, v) in given.items() if v is not None}
+    given = {"y": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}
+    opened = {name: open_stream(name, v, 1, piece_bytes) for name, v in given.items() if v is not None}
+    vectors = {"label" if name == "y" else name: stream for name, stream in opened.items()}
     stream = open_stream("X", X, 2, piece_bytes)
     columns = tuple(getattr(X, "columns", ()))
     names = columns if columns and all(isinstance(name, str) for name in columns) else None

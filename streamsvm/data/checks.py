@@ -12,7 +12,13 @@ import numpy as np
 from streamsvm.data.store import Array
 from streamsvm.errors import InputError, IntegrityError
 
-VECTORS = {"y": "int32", "sample_weight": "float64", "qid": "int64", "target": "float64"}  # beside the features
+VECTORS = {  # beside the features
+    "y": "int32",
+    "sample_weight": "float64",
+    "qid": "int64",
+    "target": "float64",
+    "groups": "int64",
+}
 LARGEST_TARGET = 1e100  # The sum of squares of such targets is still finite in float64.
 
 

@@ -233,7 +233,7 @@ def _cast_words(role: str, words: Any, numbers: bool | None) -> Vector | None:
     Where pyarrow reads a number, it is the one that Python reads. In a column of regression labels every word differs.
     """
     pyarrow = import_pyarrow("pyarrow")
-    if role == "qid" or (role == "label" and numbers is False):
+    if role in ("qid", "groups") or (role == "label" and numbers is False):
         return None
     try:
         return np.asarray(words.cast("float64").to_numpy())

@@ -60,12 +60,14 @@ def explain_csv(error: csv.Error) -> str:
 
 
 def read_tokens(role: str, tokens: list[str], numbers: bool | None) -> Vector:
-    """Return the values of a label, qid or weight column; a token that is no number stays text, and may be a label."""
+    """Return the values of a column of labels, query ids, weights or groups; what is no number stays text."""
     words = [token.strip() for token in tokens]
     if role == "qid":
         ids = [int(word) if _WHOLE_NUMBER.fullmatch(word) else word for word in words]
         fitting = all(isinstance(number, int) and -(2**63) <= number < 2**63 for number in ids)
         return np.array(ids, dtype=np.int64 if fitting else object)
+    if role == "groups":
+        return np.array(words, dtype=object)
     values = [parse_number(word) for word in words]
     if None not in values and (role != "label" or numbers is not False):
         return np.array(values, dtype=np.float64)

@@ -129,7 +129,7 @@ class Dataset:
         return sums
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "target", "sample_weight" or "qid" of all rows, or None if there is no such vector."""
+        """Return "y" (codes), "target", "sample_weight", "qid" or "groups" of all rows, or None if there is none."""
         if name not in self.vectors:
             return None
         return np.concatenate([self._read_vector(name, *self._limits(index)) for index in range(self.n_chunks)])
@@ -227,7 +227,7 @@ def _reopen(path: str, label: str | None, fingerprint: str) -> Dataset:
     return dataset
 
 
-def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
+def open_dataset(path: str | Path, label: str | None = None, groups: str | None = None) -> Dataset:
     """Open a dataset that `ingest` wrote, or an AnnData `.zarr` file as it is.
 
     Parameters
@@ -236,6 +236,8 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
         Path of the dataset. A URL such as `file:///data/rows.zarr` is taken, too.
     label : str, optional
         The column of `obs` that holds the labels of an AnnData file. Other datasets store their labels.
+    groups : str, optional
+        The column of `obs` that tells which rows of an AnnData file cross-validation holds out together.
 
     Returns
     -------
@@ -246,8 +248,8 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
     Raises
     ------
     InputError
-        If there is no dataset at `path`, or none that this version can read, or if a `label` is given for a dataset
-        that stores its labels.
+        If there is no dataset at `path`, or none that this version can read, or if `label` or `groups` are given for a
+        dataset that stores them.
     IntegrityError
         If its metadata are damaged.
     """
@@ -256,12 +258,13 @@ def open_dataset(path: str | Path, label: str | None = None) -> Dataset:
     text = str(path).removeprefix("file://")
     group, meta = _open_group(text)
     if not meta:
-        return open_anndata(text, group, label)
-    if label is not None:
-        raise InputError(
-            f"{path}: --label has no effect on a dataset that ingest wrote, which stores its labels: leave it out; it "
-            "is for AnnData files"
-        )
+        return open_anndata(text, group, label, groups)
+    for option, given in (("label", label), ("groups", groups)):
+        if given is not None:
+            raise InputError(
+                f"{path}: --{option} has no effect on a dataset that ingest wrote, which stores its "
+                f"{option.removesuffix('s')}s: leave it out; it is for AnnData files"
+            )
     fingerprint = check_manifest(text, meta)
     stored = partial(open_stored, text, group, meta["arrays"])
     classes = meta["classes"]

@@ -58,7 +58,7 @@ def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: 
     return read_npy(paths)
 
 
-ROLES = ("label", "qid", "sample_weight")
+ROLES = ("label", "qid", "sample_weight", "groups")
 FORMATS = {  # The first one is that of files whose names tell none.
     "svmlight": Format((), (), _read_svmlight, "svmlight text"),
     "csv": Format((".csv", ".tsv"), (*ROLES, "header"), _read_csv, "CSV, TSV"),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data.arrays import make_canonical
+from streamsvm.data.checks import VECTORS
 from streamsvm.data.dataset import split_rows
 from streamsvm.errors import InputError
 from streamsvm.numeric.feature_maps import Features
@@ -45,7 +46,8 @@ class ArrayDataset:
     ) -> None:
         X = make_canonical(X, name) if isinstance(X, csr_array) else X
         self.X, self.y, self.classes, self.sample_weight, self.name, self.qid = X, y, classes, sample_weight, name, qid
-        self.target = target
+        self.target: F64 | None = target
+        self.groups: I64 | None = None  # which rows cross-validation holds out together, (n,)
         self.n_rows, self.n_features = (int(n) for n in X.shape)
         self.feature_names: tuple[str, ...] | None = None
         self.class_counts = None if y is None or classes is None else np.bincount(y, minlength=len(classes))
@@ -83,8 +85,7 @@ class ArrayDataset:
         return self._vectors().get(name)
 
     def _vectors(self) -> dict[str, npt.NDArray[Any]]:
-        found = {"y": self.y, "sample_weight": self.sample_weight, "qid": self.qid, "target": self.target}
-        return {name: values for name, values in found.items() if values is not None}
+        return {name: values for name in VECTORS if (values := getattr(self, name)) is not None}
 
     def read(self, index: int) -> Rows:
         """Return chunk `index` as float32. Raises InputError for values that are not finite."""

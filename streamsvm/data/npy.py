@@ -21,15 +21,15 @@ from streamsvm.errors import InputError, say_count
 from streamsvm.npy_header import ZIP_ERRORS, NpyHeader, read_npy_header
 
 MOST_ROW_BYTES = 1 << 28  # a bound, since a row of zeros that is compressed may be a thousandth of its size
-_MEMBERS = {"label": "y", "sample_weight": "sample_weight", "qid": "qid"}
+_MEMBERS = {"label": "y", "sample_weight": "sample_weight", "qid": "qid", "groups": "groups"}
 _CSR_MEMBERS = {"data", "indices", "indptr", "shape", "format"}
 
 
 def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
     """Yield the rows of `X.npy`, of `X.npy y.npy`, or of one `.npz`.
 
-    A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it, and optionally y, qid and
-    sample_weight. Raises InputError, which names file, row and reason.
+    A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it, and optionally y, qid,
+    sample_weight and groups. Raises InputError, which names file, row and reason.
     """
     suffixes = [Path(path).suffix.lower() for path in paths]
     if suffixes == [".npz"]:

@@ -30,6 +30,7 @@ def ingest(
     *,
     sample_weight: Any = None,
     qid: Any = None,
+    groups: Any = None,
     file_format: str | None = None,
     label: str | None = None,
     header: str = "auto",
@@ -55,6 +56,8 @@ def ingest(
         Weights of such rows, finite and not negative.
     qid : array of shape (n_rows,), optional
         Whole numbers that tell which query each of such rows belongs to.
+    groups : array of shape (n_rows,), optional
+        Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
     file_format : {"svmlight", "csv", "parquet", "npy"}, optional
         Format of the files. By default their names tell it.
     label : str, optional
@@ -94,7 +97,7 @@ def ingest(
                 "label, header and columns are for files: give the labels of rows in memory as y, and leave the column "
                 "of the labels out of a frame, since all its columns are features"
             )
-        pieces = read_arrays(source, y, sample_weight, qid)
+        pieces = read_arrays(source, y, sample_weight, qid, groups)
         name, expected_bytes = "X", _array_bytes(source)
     with caught():
         return write_dataset(pieces, destination, name, expected_bytes, chosen, report)

@@ -46,7 +46,7 @@ class RowSource(Protocol):
         """
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "target", "sample_weight" or "qid" of all rows, or None if there is no such vector."""
+        """Return "y" (codes), "target", "sample_weight", "qid" or "groups" of all rows, or None if there is none."""
 
     @property
     def fingerprint(self) -> str:

@@ -24,6 +24,7 @@ class SourceRows:
     qid: npt.NDArray[np.int64] | None = None
     sample_weight: npt.NDArray[np.float64] | None = None
     feature_names: tuple[str, ...] | None = None
+    groups: npt.NDArray[np.int64] | None = None
 
     @property
     def n_rows(self) -> int:

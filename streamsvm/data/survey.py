@@ -38,7 +38,7 @@ class Survey:
     def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, npt.NDArray[Any]]]:
         """Take note of rows, and return their features and vectors as they are to be set aside."""
         X = as_matrix(rows.X)
-        vectors = {n: v for n in ("sample_weight", "qid") if (v := getattr(rows, n)) is not None}
+        vectors = {n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None}
         if rows.labels is not None and self.regression:
             if rows.labels.dtype.kind != "f":
                 raise InputError(f"{name}: the label {str(rows.labels[0])[:40]!r} is a text; a target is a number")

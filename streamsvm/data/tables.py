@@ -26,8 +26,8 @@ class Columns:
     ----------
     label : str, optional
         The column of the labels. By default it is the only one named label, target, class or y, in any case.
-    qid, sample_weight : str, optional
-        The columns of the query ids and of the sample weights.
+    qid, sample_weight, groups : str, optional
+        The columns of the query ids, of the sample weights, and of the groups that cross-validation holds out whole.
     features : tuple of str, optional
         The names of the features, in this order. By default all other columns are features.
     require_label : bool
@@ -39,6 +39,7 @@ class Columns:
     label: str | None = None
     qid: str | None = None
     sample_weight: str | None = None
+    groups: str | None = None
     features: tuple[str, ...] | None = None
     require_label: bool = True
     header: str = "auto"
@@ -46,7 +47,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The columns of one table. `features` and `vectors` (label, qid, sample_weight) hold positions in `names`."""
+    """The columns of one table. `features` and `vectors`, by role, hold positions in `names`."""
 
     where: str
     names: tuple[str, ...]
@@ -102,10 +103,10 @@ def lay_out(
 
 
 def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features: set[int]) -> dict[str, int]:
-    """Return the positions of label, qid and sample_weight, none of which is a feature."""
+    """Return the positions of label, qid, sample_weight and groups, none of which is a feature."""
     vectors: dict[str, int] = {}
-    wanted = {"qid": columns.qid, "sample_weight": columns.sample_weight, "label": columns.label}
-    for role, name in wanted.items():
+    for role in ("qid", "sample_weight", "groups", "label"):
+        name = getattr(columns, role)
         if name is None:
             continue
         number = int(name) if name.isdecimal() else 0

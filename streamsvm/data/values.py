@@ -1,9 +1,12 @@
-"""The values of a source, checked and converted: features to float32, and labels, sample weights and query ids."""
+"""The values of a source, checked and converted: features, labels, sample weights, query ids and groups."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -20,6 +23,8 @@ Place = Callable[[int], str]  # returns where the i-th value of a piece stands i
 NUMBER_KINDS = "biuf"  # the kinds of dtypes that are numbers: bool, int, unsigned int, float
 MOST_LABEL_CHARACTERS = 1000  # each label takes as much memory as the longest one read with it
 BOOLEANS = {"true": 1.0, "false": 0.0}
+LEAST_GROUP = -(2**62)  # groups that are texts have smaller numbers
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
 
 
@@ -29,14 +34,15 @@ def to_source_rows(
     names: tuple[str, ...] | None,
     numbers: bool | None,
 ) -> SourceRows:
-    """Return the rows of a piece, whose label, sample_weight and qid are checked, as far as there are any.
+    """Return the rows of a piece, whose label, sample_weight, qid and groups are checked, as far as there are any.
 
     `numbers` tells whether the labels were numbers so far (None: there were none). Raises InputError for bad values.
     """
     labels = to_labels(*vectors["label"], numbers) if "label" in vectors else None
     weight = to_weights(*vectors["sample_weight"]) if "sample_weight" in vectors else None
     qid = to_qid(*vectors["qid"]) if "qid" in vectors else None
-    return SourceRows(X, labels, qid, weight, names)
+    groups = to_groups(*vectors["groups"]) if "groups" in vectors else None
+    return SourceRows(X, labels, qid, weight, names, groups)
 
 
 def has_number_labels(rows: SourceRows) -> bool | None:
@@ -150,6 +156,38 @@ def to_qid(values: Vector, place: Place) -> npt.NDArray[np.int64]:
     qid = values.astype(np.int64)
     _refuse(qid != values, values, place, "query id is beyond 64 bits")
     return qid
+
+
+def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
+    """Return the groups of a piece as numbers: whole numbers and times as they are, texts by their hash.
+
+    A hash depends on the text alone, so that no table of texts is needed. It has 62 bits and is below all numbers that
+    are taken: of a million groups, two have the same one with a probability of 1e-7. Times count in nanoseconds.
+    Raises InputError for a missing group, and for a number that is not whole.
+    """
+    if values.dtype.kind == "M":
+        values = values.astype("datetime64[ns]").astype(np.int64)
+    found: dict[Any, int] = {}
+    for i, value in enumerate(values.tolist()):
+        if value not in found:
+            found[value] = _number_group(value, partial(place, i))
+    return np.array([found[value] for value in values.tolist()], np.int64)
+
+
+def _number_group(value: Any, place: Callable[[], str]) -> int:
+    """Return the number of a group (see `to_groups`)."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="surrogateescape")
+    word = value.strip() if isinstance(value, str) else value
+    if _is_missing(word):
+        raise InputError(f"{place()}: the group is missing")
+    if isinstance(word, str) and not _WHOLE_NUMBER.fullmatch(word):
+        digest = hashlib.blake2b(word.encode(errors="surrogateescape"), digest_size=8).digest()
+        return int.from_bytes(digest, "little") // 4 - 2**63
+    if not (isinstance(word, str) or _is_whole(word)) or not LEAST_GROUP <= int(word) < 2**63:
+        shown = show_text(word)
+        raise InputError(f"{place()}: a group is a text, a time, or a whole number from -2^62 to 2^63 - 1: {shown}")
+    return int(word)
 
 
 def _is_whole(value: Any) -> bool:

@@ -22,19 +22,22 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.ingest import IngestOptions
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
+from streamsvm.data.values import to_groups
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.options import list_labels
 
 
 @contextmanager
-def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Iterator[RowSource]:
+def open_source(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any = None, groups: Any = None
+) -> Iterator[RowSource]:
     """Open rows and labels for training.
 
     Dask rows, and all rows if the estimator has a client, are written to a temporary dataset, which workers can read.
     """
     if is_dataset(X):
-        refuse_columns(y, sample_weight, qid)
+        refuse_columns(y, sample_weight, qid, groups)
         yield X if isinstance(X, Dataset) else open_dataset(X)
     elif is_dask(X) or estimator.client is not None:
         if y is None:
@@ -42,15 +45,15 @@ def open_source(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any = N
         with TemporaryDirectory(prefix="streamsvm") as folder:
             options = IngestOptions(regression=is_regressor(estimator))
             rows = Path(folder) / "rows.zarr"
-            dataset = ingest(X, rows, y, sample_weight=sample_weight, qid=qid, options=options)
+            dataset = ingest(X, rows, y, sample_weight=sample_weight, qid=qid, groups=groups, options=options)
             if is_classifier(estimator):
                 _require_two(dataset.classes)
             yield dataset
     else:
-        yield _check_arrays(estimator, X, y, sample_weight, qid)
+        yield _check_arrays(estimator, X, y, sample_weight, qid, groups)
 
 
-def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any) -> ArrayDataset:
+def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, groups: Any) -> ArrayDataset:
     """Return rows in memory as a source; InputError or ValueError for unsuitable rows or labels."""
     if y is None:
         raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
@@ -64,6 +67,9 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any) 
     if qid is not None:
         source.qid = np.asarray(column_or_1d(qid), np.int64)
         check_consistent_length(rows, source.qid)
+    if groups is not None:
+        check_consistent_length(rows, groups)
+        source.groups = to_groups(np.asarray(groups), lambda i: f"groups: row {i + 1} (counted from 1)")
     if estimator.checkpoint is not None:
         source.fingerprint = _hash_rows(source)
     return source
@@ -144,7 +150,7 @@ def _hash_rows(source: ArrayDataset) -> str:
     digest = hashlib.sha256(f"{source.n_rows} {source.n_features}".encode())
     for rows in map(source.read, range(source.n_chunks)):
         parts = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)
-        for part in (*parts, rows.y, rows.sample_weight, rows.qid, rows.target):
+        for part in (*parts, rows.y, rows.sample_weight, rows.qid, rows.target, rows.groups):
             digest.update(b"none" if part is None else np.ascontiguousarray(part).data)
     return digest.hexdigest()
 

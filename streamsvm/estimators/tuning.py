@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import open_source
 from streamsvm.estimators.linear import LinearSVC
@@ -16,6 +18,7 @@ from streamsvm.estimators.regression import LinearSVR
 from streamsvm.machine import parse_bytes
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
+from streamsvm.training.grid import AXES
 from streamsvm.training.grid import tune as tune_source
 from streamsvm.training.trials import Tuning
 
@@ -30,8 +33,8 @@ class Tuned(Tuning):
     Attributes
     ----------
     trials : tuple of Trial
-        One for each setting: C, gamma, scores (by fold, the share of held-out rows or pairs that are right), mean,
-        converged, and passes.
+        One for each setting: C, gamma, others (loss, epsilon, class_weight, as far as they were tried), scores (by
+        fold, the share of held-out rows or pairs that are right), mean, converged, and passes.
     best : Trial
         The trial with the best mean, of equal ones that with the smallest C.
     estimator : LinearSVC, SVC, BudgetedSVC or RankSVM
@@ -41,9 +44,31 @@ class Tuned(Tuning):
     passes, read_bytes, seconds : int, int, float
         The work of the grid with its evaluation, without that of `result`. If a grid was resumed, passes counts all
         reads of the data, and the others the last part.
+    cv_results_ : dict of str to ndarray
+        The trials by column, as scikit-learn's GridSearchCV names them. There are no times of single fits, since all of
+        them share the reads.
     """
 
     estimator: Any
+
+    @property
+    def cv_results_(self) -> dict[str, Any]:
+        """See the class."""
+        scores = np.array([trial.scores for trial in self.trials])
+        means = scores.mean(axis=1)
+        params = [trial.params for trial in self.trials]
+        columns = {f"param_{name}": _fill([each[name] for each in params]) for name in params[0]}
+        by_fold = {f"split{k}_test_score": scores[:, k] for k in range(scores.shape[1])}
+        rank = np.array([1 + int(np.sum(means > mean)) for mean in means], np.int32)
+        totals = {"mean_test_score": means, "std_test_score": scores.std(axis=1), "rank_test_score": rank}
+        return {**columns, "params": params, **by_fold, **totals}
+
+
+def _fill(values: list[Any]) -> Any:
+    """Return values of any types as a masked array of objects, as scikit-learn has them."""
+    found = np.empty(len(values), object)
+    found[:] = values
+    return np.ma.array(found)
 
 
 def tune(
@@ -55,6 +80,8 @@ def tune(
     folds: int = 5,
     sample_weight: Any = None,
     qid: Any = None,
+    groups: Any = None,
+    forward: bool = False,
     memory: str | int | None = None,
     out: str | Path | None = None,
     client: Client | None = None,
@@ -62,9 +89,9 @@ def tune(
     overwrite: bool = False,
     **settings: Any,
 ) -> Tuned:
-    """Cross-validate a grid of C (and gamma), and fit the best setting to all rows.
+    """Cross-validate a grid of settings, and fit the best one to all rows.
 
-    All fits of the grid share each read of the data. The fold of a row does not depend on C or gamma.
+    All fits of the grid share each read of the data. The fold of a row does not depend on the setting.
 
     Parameters
     ----------
@@ -73,6 +100,12 @@ def tune(
     gamma : sequence of float or str, default=()
         Values of gamma; if there are none, gamma is a setting.
     folds : int, default=5
+    groups : array-like of shape (n,), default=None
+        Texts, times or whole numbers that tell which rows belong together: a fold has whole groups. A dataset has its
+        own groups if it was ingested with them.
+    forward : bool, default=False
+        Whether the groups are cut in their order, and each fold comes after all rows that its fit is trained on. This
+        is for times, and for other groups that are ordered.
     memory : str, int or None, default=None
         The limit of the memory of the whole process, as in LinearSVC.
     out : path or None, default=None
@@ -83,7 +116,8 @@ def tune(
     overwrite : bool, default=False
         Whether a grid in `out` is replaced.
     **settings
-        Other fields of streamsvm.options.TrainOptions: solver, kernel, task, tol, class_weight, seed and more.
+        Other fields of streamsvm.options.TrainOptions: solver, kernel, task, tol, class_weight, seed and more. If
+        loss, epsilon or class_weight is a list, each of its values is tried.
 
     Returns
     -------
@@ -104,6 +138,7 @@ def tune(
     >>> len(tuned.trials), tuned.best.mean > 0.9, tuned.estimator.score(X, y) > 0.9
     (2, True, True)
     """
+    axes = {name: settings.pop(name) for name in AXES if isinstance(settings.get(name), list | tuple)}
     try:
         options = TrainOptions(memory_bytes=None if memory is None else parse_bytes(memory), **settings)
     except TypeError as error:
@@ -111,6 +146,18 @@ def tune(
     kind: Any = LinearSVC if find_problem(options.task).predicts_labels else RankSVM
     kind = kind if find_problem(options.task).has_classes else LinearSVR
     like = kind(client=client, checkpoint=out)
-    with open_source(like, X, y, sample_weight, qid) as source:
-        found = tune_source(source, options, C, gamma, folds, out, client, resume=resume, overwrite=overwrite)
+    with open_source(like, X, y, sample_weight, qid, groups) as source:
+        found = tune_source(
+            source,
+            options,
+            C,
+            gamma,
+            folds,
+            out,
+            client,
+            resume=resume,
+            overwrite=overwrite,
+            others=axes,
+            forward=forward,
+        )
     return Tuned(**vars(found), estimator=make_estimator(found.result.model))

@@ -70,9 +70,9 @@ class Rows:
     """Consecutive rows, the first of which is row `start` of the dataset (or chosen rows, start = -1).
 
     y holds codes into the dataset's classes; it is None if the rows have no such labels. target holds the numbers that
-    a regression predicts, if the dataset has targets in place of classes. scores (n, k) is given if the scores that a
-    pass needs have been computed already. Rows that a dataset streams are valid only until the next ones are read,
-    because their memory is used again.
+    a regression predicts, if the dataset has targets in place of classes. groups tells which rows cross-validation
+    holds out together. scores (n, k) is given if the scores that a pass needs have been computed already. Rows that a
+    dataset streams are valid only until the next ones are read, because their memory is used again.
     """
 
     start: int
@@ -82,6 +82,7 @@ class Rows:
     qid: I64 | None = None
     target: F64 | None = None
     scores: F64 | None = None
+    groups: I64 | None = None
 
     @property
     def n_rows(self) -> int:
@@ -91,8 +92,8 @@ class Rows:
     @property
     def vectors(self) -> dict[str, Any]:
         """The vectors beside the features, by name, as far as there are any."""
-        found = (("y", self.y), ("sample_weight", self.sample_weight), ("qid", self.qid), ("target", self.target))
-        return {name: values for name, values in found if values is not None}
+        names = ("y", "sample_weight", "qid", "target", "groups")
+        return {name: values for name in names if (values := getattr(self, name)) is not None}
 
     @property
     def nbytes(self) -> int:

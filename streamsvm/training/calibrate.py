@@ -37,7 +37,7 @@ from streamsvm.problems.registry import find_problem
 from streamsvm.requests import MemoryNeed, Scan
 from streamsvm.training.chains import make_chains
 from streamsvm.training.folder_checks import LOCK
-from streamsvm.training.grid import Folds, draw_folds
+from streamsvm.training.folds import Folds, draw_folds
 from streamsvm.training.run_folder import MODEL_FILE, RESULT_FILE, pack_result
 from streamsvm.training.statistics import needs_scale
 from streamsvm.training.train import Event, Job, Result, list_fits, open_for, run_chains

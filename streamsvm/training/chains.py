@@ -24,11 +24,17 @@ def make_chains(grid: Sequence[TrainOptions], views: Sequence[Kept]) -> list[lis
     Of the ways of the method to make fits side by side the first is taken whose settings its fits have, and
     with which no fit has a note: it would say that the memory is small for it.
     """
+    n_fits = len(grid) * len(views)
+    by_loss = (list(same) for _, same in groupby(grid, key=lambda each: each.loss))
+    return [chain for same in by_loss for chain in _make_for_method(same, views, n_fits)]
+
+
+def _make_for_method(grid: Sequence[TrainOptions], views: Sequence[Kept], n_fits: int) -> list[list[Job]]:
+    """Return the chains of settings of one loss, and so of one method, which are a part of `n_fits` fits."""
     chains: list[list[Job]] = []
     for way in _list_ways(grid[0]):
         wanted = [replace(each, options={**way.defaults, **each.options}) for each in grid]
         parts = list(_split(wanted)) if way.in_chains else [[each] for each in wanted]
-        n_fits = len(wanted) * len(views)
         chains = [[(each, hold_out(view, each, n_fits)) for each in part] for part in parts for view in views]
         if all(not fit.note and way.settings.items() <= fit.settings.items() for chain in chains for _, fit in chain):
             break
@@ -43,12 +49,12 @@ def _list_ways(options: TrainOptions) -> tuple[SideBySide, ...]:
 
 
 def _split(grid: Sequence[TrainOptions]) -> Iterator[list[TrainOptions]]:
-    """Cut the C of each gamma in two chains. Each fit starts from the one before, since cuts for one C serve another.
+    """Cut settings that differ in C alone in two chains. Each fit starts from the one before, whose cuts serve it.
 
     Measured on 30,000 rows of Covertype with six C: the fits of a fold make 105 passes in one chain, 117 in two chains
     (72 reads), 206 if each starts anew (66 reads), and 237 side by side with each other's cuts (92 reads).
     """
-    for _, mine in groupby(grid, key=lambda each: each.gamma):
+    for _, mine in groupby(grid, key=lambda each: replace(each, C=1.0)):
         whole = list(mine)
         middle = -(-len(whole) // 2)
         yield from filter(None, (whole[:middle], whole[middle:]))

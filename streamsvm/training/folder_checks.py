@@ -26,7 +26,7 @@ SET_BY = {  # the options behind settings of other names
     "cache_bytes": "--option cache_bytes or --memory",
     "fingerprint": "the data: these are other rows, or other labels",
 }
-WRITTEN_IF_ASKED = {"keep_dual"}  # settings that are written only for runs that asked for them
+WRITTEN_IF_ASKED = {"keep_dual", "axes", "forward"}  # settings that are written only for runs that asked for them
 # A run that ended before its first checkpoint leaves these files only. An estimator keeps features.zarr there.
 MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", LOCK}
 

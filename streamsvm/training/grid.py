@@ -1,4 +1,4 @@
-"""A grid of C and gamma by cross-validation, in shared reads of the data; the best setting is trained on all rows.
+"""A grid of settings by cross-validation, in shared reads of the data; the best setting is trained on all rows.
 
 The fits of a fold are in chains (training.chains). One read a round answers the requests of all chains
 (engines.one_read). Held-out rows have weight 0, and one more read scores them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import Kept
@@ -28,11 +27,12 @@ from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, Rows, take_rows
-from streamsvm.options import TrainOptions, check_numbers, make_kernel, require_classes
+from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.problems.problem import Problem, read_truth
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
 from streamsvm.training.chains import make_chains
+from streamsvm.training.folds import Folds, draw_folds, keep
 from streamsvm.training.grid_folder import GridFolder
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gammas
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 Progress = Callable[[tuple[int, int, Event]], None]  # the number of finished fits, that of all fits, and a fit's step
-Folds = npt.NDArray[np.uint8]
-MOST_FOLDS = 255
+Axes = Mapping[str, Sequence[Any]]
+AXES = {"loss": "loss", "epsilon": "has_epsilon", "class_weight": "has_class_costs"}  # and what reads them
 
 
 def tune(
@@ -58,18 +58,25 @@ def tune(
     progress: Progress = lambda _: None,
     resume: bool = False,
     overwrite: bool = False,
+    others: Axes | None = None,
+    forward: bool = False,
 ) -> Tuning:
-    """Cross-validate a grid of C and gamma, and train the best setting on all rows. The errors are those of `train`.
+    """Cross-validate a grid of settings, and train the best setting on all rows. The errors are those of `train`.
 
     Parameters
     ----------
     costs, gammas : sequence of float
         Values of C and gamma to try; a gamma may be "scale" or "auto". Without gammas, that of the options is taken.
     folds : int, default 5
-        From 2 to 255. The seed draws them, each class evenly; of a ranking, whole queries are drawn.
+        From 2 to 254; see `draw_folds`.
+    others : mapping of str to sequence, optional
+        Values of `loss`, `epsilon` and `class_weight` to try.
+    forward : bool, default False
+        Whether each fold comes after all rows that its fit is trained on, in the order of the groups.
     source, options, out, client, progress, resume, overwrite
         See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid has the bits of one never stopped.
     """
+    axes = {name: list(values) for name, values in (others or {}).items() if values}
     settings = {
         "data": source.name,
         "fingerprint": source.fingerprint,
@@ -81,42 +88,46 @@ def tune(
         "gamma": list(gammas) or [options.gamma],
         "folds": folds,
         "seed": options.seed,
+        **({"axes": {name: list(map(_describe, values)) for name, values in axes.items()}} if axes else {}),
+        **({"forward": True} if forward else {}),
     }
     folder = None if out is None else GridFolder(out, settings, resume, overwrite)
-    _refuse(options, costs, gammas)
-    fold = draw_folds(source, options, folds)
-    grid = _make_grid(source, options, costs, gammas)
+    _refuse(options, costs, gammas, axes)
+    fold = draw_folds(source, options, folds, forward)
+    grid = _make_grid(source, options, costs, gammas, axes)
+    views = [Kept(source, keep(fold, k, forward)) for k in range(folds)]
     with closing(folder) if folder else nullcontext():
-        return _carry_out(source, grid, fold, folder, client, progress)
+        return _carry_out(source, grid, axes, fold, views, folder, client, progress)
 
 
 def _carry_out(
     source: RowSource,
     grid: list[TrainOptions],
+    axes: Axes,
     fold: Folds,
+    views: list[Kept],
     folder: GridFolder | None,
     client: Client | None,
     progress: Progress,
 ) -> Tuning:
     """Carry the fits out and score them in one engine, and train the best setting. grid: as `_make_grid` returns it."""
-    began, folds, n_measured = time.monotonic(), int(fold.max()) + 1, int(any(map(needs_scale, grid)))
-    views = [Kept(source, fold != k) for k in range(folds)]
+    began, folds, n_measured = time.monotonic(), len(views), int(any(map(needs_scale, grid)))
     chains = make_chains([put_stand_in(each) for each in grid], views)
     counter = _Counter(progress, grid[0].tol, len(grid) * folds)
     with caught(), one_blas_thread(), open_for(source, grid[0], list_fits(chains), client) as opened:
         if folder:
             folder.begin()
         if n_measured:
-            grid = _sort(settle_gammas(opened[0], grid))
+            grid = _sort(settle_gammas(opened[0], grid), axes)
             chains = make_chains(grid, views)
             counter.n_fits = len(grid) * folds
-        found = run_chains(source, chains, opened, counter.note, partial(_open_fit, folder, chains, folds))
+        found = run_chains(source, chains, opened, counter.note, partial(_open_fit, folder, chains, folds, axes))
         results = _list_by_setting(found, folds)
         models = [result.model for by_fold in results for result in by_fold]
         problem = find_problem(grid[0].task)
         scores = _score(opened[0], source, models, fold, folds, problem).reshape(len(grid), folds)
         read_bytes = opened[0].costs.read_bytes
-    trials = tuple(map(_describe_trial, grid, scores, results))
+    trials = tuple(map(partial(_describe_trial, axes), grid, scores, results))
     passes = n_measured + max(sum(result.passes for result in chain) for chain in found) + 1
     best, seconds = int(np.argmax([trial.mean for trial in trials])), time.monotonic() - began
     result = _train_best(source, grid[best], folder, client, counter.note_last)
@@ -141,13 +152,14 @@ def _list_by_setting(found: list[list[Result]], folds: int) -> list[list[Result]
     ]
 
 
-def _describe_trial(options: TrainOptions, scores: F64, results: list[Result]) -> Trial:
+def _describe_trial(axes: Axes, options: TrainOptions, scores: F64, results: list[Result]) -> Trial:
     return Trial(
         C=float(options.C),
         gamma=float(options.gamma) if options.kernel != "linear" else None,
         scores=tuple(scores.tolist()),
         converged=all(result.status == "converged" for result in results),
         passes=max(result.passes for result in results),
+        others={name: getattr(options, name) for name in axes},
     )
 
 
@@ -155,6 +167,7 @@ def _open_fit(
     folder: GridFolder | None,
     chains: Sequence[Sequence[Job]],
     folds: int,
+    axes: Axes,
     chain: int,
     place: int,
     settings: dict[str, Any],
@@ -166,6 +179,8 @@ def _open_fit(
     name = f"fold{chain % folds}-C{float(options.C)!r}"
     if options.kernel != "linear":
         name += f"-gamma{float(options.gamma)!r}"
+    for axis, values in axes.items():
+        name += f"-{axis}{values.index(getattr(options, axis))}"
     return folder.open_fit(name, settings, len(chains))
 
 
@@ -188,46 +203,52 @@ class _Counter:
         self.progress((self.n_fits, self.n_fits, event))
 
 
-def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str]) -> None:
+def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str], axes: Axes) -> None:
     """InputError for a grid that there cannot be, before any rows are read."""
     if not costs:
         raise InputError("no C is given to try")
     for C in costs:
         check_numbers(replace(options, C=C))
-    method = choose_method(options)
-    if not method.takes_numbered_rows:
-        raise InputError(
-            f"solver {method.name}: it cannot be tuned; its rows come without numbers, and folds need them"
-        )
+    for name in axes:
+        if name not in AXES:
+            raise InputError(f"tune: {name!r} cannot be tried; C, gamma, {', '.join(AXES)} can")
+        if not getattr(find_problem(options.task), AXES[name], True):
+            raise InputError(f"{name} has no effect with the task {options.task}: leave it out")
+    for loss in axes.get("loss", [options.loss]):
+        method = choose_method(replace(options, loss=loss))
+        if not method.takes_numbered_rows:
+            raise InputError(
+                f"solver {method.name}: it cannot be tuned; its rows come without numbers, and folds need them"
+            )
     if gammas and options.kernel == "linear":
         raise InputError("gamma: the kernel linear has none; leave it out")
 
 
 def _make_grid(
-    source: RowSource, options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str]
+    source: RowSource, options: TrainOptions, costs: Sequence[float], gammas: Sequence[float | str], axes: Axes
 ) -> list[TrainOptions]:
-    """Return the settings, by ascending gamma and C. A gamma of "scale", which has yet to be measured, is the last."""
+    """Return the settings as `_sort` does. A gamma of "scale", which has yet to be measured, is the last."""
     kinds: set[float | str] = {1.0}
     if options.kernel != "linear":
         asked = [replace(options, gamma=gamma) for gamma in gammas or (options.gamma,)]
         kinds = {each.gamma if needs_scale(each) else make_kernel(source, each).gamma for each in asked}
-    return _sort([replace(options, C=C, gamma=gamma) for gamma, C in product(kinds, set(costs))])
+    others = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    by_value = product(others, kinds, set(costs))
+    return _sort([replace(options, C=C, gamma=gamma, **chosen) for chosen, gamma, C in by_value], axes)
 
 
-def _sort(grid: list[TrainOptions]) -> list[TrainOptions]:
-    """Return the settings by ascending gamma and C, each once; "scale" is after all numbers."""
-    by_value = {(isinstance(each.gamma, str), each.gamma, each.C): each for each in grid}
+def _sort(grid: list[TrainOptions], axes: Axes) -> list[TrainOptions]:
+    """Return the settings in the order of the axes, then by ascending gamma and C, each once; "scale" is the last."""
+    by_value = {}
+    for each in grid:
+        places = tuple(values.index(getattr(each, name)) for name, values in axes.items())
+        by_value[places, isinstance(each.gamma, str), each.gamma, each.C] = each
     return [by_value[key] for key in sorted(by_value)]
 
 
-def draw_folds(source: RowSource, options: TrainOptions, folds: int) -> Folds:
-    """Return the fold of each row, (n,), drawn by the seed. Each class (in rankings: whole queries) is split evenly."""
-    if not 2 <= folds <= MOST_FOLDS:
-        raise InputError(f"folds is {folds}; from 2 to {MOST_FOLDS} are possible")
-    problem = find_problem(options.task)
-    if problem.has_classes:
-        require_classes(source)
-    return problem.draw_folds(source, folds, np.random.default_rng(options.seed))
+def _describe(value: Any) -> Any:
+    """Return a value of an axis as JSON has it."""
+    return {str(label): float(weight) for label, weight in value.items()} if isinstance(value, Mapping) else value
 
 
 def _score(engine: Engine, source: RowSource, models: list[Model], fold: Folds, folds: int, problem: Problem) -> F64:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,22 @@ from streamsvm.training.train import Result
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting, the share of held-out rows (or pairs) that are right in each fold, and its longest fit's passes."""
+    """A setting, the share of held-out rows (or pairs) that are right in each fold, and its longest fit's passes.
+
+    others: by name, what else differs between the settings of the grid (loss, epsilon, class_weight).
+    """
 
     C: float
     gamma: float | None
     scores: tuple[float, ...]
     converged: bool
     passes: int
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The setting by name, as scikit-learn's searches tell it."""
+        return {"C": self.C, **({} if self.gamma is None else {"gamma": self.gamma}), **self.others}
 
     @property
     def mean(self) -> float:
@@ -44,6 +54,12 @@ class Tuning:
 
     def as_json(self) -> dict[str, Any]:
         """Return the tuning without the model, as `tune --json` prints it."""
-        trials = [{**vars(trial), "mean": trial.mean} for trial in self.trials]
+        trials = [{**_as_json(trial), "mean": trial.mean} for trial in self.trials]
         grid = {"passes": self.passes, "read_bytes": self.read_bytes, "seconds": self.seconds}
-        return {**self.result.as_json(), "C": self.best.C, "gamma": self.best.gamma, "trials": trials, "grid": grid}
+        best = {"C": self.best.C, "gamma": self.best.gamma, **self.best.others}
+        return {**self.result.as_json(), **best, "trials": trials, "grid": grid}
+
+
+def _as_json(trial: Trial) -> dict[str, Any]:
+    known = {name: value for name, value in vars(trial).items() if name != "others"}
+    return {**known, **trial.others}

@@ -20,7 +20,8 @@ import numpy as np
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.readers import ingest
-from streamsvm.training.grid import draw_folds, tune
+from streamsvm.training.folds import draw_folds
+from streamsvm.training.grid import tune
 from streamsvm.training.train import TrainOptions, train
 
 COSTS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)

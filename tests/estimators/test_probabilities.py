@@ -23,7 +23,7 @@ from streamsvm.models.model import from_arrays
 from streamsvm.options import TrainOptions
 from streamsvm.training import calibrate
 from streamsvm.training.calibrate import FOLDS
-from streamsvm.training.grid import draw_folds
+from streamsvm.training.folds import draw_folds
 
 RANDOM = np.random.default_rng(8)
 X = RANDOM.normal(size=(400, 3)).astype(np.float32)

@@ -12,7 +12,7 @@ from streamsvm.data.view import Kept
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES
 from streamsvm.methods.held_out import hold_out
 from streamsvm.training.chains import make_chains
-from streamsvm.training.grid import draw_folds
+from streamsvm.training.folds import draw_folds
 from streamsvm.training.train import TrainOptions, list_fits, open_for
 from tests.conftest import make_problem
 

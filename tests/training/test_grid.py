@@ -24,7 +24,8 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.methods.fit import need_in_turn, sum_memory
 from streamsvm.methods.set_up import set_up
-from streamsvm.training.grid import draw_folds, tune
+from streamsvm.training.folds import draw_folds
+from streamsvm.training.grid import tune
 from streamsvm.training.loop import Training
 from streamsvm.training.train import TrainOptions, list_fits, open_for, run_chains, train
 from tests.conftest import make_problem
@@ -197,7 +198,7 @@ def test_from_the_command_line(dataset: Dataset, tmp_path: Path, capsys: pytest.
     [
         (["--C", "1,x"], "write numbers, with commas"),
         (["--C", "0"], "must be positive"),
-        (["--C", "1", "--folds", "1"], "from 2 to 255"),
+        (["--C", "1", "--folds", "1"], "from 2 to 254"),
         (["--C", "1", "--gamma", "0.1"], "--gamma has no effect with --kernel linear"),
         (["--C", "1", "--solver", "budgeted-sgd"], "cannot be tuned"),
         (["--C", "1", "--kernel", "rbf"], "cutting-plane is for the linear one"),

@@ -15,7 +15,8 @@ from streamsvm.methods.cutting_plane.options import OTHER_BYTES
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import LinearModel
-from streamsvm.training.grid import draw_folds, tune
+from streamsvm.training.folds import draw_folds
+from streamsvm.training.grid import tune
 from streamsvm.training.train import TrainOptions, list_fits, open_for, run_chains, train
 from tests.conftest import Problem, compute_objective, make_problem, run_python
 from tests.methods.test_one_against_rest import make_classes

@@ -1,0 +1,132 @@
+"""Groups of rows that belong together: read at every door, stored, and refused where they are none."""
+
+# ruff: noqa: F811  (fixtures are imported)
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.readers import ingest
+from streamsvm.data.tables import Columns
+from streamsvm.errors import InputError
+from streamsvm.options import TrainOptions
+from streamsvm.training.features import FeatureOptions, make_features
+from tests.data.test_anndata import CELLS, Make, make, make_rows  # noqa: F401
+
+N = 60
+NAMES = np.array([f"donor {i % 7}" for i in range(N)])
+X, Y = np.arange(N, dtype=np.float32)[:, None] + 1, np.arange(N) % 2
+
+
+def read_partition(dataset: Dataset) -> set[frozenset[int]]:
+    """Return the sets of rows that share a group; rows are told by their only feature."""
+    groups = dataset.column("groups")
+    assert groups is not None
+    rows = np.concatenate([np.asarray(dataset.read(k).X)[:, 0] for k in range(dataset.n_chunks)]).astype(int) - 1
+    return {frozenset(rows[groups == group].tolist()) for group in groups}
+
+
+WANTED = {frozenset(np.flatnonzero(name == NAMES).tolist()) for name in NAMES}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "arrays", "frame"])
+def test_texts_are_groups_at_every_door(kind: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": X[:, 0], "label": Y, "donor": NAMES})
+    path, out = tmp_path / f"rows.{kind}", tmp_path / "rows.zarr"
+    columns = Columns(label="label", groups="donor")
+    match kind:
+        case "csv":
+            frame.to_csv(path, index=False)
+            dataset = ingest(path, out, columns=columns, chunk_bytes=64)
+        case "parquet":
+            frame.to_parquet(path)
+            dataset = ingest(path, out, columns=columns, chunk_bytes=64)
+        case "npz":
+            np.savez(path, X=X, y=Y, groups=np.arange(N) % 7)
+            dataset = ingest(path, out, chunk_bytes=64)
+        case "arrays":
+            dataset = ingest(X, out, Y, groups=NAMES, chunk_bytes=64)
+        case _:
+            dataset = ingest(frame[["a"]], out, frame["label"], groups=frame["donor"], chunk_bytes=64)
+    assert dataset.n_chunks > 2
+    assert read_partition(dataset) == WANTED
+
+
+def test_numbers_and_times_keep_their_order(tmp_path: Path) -> None:
+    days = np.datetime64("2026-01-01") + np.arange(N) // 10
+    for name, values in (
+        ("days", days),
+        ("numbers", np.arange(N) // 10 - 3),
+        ("texts", (np.arange(N) // 10).astype(str)),
+    ):
+        dataset = ingest(X, tmp_path / f"{name}.zarr", Y, groups=values, shuffle=None)
+        groups = dataset.column("groups")
+        assert groups is not None
+        assert np.all(np.diff(groups) >= 0)
+        assert len(np.unique(groups)) == 6
+
+
+def test_a_text_is_the_same_group_beside_numbers(tmp_path: Path) -> None:
+    """Blocks of CSV are parsed apart: what a cell means cannot depend on the cells beside it."""
+    cells = ["7", "x7", "007", " 7", "x7", "8"] * 10
+    (tmp_path / "rows.csv").write_text("a,label,g\n" + "".join(f"{i + 1},{i % 2},{c}\n" for i, c in enumerate(cells)))
+    dataset = ingest(tmp_path / "rows.csv", tmp_path / "rows.zarr", columns=Columns(groups="g"), shuffle=None)
+    groups = dataset.column("groups")
+    assert groups is not None
+    assert groups[[0, 2, 3, 5]].tolist() == [7, 7, 7, 8]
+    assert groups[1] == groups[4] < -(2**62)
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        (["a", "", "b"], "row 2 (counted from 1): the group is missing"),
+        (["a", None, "b"], "row 2 (counted from 1): the group is missing"),
+        ([1.0, 2.5, 3.0], "row 2 (counted from 1): a group is a text, a time, or a whole number"),
+        ([1.0, 2.0, np.nan], "row 3 (counted from 1): the group is missing"),
+        ([1, 2, -(2**62) - 1], "row 3 (counted from 1): a group is a text, a time, or a whole number"),
+        (np.array(["2026-01-01", "NaT", "2026-01-02"], "M8[s]"), "row 2 (counted from 1): a group is a text"),
+        ([1, 2], "groups: 2 rows, but X has 3"),
+    ],
+)
+def test_what_is_no_group(values: Any, fault: str, tmp_path: Path) -> None:
+    given = np.array(values, object) if isinstance(values, list) and None in values else values
+    with pytest.raises(InputError) as caught:
+        ingest(np.ones((3, 1)), tmp_path / "rows.zarr", [0, 1, 1], groups=given)
+    assert fault in str(caught.value)
+
+
+def test_a_missing_group_in_csv_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,label,g\n1,0,u\n2,1,\n3,0,v\n")
+    with pytest.raises(InputError, match=r"rows\.csv:3:3: column g: the group is missing"):
+        ingest(tmp_path / "rows.csv", tmp_path / "rows.zarr", columns=Columns(groups="g"))
+
+
+def test_features_keep_the_groups(tmp_path: Path) -> None:
+    dataset = ingest(np.column_stack((X, X**2)), tmp_path / "rows.zarr", Y, groups=NAMES)
+    made = make_features(
+        dataset, tmp_path / "features.zarr", FeatureOptions("nystrom", 5, 0), TrainOptions(kernel="rbf", gamma=0.1)
+    )
+    np.testing.assert_array_equal(made.dataset.column("groups"), dataset.column("groups"))
+
+
+def test_a_column_of_obs_holds_the_groups(make: Make) -> None:
+    donors = np.array(["u", "v", "w"])[CELLS % 3]
+    path = make(make_rows(), label=CELLS % 2, donor=donors)
+    groups = open_dataset(path, "label", "donor").column("groups")
+    assert groups is not None
+    assert {name: len(set(groups[donors == name].tolist())) for name in "uvw"} == {"u": 1, "v": 1, "w": 1}
+    assert len(np.unique(groups)) == 3
+    with pytest.raises(InputError, match="no column 'mouse' in obs"):
+        open_dataset(path, "label", "mouse")
+
+
+def test_a_dataset_has_its_own_groups(tmp_path: Path) -> None:
+    ingest(X, tmp_path / "rows.zarr", Y)
+    with pytest.raises(InputError, match="--groups has no effect on a dataset that ingest wrote"):
+        open_dataset(tmp_path / "rows.zarr", groups="donor")
