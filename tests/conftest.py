@@ -31,6 +31,7 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.readers import ingest
 from streamsvm.engines.workers import start_workers
 from streamsvm.models.model import LinearModel
+from tests.covering import mark_the_others
 
 # Hundreds of processes import the package: they shall keep the bytecode of its sources, not make it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -83,6 +84,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "slow: needs several processes or much data for many seconds; .ci/run runs it with one interpreter"
     )
     config.addinivalue_line("markers", "thorough: tries some cases of a kind, and more of them with the slow tests")
+    config.addinivalue_line(
+        "markers", "covering(k): the suite runs so many cases that any k values of parameters meet, the slow tests all"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,6 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("thorough")
             if config.option.markexpr == "slow":
                 item.add_marker("slow")
+    mark_the_others(items)
     if not config.option.slow:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
         items[:] = [item for item in items if not item.get_closest_marker("slow")]

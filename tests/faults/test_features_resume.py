@@ -46,6 +46,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
+@pytest.mark.covering(1)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the children begin with what they need
 @pytest.mark.parametrize("how", ["ctrl-c", "kill"])
 @pytest.mark.parametrize("name", PASSES)

@@ -43,6 +43,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
     }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_same_bits_on_any_engine(
@@ -61,6 +62,7 @@ def test_the_same_bits_on_any_engine(
         assert (other.objective, other.lower_bound, other.passes) == (first.objective, first.lower_bound, first.passes)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_resumed_after_each_step(name: str, layout: str, datasets: dict[str, Dataset], tmp_path: Path) -> None:

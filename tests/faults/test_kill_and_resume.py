@@ -115,6 +115,7 @@ def test_many_classes_killed_at_any_line_and_resumed(tmp_path: Path) -> None:
         assert found["ends"] == [-9] * n_instants
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("step", [1, 2, 5])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_signal_from_outside(

@@ -66,6 +66,7 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.covering(1)
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the children begin with what they need
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("stopped_by", ["ctrl-c", "kill"])

@@ -37,6 +37,7 @@ def store(problem: Problem, folder: Path) -> Dataset:
     return dataset
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("name", MAPS)
 def test_the_same_bits_on_threads_and_workers(name: str, problem: str, client: Client, tmp_path: Path) -> None:

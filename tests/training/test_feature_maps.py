@@ -92,6 +92,7 @@ def approximate(problem_rows: F64, source: object, kind: str, approximation: str
     return K, phi @ phi.T
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("density", [1.0, 0.4])
 @pytest.mark.parametrize("approximation", APPROXIMATIONS)
 @pytest.mark.parametrize("kind", ["rbf", "poly", "linear"])

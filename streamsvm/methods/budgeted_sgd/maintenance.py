@@ -18,6 +18,7 @@ Sources: Wang, Crammer & Vucetic 2012, section 4.2; Qaadan & Glasmachers 2018, s
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm.methods.budgeted_sgd.merging import build_table, merge_by_ascent, merge_in_turn, rate_partners
@@ -207,7 +208,7 @@ def _remove(state: BudgetState, rules: BudgetRules, K: F32) -> float:
     return float(max(0.0, loss))
 
 
-@register_jitable
+@njit(cache=True, nogil=True)
 def keep_budget(state: BudgetState, rules: BudgetRules, table: F32, K: F32) -> int:
     """Maintain the budget once, which leaves M - 1 support vectors fewer; return the slot of the new vector, or -1.
 

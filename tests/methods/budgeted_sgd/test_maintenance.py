@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numba import njit
 
 from streamsvm.methods.budgeted_sgd.budget import make_rules
 from streamsvm.methods.budgeted_sgd.maintenance import choose_table, keep_budget
@@ -20,7 +19,6 @@ from streamsvm.numeric.kernels import Kernel
 GAMMA, LAMBDA, TIME = 0.4, 0.01, 50
 EVERY = ["merge", "gradient-merge", "projection", "removal"]
 NO_ROWS = np.empty((0, 16), np.float32)
-compiled = njit(keep_budget)
 
 
 def fill(n=12, d=3, seed=0):
@@ -38,7 +36,7 @@ def fill(n=12, d=3, seed=0):
 def maintain(state, maintenance, merge, kernel=None):
     budget = int(state.counts[VECTORS]) - 1
     about = make_rules(kernel or Kernel("rbf", gamma=GAMMA), budget, merge, maintenance, regularisation=LAMBDA)
-    return compiled(state, about, choose_table(about), NO_ROWS)
+    return keep_budget(state, about, choose_table(about), NO_ROWS)
 
 
 def read(state):
@@ -140,7 +138,7 @@ def test_kernel_values_follow_vectors_that_move():
     K = np.zeros((6, 16), np.float32)
     K[:, :12] = rbf(rows, read(state)[0])
     about = make_rules(Kernel("rbf", gamma=GAMMA), 11, 4, regularisation=LAMBDA)
-    slot = compiled(state, about, choose_table(about), K)
+    slot = keep_budget(state, about, choose_table(about), K)
     Z, _ = read(state)
     others = np.arange(len(Z)) != slot
     np.testing.assert_allclose(K[:, : len(Z)][:, others], rbf(rows, Z)[:, others], rtol=1e-5)

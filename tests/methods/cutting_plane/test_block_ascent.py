@@ -35,7 +35,7 @@ KINDS = {
 }
 
 
-def make_text(n: int = 6000, d: int = 5000) -> Problem:
+def make_text(n: int = 2500, d: int = 2500) -> Problem:
     """Sparse rows of many features, with labels of which some are wrong."""
     rng = np.random.default_rng(0)
     X = random_array((n, d), density=0.01, format="csr", dtype=np.float32, rng=rng)
@@ -44,7 +44,7 @@ def make_text(n: int = 6000, d: int = 5000) -> Problem:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return make_text().store(tmp_path_factory.mktemp("text") / "rows.zarr", chunk_bytes=60_000)
+    return make_text().store(tmp_path_factory.mktemp("text") / "rows.zarr", chunk_bytes=20_000)
 
 
 def run(problem: Problem, settings: BlockAscent, most: int = 300) -> list[Step]:
@@ -60,6 +60,7 @@ def sum_rows(problem: Problem, costs: F64, share: F64) -> F64:
     return np.asarray((costs * share * problem.y) @ with_bias(problem, 1.0))
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("share", [0.3, 1.0])
 @pytest.mark.parametrize("C", [0.01, 10.0])

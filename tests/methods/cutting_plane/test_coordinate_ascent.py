@@ -72,6 +72,7 @@ def measure_gap(problem: Problem, share: F64, w: F64, bias_feature: float = 1.0)
     return float(costs_of(problem) @ (np.maximum(slope, 0.0) - share * slope))
 
 
+@pytest.mark.covering(1)
 @every_problem
 @pytest.mark.parametrize(("bias_feature", "n_parts"), [(1.0, 1), (3.0, 3)])
 def test_the_optimum_is_that_of_a_qp_and_of_liblinear(name: str, bias_feature: float, n_parts: int) -> None:

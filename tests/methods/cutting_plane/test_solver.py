@@ -45,6 +45,7 @@ def check_certificate(problem: Problem, plane: CuttingPlane, last: Step) -> None
     assert (objective - lower) / objective <= plane.tol
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kind", PROBLEMS)
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("tol", [1e-3, 1e-6])
@@ -55,6 +56,7 @@ def test_optimum_from_smallest_to_largest_c(kind: str, value: float, tol: float)
     check_certificate(problem, plane, drive(problem, plane)[-1][1])
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kind", PROBLEMS)
 @pytest.mark.parametrize("class_costs", [(0.01, 0.01), (0.3, 0.05), (0.0, 1.0)])
 @pytest.mark.parametrize("bias_feature", [1.0, 0.1, 10.0])

@@ -54,6 +54,7 @@ def make_case(problem: Problem, kernel: Kernel, rule: str = "second-order", inne
     return Case(active, matrix_of(problem, kernel), rounds)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("inner", INNER_SOLVERS)
 @pytest.mark.parametrize("rule", SETS)

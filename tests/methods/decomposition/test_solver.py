@@ -71,6 +71,7 @@ def solve_and_check(problem: Problem, plane: Decomposition, rounding: float, opt
     return last
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kind", PROBLEMS)
 @pytest.mark.parametrize("name", DEFINITE)
 @pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
@@ -79,6 +80,7 @@ def test_small_problems_are_solved_to_the_rounding_of_float64(kind: str, name: s
     solve_and_check(PROBLEMS[kind], Decomposition((C, 0.5 * C), KINDS[name], tol=1e-8), 1e-8)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kind", PROBLEMS)
 @pytest.mark.parametrize("name", DEFINITE)
 @pytest.mark.parametrize("class_costs", [(1.0, 1.0), (0.2, 3.0)])
@@ -218,6 +220,7 @@ def test_costs_of_zero(class_costs: tuple[float, float], resident: int) -> None:
     assert not last.state.alpha.any()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("options", [{}, {"working_rows": 8}, {"resident_rows": 40, "working_rows": 8}])
 @pytest.mark.parametrize("inner", ["smo", "irwls", "qp"])
 def test_what_rounding_does_not_allow_ends_as_stalled(options: dict[str, Any], inner: str) -> None:

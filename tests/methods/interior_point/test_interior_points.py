@@ -44,6 +44,7 @@ def bits(result: Result) -> tuple[str, list[list[float]]]:
     return result.model_sha256, [[v for name, v in line.items() if name not in free] for line in result.history]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.usefixtures("many_groups")
 @pytest.mark.parametrize("options", REDUCTIONS)
 def test_same_bits_on_any_engine(dataset: Dataset, client: Client, options: dict[str, str]) -> None:

@@ -77,6 +77,7 @@ def check(problem: Regression, found: Result, options: TrainOptions, scaling: fl
     assert least * (1 + options.tol) >= P
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("epsilon", [0.0, 0.5])
 @pytest.mark.parametrize("name", KINDS)

@@ -69,6 +69,7 @@ def check(problem: Problem, loss: str, found: Result, costs: F64, tol: float, bi
     assert (value - found.lower_bound) / value <= tol
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("C", [0.01, 10.0])
 def test_the_optimum_is_that_of_scikit_learn(name: str, C: float, loss: str) -> None:
@@ -80,6 +81,7 @@ def test_the_optimum_is_that_of_scikit_learn(name: str, C: float, loss: str) -> 
     assert found.objective == pytest.approx(float(other), rel=1e-6)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
 @pytest.mark.parametrize("resident", [None, "10%", 2])
 def test_converged_is_true_at_any_tolerance(tol: float, resident: Any, loss: str) -> None:
