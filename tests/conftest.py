@@ -221,6 +221,18 @@ def one_blas_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """A file of this process is not written through to the disk, for which tests of small files mostly waited.
+
+    The machine would have to lose its power for a test to see a difference. What is synced, and in which order, is the
+    matter of tests/faults/test_power_failure.py. Commands in processes of their own sync as they do for users.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # an error for what is no open file, as before
+        yield
+
+
 @pytest.fixture(scope="module")
 def spawned_workers() -> Iterator[None]:
     """The workers of a module's tests start by themselves, too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -30,14 +31,31 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.fixture(scope="module")
+def reader() -> Iterator[subprocess.Popen[str]]:
+    """A process that has imported everything and holds nothing else, of which others are forks."""
+    command = [sys.executable, "-W", "error", "-m", "tests.docs.blocks"]
+    environment, pipe = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}, subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as process:
+        yield process
+        process.communicate()
+
+
+def carry_out_by(reader: subprocess.Popen[str], page: Path, folder: Path) -> None:
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    told = folder.with_suffix(".told")
+    print(json.dumps([str(page), str(folder), str(told)]), file=reader.stdin, flush=True)
+    assert reader.stdout.readline() == "0\n", told.read_text()
+
+
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """Pages that speak of memory run in a process of their own: this one holds what other tests have left."""
     if any(block.is_run and "memory" in block.text for block in find_blocks(page)):
-        command = [sys.executable, "-W", "error", "-m", "tests.docs.blocks", str(page)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        carry_out_by(request.getfixturevalue("reader"), page, tmp_path)
     else:
         monkeypatch.chdir(tmp_path)
         carry_out_page(page)

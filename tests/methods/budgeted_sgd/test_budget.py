@@ -23,7 +23,7 @@ from streamsvm.numeric.kernels import Kernel, compute_kernel
 from streamsvm.numeric.rows import CsrRows, split
 
 GAMMA, LAMBDA = 0.1, 0.02
-compute_column = njit(form_column)
+compute_column, collect, meet = njit(form_column), njit(collect_pack), njit(meet_pack)
 RBF = Kernel("rbf", gamma=GAMMA)
 POLY = Kernel("poly", gamma=0.3, degree=2, coef0=1.0)
 
@@ -207,10 +207,10 @@ def test_kernel_values_are_the_same_bits_by_rows_and_by_columns(kernel):
     state.vectors[:, :37], state.counts[VECTORS] = X.T, 37
     blocks = []
     for rows in (X, to_csr(X)):
-        pack = njit(collect_pack)(*split(rows), np.arange(37), np.full(13, -1))
+        pack = collect(*split(rows), np.arange(37), np.full(13, -1))
         state.squares[:37] = pack.squares
         together, apart = np.zeros((37, 48), np.float32), np.zeros((37, 48), np.float32)
-        njit(meet_pack)(state, rules, pack, together)
+        meet(state, rules, pack, together)
         for slot in range(37):
             compute_column(state, rules, pack, 0, slot, apart)
         blocks += [together, apart]
