@@ -99,6 +99,7 @@ def assert_rows(dataset: Dataset, X: np.ndarray, collect: Collect) -> None:
     assert (dataset.n_rows, dataset.n_features) == X.shape
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("zarr_format", FORMATS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("chunks", [(90, 6), (20, 6), (7, 4), (1, 1)])
@@ -115,6 +116,7 @@ def test_dense_rows_are_read(
     assert_rows(dataset, X, collect)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("zarr_format", FORMATS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize("index_type", [np.int32, np.int64])

@@ -168,6 +168,7 @@ def rows_of_lengths(lengths: list[int], n_features: int = 8) -> csr_array:
         ([0, 3, 0], [0, 3]),
     ],
 )
+@pytest.mark.covering(1)
 def test_rows_belong_to_the_chunk_of_their_first_item(
     lengths: list[int], starts: list[int], codec: str, write: Write, collect: Collect
 ) -> None:

@@ -58,6 +58,7 @@ def list_files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("chunk_rows", [7, 64, 450, 1000])
 @pytest.mark.parametrize("stops", [[1000], [300, 333, 340, 999, 1000], [500, 1000]])
 def test_the_files_are_those_of_one_writer(chunk_rows: int, stops: list[int], tmp_path: Path) -> None:

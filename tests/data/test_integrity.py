@@ -49,6 +49,7 @@ READERS: dict[str, Callable[[Dataset], Any]] = {
 }
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize(("kind", "name"), ARRAYS)
 def test_a_damaged_chunk_is_named_whoever_reads_it(kind: str, name: str, how: str, paths: dict[str, Path]) -> None:
@@ -81,6 +82,7 @@ def test_swapped_chunks_are_found(kind: str, name: str, paths: dict[str, Path]) 
             assert str(one) in str(caught.value) or str(two) in str(caught.value)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("kind", "name"), ARRAYS)
 def test_a_chunk_of_another_dataset_is_found(
     kind: str, name: str, paths: dict[str, Path], write: Write, tmp_path: Path
@@ -170,6 +172,7 @@ def check_columns(dataset: Dataset) -> None:
         assert len(rows.X.indices) == len(rows.X.data) == rows.X.indptr[-1]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", ["sparse-crc32c", "sparse-lz4"])
 @pytest.mark.parametrize("bit", [3, 24, 30, 31])
 def test_a_damaged_column_never_reaches_a_kernel(kind: str, bit: int, paths: dict[str, Path]) -> None:
@@ -198,6 +201,7 @@ def forge(path: Path, name: str, at: int, value: int) -> Path:
     return files[at // array.chunks[0]]
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("kind", ["sparse-crc32c", "sparse-lz4"])
 @pytest.mark.parametrize("column", [6, 2**31 - 1, -1, -(2**31)])
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])

@@ -149,6 +149,7 @@ def test_parquet_rounds_as_float64_does(kind: str, missing: bool, tmp_path: Path
     np.testing.assert_array_equal(rows.X[:, 0], values.astype(np.float64).astype(np.float32))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("suffix", ["csv", "svm", "parquet"])
 @pytest.mark.parametrize("options", [{}, {"scale": "maxabs", "layout": "sparse"}, {"shuffle": None, "codec": "lz4"}])
 def test_threads_never_change_a_byte_of_the_dataset(

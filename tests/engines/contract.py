@@ -146,6 +146,7 @@ class Contract:
         found = trace_of(open_engine(source), trace_scan((shared,), (number, square)))
         assert found == neighbours_combined(parts)
 
+    @pytest.mark.covering(2)
     @pytest.mark.parametrize("kind", [np.float32, np.float64])
     def test_sums_of_kernels_have_the_bits_of_the_serial_engine(
         self, open_engine: Opener, source: RowSource, kind: type

@@ -89,6 +89,7 @@ def skewed_rows() -> Problem:
 KEPT = {"dense": make_problem(1, n=2000, d=20, weighted=True), "sparse": skewed_rows()}
 
 
+@pytest.mark.covering(2)
 @pytest.mark.usefixtures("many_groups")
 @pytest.mark.parametrize("codec", ["crc32c", "lz4"])
 @pytest.mark.parametrize("layout", ["dense", "sparse"])

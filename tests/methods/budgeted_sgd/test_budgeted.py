@@ -57,6 +57,7 @@ def settings_of(source: Any, options: TrainOptions) -> BudgetedSGD:
     return _choose_settings(source, options, read_own_options(options))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_the_same_bits_on_any_engine(

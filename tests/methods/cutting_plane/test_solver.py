@@ -207,6 +207,7 @@ def test_line_search_needs_fewer_passes(kind: str) -> None:
     assert len(drive(PROBLEMS[kind], plane)) < faithful / 2
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("accelerated", [True, False])
 @pytest.mark.parametrize("max_cuts", [4, 5, 6, 7])
 def test_no_more_cuts_are_held_than_may_be(max_cuts: int, accelerated: bool) -> None:

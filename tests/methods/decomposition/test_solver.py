@@ -242,6 +242,7 @@ def test_a_solver_that_does_nothing_stalls(monkeypatch: pytest.MonkeyPatch) -> N
     assert steps[-1].progress.lower_bound == 0.0
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("selection", ["random", "second-order"])
 def test_going_on_from_any_step_gives_the_same_bits(name: str, selection: str) -> None:

@@ -105,6 +105,7 @@ def make_clusters(scale: float, offset: float, seed: int = 0) -> tuple[Any, npt.
     return ((X + offset) * scale).astype(np.float32), y
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("tol", [1e-3, 1e-6])
 @pytest.mark.parametrize(("C", "scale"), [(1.0, 1e5), (1e2, 1e4), (1e4, 1e3), (1e6, 1e2), (1e6, 1e4)])
 @pytest.mark.parametrize("offset", [0.0, 10.0])
