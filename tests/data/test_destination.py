@@ -21,6 +21,7 @@ from streamsvm.errors import InputError, WriteError
 from streamsvm.files import open_atomically
 from streamsvm.locks import Lock
 from tests.commands import Run, data, run, text, trained  # noqa: F401
+from tests.conftest import choose_examples
 
 HOLDING = """
 import os, sys
@@ -62,15 +63,16 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("thorough")
 def test_one_of_many_gets_the_lock_each_time(tmp_path: Path) -> None:
-    """Eight processes take and release a lock 200 times; the file that they remove and make anew never serves two."""
+    """Eight processes take and release a lock many times; the file that they remove and make anew never serves two."""
     racing = """
 import sys
 from pathlib import Path
 from streamsvm.errors import InputError
 from streamsvm.locks import Lock
 folder, taken = Path(sys.argv[1]), 0
-while taken < 200:
+while taken < int(sys.argv[2]):
     try:
         with Lock(folder / "target"):
             (folder / "inside").mkdir()
@@ -79,7 +81,7 @@ while taken < 200:
     except InputError as error:
         assert "writing to it" in str(error)
 """
-    command = [sys.executable, "-c", racing, str(tmp_path)]
+    command = [sys.executable, "-c", racing, str(tmp_path), str(choose_examples(50, 200, 1000))]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(8)]
     assert [process.communicate()[1] for process in processes] == [""] * 8
     assert list(tmp_path.iterdir()) == []

@@ -61,6 +61,16 @@ def test_blocks_run(
         carry_out_page(page)
 
 
+def test_a_block_that_fails_in_a_process_of_its_own_is_told(reader: subprocess.Popen[str], tmp_path: Path) -> None:
+    """And the next page finds a process."""
+    (tmp_path / "wrong.md").write_text("```python\nraise ValueError('not so')\n```\n")
+    (tmp_path / "right.md").write_text("```pycon\n>>> 1 + 1\n2\n```\n")
+    (tmp_path / "work").mkdir()
+    with pytest.raises(AssertionError, match="ValueError: not so"):
+        carry_out_by(reader, tmp_path / "wrong.md", tmp_path / "work")
+    carry_out_by(reader, tmp_path / "right.md", tmp_path / "work")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_says_its_language(page: Path) -> None:
     """So that none is passed over: known languages are run, or hold nothing that could be."""

@@ -8,6 +8,7 @@ import lzma
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from tests.conftest import ROOT
 
 PIPELINES = ROOT / "pipelines"
+RunAdult = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def run(script: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -26,6 +28,20 @@ def run(script: str, *arguments: str, **more: str) -> subprocess.CompletedProces
         [sys.executable, str(PIPELINES / script), *arguments],
         env={**kept, "PYTHONPATH": str(ROOT), **more}, capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+@pytest.fixture
+def run_adult(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunAdult:
+    """Run the story of Adult in this process, without an environment."""
+    monkeypatch.delenv("STREAMSVM_DATA", raising=False)
+    main = importlib.import_module("pipelines.adult.__main__").main
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["adult.py", *arguments])
+        status: int = main()
+        return subprocess.CompletedProcess([], status, *capsys.readouterr())
+
+    return call
 
 
 def read_table(text: str) -> dict[str, list[str]]:
@@ -57,13 +73,13 @@ def test_adult_reaches_the_published_figures(data_folder: Path) -> None:
     assert 150 <= int(published[1]) <= 250
 
 
-def test_adult_takes_a_folder_plain_or_compressed(tmp_path: Path) -> None:
+def test_adult_takes_a_folder_plain_or_compressed(run_adult: RunAdult, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     lines = [f"{'+1' if x > 0 else '-1'} 1:{x:.3f} 2:1\n" for x in random.normal(size=80)]
     (tmp_path / "adult").mkdir()
     (tmp_path / "a9a").write_text("".join(lines[:60]))
     (tmp_path / "adult" / "a9a.t.xz").write_bytes(lzma.compress("".join(lines[60:]).encode()))
-    done = run("adult.py", "--data", str(tmp_path), "--C", "1", "--work", str(tmp_path / "work"))
+    done = run_adult("--data", str(tmp_path), "--C", "1", "--work", str(tmp_path / "work"))
     assert done.returncode == 0, done.stderr
     assert "60 rows to train, 20 to test, C = 1.0" in done.stdout
     table = read_table(done.stdout)
@@ -72,17 +88,17 @@ def test_adult_takes_a_folder_plain_or_compressed(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "work").iterdir()) == ["a9a-test.zarr", "a9a.zarr"]
 
 
-def test_adult_on_other_data_is_not_as_published(tmp_path: Path) -> None:
+def test_adult_on_other_data_is_not_as_published(run_adult: RunAdult, tmp_path: Path) -> None:
     for name in ("a9a", "a9a.t"):
         (tmp_path / name).write_text("+1 1:1\n-1 2:1\n" * 5)
-    done = run("adult.py", "--data", str(tmp_path))
+    done = run_adult("--data", str(tmp_path))
     assert done.returncode == 1, done.stderr
     assert read_table(done.stdout)["streamsvm, line search"][0] == "converged"
 
 
 @pytest.mark.parametrize("folder", [None, "empty"])
-def test_adult_without_data_says_where_they_are(folder: str | None, tmp_path: Path) -> None:
-    done = run("adult.py", *(["--data", str(tmp_path)] if folder else []))
+def test_adult_without_data_says_where_they_are(folder: str | None, run_adult: RunAdult, tmp_path: Path) -> None:
+    done = run_adult(*(["--data", str(tmp_path)] if folder else []))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("adult.py: no data: ")
     assert "LIBSVM Data: Classification (Binary Class)" in done.stderr
