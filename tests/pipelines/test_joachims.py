@@ -100,10 +100,13 @@ def test_every_table_and_picture_is_there(
     ("method", "change", "told"),
     [
         ("ALGORITHM_1", 1.2, "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, LIBLINEAR; Adult, epsilon"),
-        ("ALGORITHM_1", 0.5, "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, epsilon"),
+        pytest.param(
+            "ALGORITHM_1", 0.5, "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, epsilon",
+            marks=pytest.mark.slow,
+        ),
         ("ALGORITHM_2", 1.2, "Adult, roc-area, 60 rows; Adult, roc-area, 150 rows; Adult, pairs of 40 rows"),
     ],
-)
+)  # fmt: skip
 def test_objectives_that_break_a_theorem_are_told(
     method: str, change: float, told: str, run: Callable[..., int], load: Any, pipeline: Any, data: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
