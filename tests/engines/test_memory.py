@@ -116,11 +116,9 @@ def test_streaming_takes_no_more_than_is_planned(kind: str, monkeypatch: pytest.
         pass
     assert dataset.n_chunks > 1
     for index in range(dataset.n_chunks):
-        # other threads, which are left from other tests, can only add to it
-        streamed = min(_measure_tiles(dataset, index) for _ in range(3))
-        whole = min(_measure_read(dataset, index) for _ in range(3))
-        assert streamed <= dataset.stream_bytes() + MIB // 2
-        assert whole <= dataset.chunk_bytes(index)
+        # other threads, which are left from other tests, can only add to it: one measurement of three has to hold
+        assert any(_measure_tiles(dataset, index) <= dataset.stream_bytes() + MIB // 2 for _ in range(3))
+        assert any(_measure_read(dataset, index) <= dataset.chunk_bytes(index) for _ in range(3))
 
 
 def _measure_tiles(dataset: Dataset, index: int) -> int:
