@@ -39,10 +39,11 @@ OF_A_METHOD = {"errors", "interrupts", "numeric", "requests"}
 NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map", "newton")
 METHODS = {f"methods.{name}" for name in NAMES}
 MAY_IMPORT |= dict.fromkeys(METHODS, OF_A_METHOD)
-MAY_IMPORT["methods.ranking"] = {*OF_A_METHOD, "methods.cutting_plane"}
+BY_CUTTING_PLANES = ("methods.ranking", "methods.crammer_singer")
+MAY_IMPORT |= dict.fromkeys(BY_CUTTING_PLANES, {*OF_A_METHOD, "methods.cutting_plane"})
 MAY_IMPORT["methods.setup"] = {*MAY_IMPORT, "methods"} - {"engines", "files", "npy_header"}
 MAY_IMPORT["methods"] = {*MAY_IMPORT} - {"engines", "files", "npy_header"}
-MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {*METHODS, "methods.ranking", "methods.setup"}
+MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {*METHODS, *BY_CUTTING_PLANES, "methods.setup"}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "version"}
 BELOW_FACES = {*MAY_IMPORT, "version"}  # the command line may use all of it
 
@@ -51,7 +52,7 @@ LIBRARIES = {
     "zarr": {"data", "models.predict"},
     "dask": {"engines"},
     "distributed": {"engines"},
-    "numba": {"numeric", "data.csv_parser", "data.svmlight", *METHODS},
+    "numba": {"numeric", "data.csv_parser", "data.svmlight", "methods.crammer_singer", *METHODS},
     "sklearn": {"estimators", "cli.demo"},
     "pyarrow": {"data"},
     "google_crc32c": {"data"},

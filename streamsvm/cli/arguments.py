@@ -8,11 +8,11 @@ from typing import Any
 
 import streamsvm
 from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels
-from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
+from streamsvm.cli.values import parse_gamma, parse_losses, parse_multi_class, parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 from streamsvm.methods.registry import AUTO, name_methods
-from streamsvm.problems.registry import PROBLEMS, name_losses
+from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS, name_losses
 
 SEED = "of the random numbers (default: 0)"
 REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
@@ -184,7 +184,13 @@ def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> No
     first = f"(default: the first that minimises the loss: {solvers[0]} the hinge, newton smooth losses)"
     command.add_argument("--solver", default=AUTO, choices=[AUTO, *solvers], help=first)
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
-    command.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
+    joint = "many classes one against the rest (default), or by one problem for all: --task crammer-singer"
+    names = "|".join(MULTI_CLASS)
+    what.add_argument(
+        "--multi-class", dest="task", type=parse_multi_class, default=tasks[0], metavar=names, help=joint
+    )
     losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
     if several:
         known = f"{', '.join(name_losses())}: {losses}"

@@ -11,6 +11,7 @@ from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.linear_base import BaseLinear
 from streamsvm.models.model import LinearModel
 from streamsvm.options import ClassWeight
+from streamsvm.problems.registry import find_multi_class
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -36,6 +37,13 @@ class LinearSVC(BaseLinear, BaseSVC):
     loss : {"hinge", "squared_hinge"}, default="hinge"
         The default of scikit-learn's LinearSVC is the squared hinge. It is better where a class is rare or many classes
         are trained one against the rest, since the hinge loss may then choose w = 0 for a class.
+    multi_class : {"ovr", "crammer_singer"}, default="ovr"
+        How K > 2 classes are trained: one against the rest, or by one problem for all classes,
+
+            P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i max(0, max_{k != y_i} 1 + w_k.x_i - w_{y_i}.x_i)
+
+        where the bias is the weight of a constant feature intercept_scaling of x_i, and C_i has the weight of the row's
+        own class. This loss has no other form, so `loss` stays "hinge".
     solver : {"auto", "cutting-plane", "interior-point", "newton"}, default="auto"
         "auto" is cutting planes for the hinge loss, and Newton's method for the squared hinge. Both penalise the bias,
         as LIBLINEAR does. The interior-point method has a free bias (no term in b),
@@ -120,6 +128,7 @@ class LinearSVC(BaseLinear, BaseSVC):
     References
     ----------
     Joachims (2006), Training linear SVMs in linear time, KDD.
+    Crammer & Singer (2001), On the algorithmic implementation of multiclass kernel-based vector machines, JMLR 2.
     Jung, O'Leary & Tits (2008), Adaptive constraint reduction for training support vector machines, ETNA 31.
 
     Examples
@@ -138,6 +147,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         C: float = 1.0,
         *,
         loss: str = "hinge",
+        multi_class: str = "ovr",
         solver: str = "auto",
         tol: float = 1e-3,
         class_weight: ClassWeight = None,
@@ -164,6 +174,7 @@ class LinearSVC(BaseLinear, BaseSVC):
     ) -> None:
         self.C = C
         self.loss = loss
+        self.multi_class = multi_class
         self.solver = solver
         self.tol = tol
         self.class_weight = class_weight
@@ -189,7 +200,11 @@ class LinearSVC(BaseLinear, BaseSVC):
         self.probability = probability
 
     def _name_options(self) -> dict[str, Any]:
-        return {"options": self._list_own_options(), "loss": None if self.loss == "hinge" else self.loss}
+        return {
+            "options": self._list_own_options(),
+            "loss": None if self.loss == "hinge" else self.loss,
+            "task": find_multi_class(self.multi_class),
+        }
 
     def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

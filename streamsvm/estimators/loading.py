@@ -20,7 +20,7 @@ from streamsvm.models.model import LinearModel, Model
 from streamsvm.models.model import load as load_model
 from streamsvm.models.probabilities import SIGMOIDS
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.problems.registry import find_entry, find_kinds
+from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
 
 Estimator = LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | RankSVM
@@ -70,10 +70,14 @@ def make_estimator(model: Model) -> Estimator:
     if not model.problem.predicts_labels:
         estimator = RankSVM(C=C, task=model.problem.name)
     elif isinstance(model, LinearModel):
-        loss = model.info.get("loss", "hinge")
-        named = AUTO if solver == find_method(AUTO, find_kinds(model.problem.name, loss)).name else solver
+        task, loss = model.problem.name, model.info.get("loss")
+        named = AUTO if solver == find_method(AUTO, find_kinds(task, loss)).name else solver
         about = {"C": C, "fit_intercept": read_fit_intercept(model.info.get("problem"))}
-        estimator = LogisticRegression(**about) if loss == "logistic" else LinearSVC(solver=named, loss=loss, **about)
+        if loss == "logistic":
+            estimator = LogisticRegression(**about)
+        else:
+            multi_class = next(name for name, known in MULTI_CLASS.items() if known == task)
+            estimator = LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
     else:
         about = _name_kernel(model.kernel)
         estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
+from streamsvm.methods.crammer_singer.options import CrammerSingerOptions
 from streamsvm.methods.cutting_plane import options as cutting_plane
 from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions
 from streamsvm.methods.decomposition import options as decomposition
@@ -65,6 +66,13 @@ METHODS = [
         options=AnyLossOptions,
         module="streamsvm.methods.cutting_plane.any_loss_setup",
         compiled=("any-loss",),
+    ),
+    Method(
+        name="cutting-plane",
+        losses=("classes",),
+        options=CrammerSingerOptions,
+        module="streamsvm.methods.crammer_singer.setup",
+        compiled=("crammer-singer",),
     ),
     DECOMPOSITION,
     replace(DECOMPOSITION, name="irwls", compiled=("irwls",)),

@@ -17,7 +17,8 @@ class Entry(NamedTuple):
 
     module and record: the module and the name of the record in it. losses: its losses by name, the default one first,
     with the kinds of losses that each belongs to; every method names the kinds that it minimises. "hinge" is
-    C_i max(0, 1 - y_i f_i), "pairs" are hinge losses of pairs of rows, "convex" is any convex function of a row's score
+    C_i max(0, 1 - y_i f_i), "pairs" are hinge losses of pairs of rows, "classes" is the loss of K scores of a row
+    (numeric.class_losses), "convex" is any convex function of a row's score
     whose slopes are bounded, "smooth" is one whose second derivatives are, and "kinked" is one that can be smoothed
     (numeric.smooth_loss). help: one line for the command line.
     """
@@ -26,6 +27,11 @@ class Entry(NamedTuple):
     record: str
     losses: Mapping[str, tuple[str, ...]]
     help: str
+
+    @property
+    def joins_classes(self) -> bool:
+        """Whether the losses are of K scores of a row."""
+        return any("classes" in kinds for kinds in self.losses.values())
 
     @property
     def compares_pairs(self) -> bool:
@@ -40,6 +46,12 @@ PROBLEMS = {  # The first one is the default.
         {"hinge": ("hinge", "convex"), "squared_hinge": ("smooth",), "logistic": ("smooth",)},
         "two classes, or one against the rest",
     ),
+    "crammer-singer": Entry(
+        "streamsvm.problems.joint_classification",
+        "CRAMMER_SINGER",
+        {"crammer_singer": ("classes",)},
+        "classes, by one problem for all of them",
+    ),
     "rank": Entry(
         "streamsvm.problems.ranking", "RANK", {"hinge": ("pairs",)}, "pairs of rows of one query, or of all rows"
     ),
@@ -53,6 +65,8 @@ PROBLEMS = {  # The first one is the default.
         "numbers, by support-vector regression",
     ),
 }
+
+MULTI_CLASS = {"ovr": "classify", "crammer_singer": "crammer-singer"}  # tasks by scikit-learn's names of them
 
 
 def find_problem(name: str) -> Problem:
@@ -77,6 +91,13 @@ def find_kinds(task: str, loss: str | None = None) -> tuple[str, ...]:
     if loss not in losses:
         raise InputError(f"loss {loss!r}: the task {task} has {', '.join(losses)}")
     return losses[loss]
+
+
+def find_multi_class(name: str) -> str:
+    """Return the task that trains many classes in the way of this name; InputError if there is none."""
+    if name not in MULTI_CLASS:
+        raise InputError(f"multi_class {name!r}: choose from {', '.join(MULTI_CLASS)}")
+    return MULTI_CLASS[name]
 
 
 def name_losses() -> list[str]:

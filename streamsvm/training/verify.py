@@ -32,7 +32,7 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Scan
-from streamsvm.training import verify_dual, verify_kernel, verify_loss
+from streamsvm.training import verify_classes, verify_dual, verify_kernel, verify_loss
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
@@ -197,6 +197,9 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
     if _compares_pairs(model):
         assert isinstance(model, LinearModel)
         return _evaluate_ranking(model, engine, float(problem["pair_cost"]), points)
+    if find_entry(model.problem.name).joins_classes:
+        assert isinstance(model, LinearModel)
+        return *verify_classes.evaluate(model, engine, problem), None
     n_problems, loss = count_problems(model), problem.get("loss", "hinge")
     assert model.problem.read_losses is not None
     losses = model.problem.read_losses(problem, engine.source, n_problems)
