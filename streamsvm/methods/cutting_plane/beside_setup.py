@@ -23,25 +23,34 @@ SLOW_BYTES = 32 << 20  # its cuts may be more, and take so much memory, if it wa
 def put_beside(
     source: RowSource, settings: OneRead | BlockAscent, first: Fit, alone: bool = False, terms: float = 0.0
 ) -> Fit:
-    """Return the fit that runs a solver with resident rows and a line search beside it.
-
-    alone: whether the solver is alone at first, and the line search waits until it is slow. terms: how many additions a
-    term of a sum goes through, at the most, if passes are carried along by a walk.
-    """
-    width = source.n_features + 1
-    most = max(BESIDE_CUTS, min(most_cuts(width), SLOW_BYTES // (8 * width))) if alone else BESIDE_CUTS
-    line_search = CuttingPlane(settings.class_costs, settings.tol, bias_feature=settings.bias_feature, max_cuts=most)
-    other = line_search_setup.make_fit(source, line_search)
-    fits = first, replace(other, start=partial(_start_line_search, other, terms))
+    """Return the fit that runs a solver with resident rows and a line search beside it; see `join`."""
+    costs, width = (settings.class_costs[0], settings.class_costs[1]), source.n_features + 1
+    most = choose_most_cuts(width, alone)
+    line_search = CuttingPlane(costs, settings.tol, bias_feature=settings.bias_feature, max_cuts=most)
+    joined = join(first, line_search_setup.make_fit(source, line_search), settings.tol, alone, terms)
     assert first.dual is not None
+    return replace(joined, dual=replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + most))
+
+
+def choose_most_cuts(width: int, alone: bool) -> int:
+    """Return how many cuts the line search beside keeps."""
+    return max(BESIDE_CUTS, min(most_cuts(width), SLOW_BYTES // (8 * width))) if alone else BESIDE_CUTS
+
+
+def join(first: Fit, other: Fit, tol: float, alone: bool, terms: float) -> Fit:
+    """Return the fit that runs both solvers, the second of which is a line search.
+
+    alone: whether the first solver is alone at first, and the line search waits until it is slow. terms: how many
+    additions a term of a sum goes through, at the most, if passes are carried along by a walk.
+    """
+    fits = first, replace(other, start=partial(_start_line_search, other, terms))
     return replace(
         first,
         memory=partial(_need_memory, fits),
         start=partial(_start, fits, alone),
         warm_start=None if first.warm_start is None else partial(_warm_start, fits, alone),
-        solve=partial(beside.solve, [fit.solve for fit in fits], settings.tol),
-        compiled=tuple(dict.fromkeys(("cutting-plane", *first.compiled))),
-        dual=replace(first.dual, kind="cuts", most_cuts=first.dual.most_cuts + most),
+        solve=partial(beside.solve, [fit.solve for fit in fits], tol),
+        compiled=tuple(dict.fromkeys((*other.compiled, *first.compiled))),
     )
 
 

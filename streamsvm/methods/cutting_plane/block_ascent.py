@@ -19,15 +19,14 @@ rows); Hsieh et al. 2008 (cutting_plane.coordinate_ascent).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent, Carry, Effort, take_block
-from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.methods.cutting_plane.cuts import CutState, bound_dual, count_pass, find_status
 from streamsvm.methods.cutting_plane.exact_points import (
     LINE_STEPS,
@@ -84,6 +83,9 @@ class State(LineState):
         return self.slow
 
 
+S = TypeVar("S", bound=State)
+
+
 @dataclass
 class DualTotals:
     """The sums that make a dual point: gradient (d+1,) and cost, sum C_i c_i y_i x_i and sum C_i c_i."""
@@ -94,11 +96,16 @@ class DualTotals:
 
 def start_state(settings: BlockAscent, n_features: int) -> State:
     """Return the state before the first pass: w = 0 and c = 0. No rows are kept, or all of them."""
-    none, share = np.zeros(n_features + 1), np.zeros(settings.n_rows)
-    return State(
+    return State(**start_fields(settings, n_features + 1, np.zeros(settings.n_rows)))
+
+
+def start_fields(settings: BlockAscent, width: int, share: F64) -> dict[str, Any]:
+    """Return the fields of the state before the first pass, for weights of so many entries and for these shares."""
+    none = np.zeros(width)
+    return dict(
         best_w=none,
         master_w=none,
-        cuts=np.empty((0, n_features + 1)),
+        cuts=np.empty((0, width)),
         terms=count_terms(settings),
         share=share,
         proved=share,
@@ -128,8 +135,21 @@ def warm_state(settings: BlockAscent, before: State, factor: float) -> State:
     return replace(first, share=before.share, master_w=factor * before.master_w, resident=before.resident)
 
 
-def solve(settings: BlockAscent, state: State) -> Solver:
-    """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+class Way(NamedTuple):
+    """What the ascent does by the loss.
+
+    improve: improves the shares of all rows, which are in memory; list_scans: the sums over all rows that a pass is
+    asked for, the dual point's first; prove: returns the state with P and D that these sums prove.
+    """
+
+    improve: Callable[[Any, State, Rows], State]
+    list_scans: Callable[[Any, State], list[Scan]]
+    prove: Callable[[State, Sequence[Any]], State]
+
+
+def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Solver:
+    """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits. way: None is HINGE."""
+    improve, list_scans, prove = way or HINGE
     kept: Rows | None = None
     while True:
         before = state
@@ -137,14 +157,14 @@ def solve(settings: BlockAscent, state: State) -> Solver:
             kept = yield Take(state.resident)
         if settings.keeps_all:
             assert kept is not None
-            state = _improve(settings, state, kept)
-            first, *others = _list_scans(settings, state)
-            state = _prove(state, (yield All([replace(first, held=kept), *others])))
+            state = improve(settings, state, kept)
+            first, *others = list_scans(settings, state)
+            state = prove(state, (yield All([replace(first, held=kept), *others])))
         else:
             (carry,), *totals = yield All(
-                [_make_walk(settings, state, kept), *_list_scans(settings, state)], in_walk=True
+                [_make_walk(settings, state, kept), *list_scans(settings, state)], in_walk=True
             )
-            state, kept = _prove(state, totals), carry.kept
+            state, kept = prove(state, totals), carry.kept
             change = carry.w - before.master_w
             w = totals[0].gradient + change  # the sum over all rows, without the rounding of earlier ascents
             state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
@@ -199,12 +219,17 @@ def combine_dual(left: DualTotals, right: DualTotals) -> DualTotals:
 
 
 def _improve(settings: BlockAscent, state: State, rows: Rows) -> State:
-    """Improve the shares of all rows, which are in memory."""
+    """Improve the shares of all rows, which are in memory; few of them by an interior-point method in later passes."""
     class_costs, bias, tol = np.array(settings.class_costs), settings.bias_feature, WHOLE_SHARE * settings.tol
     if state.passes >= ASCENT_PASSES and rows.n_rows <= MOST_ROWS:
         return _improve_few(class_costs, bias, tol, state, rows) if state.stuck < TRIES else state
-    part = make_part(rows, class_costs, bias, state.share)
-    w = ascend([part], bias, state.master_w, 0.0, 0.0, tol, state.epochs, (settings.seed, state.passes))
+    return improve_all(settings, state, rows)
+
+
+def improve_all(settings: BlockAscent, state: State, rows: Rows) -> State:
+    """Improve the shares of all rows, which are in memory, by the ascent."""
+    part, tol = settings.make_part(rows, state.share), WHOLE_SHARE * settings.tol
+    w = settings.ascend([part], state.master_w, 0.0, tol, state.epochs, (settings.seed, state.passes))
     return replace(state, share=part.share, master_w=w)
 
 
@@ -243,11 +268,19 @@ def _prove(state: State, totals: Sequence[Any]) -> State:
     state, _, _ = search_line(state, ends, LINE, segment)
     if len(others) and isinstance(others[0], ExactLosses):
         state = take_exact(state, choose_line_points(*ends), others[0])[0]
+    return take_bound(state, dual)
+
+
+def take_bound(state: S, dual: DualTotals) -> S:
+    """Return the state with D of its shares, if that is the highest one. The shares make one cut."""
     cost = np.full(1, dual.cost)
-    point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)  # the shares make one cut
+    point = replace(state, cuts=dual.gradient[None, :], offsets=cost, sizes=cost)
     value, rounding = bound_dual(point, np.ones(1))
     if value - rounding > state.lower_bound:
         return replace(
             state, lower_bound=value - rounding, bound_rounding=rounding, proved=state.share, tried_rounding=0.0
         )
     return replace(state, tried_rounding=0.0 if value <= state.lower_bound else rounding)
+
+
+HINGE = Way(_improve, _list_scans, _prove)

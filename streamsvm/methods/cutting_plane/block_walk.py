@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.coordinate_ascent import Part, ascend, make_part
 from streamsvm.methods.cutting_plane.near_rows import choose_rows, join_rows
-from streamsvm.numeric.rows import F64, I64, Rows, compute_scores
+from streamsvm.numeric.rows import F64, I64, Rows
 
 KEPT_SHARE = 0.6  # of the resident rows are kept; the others are the block
 FREE = 0.1  # rows with 0 < c_i < 1 are chosen as if their distance from the margin were this share of what it is
@@ -25,7 +25,7 @@ class BlockAscent:
     bias_feature: the value of the constant feature; seed: of the orders.
     """
 
-    class_costs: tuple[float, float]
+    class_costs: tuple[float, ...]
     resident_rows: int
     chunk_starts: tuple[int, ...]
     tol: float = 1e-3
@@ -46,6 +46,16 @@ class BlockAscent:
     def kept_rows(self) -> int:
         """How many rows are kept from block to block."""
         return self.n_rows if self.keeps_all else max(1, int(KEPT_SHARE * self.resident_rows))
+
+    def make_part(self, rows: Rows, share: F64) -> Part:
+        """Return rows with a copy of their shares."""
+        return make_part(rows, np.array(self.class_costs), self.bias_feature, share)
+
+    def ascend(
+        self, parts: Sequence[Part], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
+    ) -> F64:
+        """Improve the shares of the parts; see coordinate_ascent.ascend."""
+        return ascend(parts, self.bias_feature, w, 0.0, wanted, tol, epochs, seed)
 
     def count_rows(self, chunks: Sequence[int]) -> int:
         """Return the number of rows of successive chunks."""
@@ -90,11 +100,10 @@ def take_block(settings: BlockAscent, effort: Effort, carry: Carry, rows: Rows) 
     numbers = rows.start + np.arange(rows.n_rows)
     new = np.flatnonzero(~np.isin(numbers, carry.numbers, assume_unique=True))
     own = rows if len(new) == rows.n_rows else choose_rows(rows, new)
-    class_costs, bias = np.array(settings.class_costs), settings.bias_feature
     pairs = [(own, numbers[new])] if carry.kept is None else [(carry.kept, carry.numbers), (own, numbers[new])]
-    parts = [make_part(some, class_costs, bias, share[at]) for some, at in pairs]
+    parts = [settings.make_part(some, share[at]) for some, at in pairs]
     wanted = effort.wanted * sum(len(at) for _, at in pairs)
-    w = ascend(parts, bias, carry.w, 0.0, wanted, 0.0, effort.epochs, (*effort.seed, carry.block))
+    w = settings.ascend(parts, carry.w, wanted, 0.0, effort.epochs, (*effort.seed, carry.block))
     for part, (_, at) in zip(parts, pairs, strict=True):
         share[at] = part.share
     kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)
@@ -115,9 +124,10 @@ def _keep_nearest(settings: BlockAscent, parts: Sequence[Part], numbers: Sequenc
 
 
 def _find_distances(part: Part, bias_feature: float, w: F64) -> F64:
-    """Return |1 - y_i w.x_i|, (n,): less for rows whose share may move both ways, and more for rows without a cost."""
-    scores = compute_scores(part.rows.X, np.ascontiguousarray(w[None, :-1]))[:, 0] + w[-1] * bias_feature
-    distances: F64 = np.abs(1.0 - part.y * scores)
-    distances[(part.share > 0.0) & (part.share < 1.0)] *= FREE
+    """Return the distances from the margin, (n,): less for rows whose share may move both ways, and more for rows
+    without a cost.
+    """
+    distances, is_free = part.find_distances(bias_feature, w)
+    distances[is_free] *= FREE
     distances[part.costs <= 0.0] = np.inf
     return distances

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
 from streamsvm import interrupts
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, compute_scores, split
 
 
 @register_jitable
@@ -96,10 +98,26 @@ class Part:
 
     rows: Rows
     share: F64
-    y: F64
+    y: npt.NDArray[Any]
     costs: F64
     squares: F64
     order: I64
+
+    @property
+    def gain(self) -> float:
+        """The rows' part of the linear term of D: sum C_i c_i."""
+        return float(self.costs @ self.share)
+
+    def visit(self, bias_feature: float, w: F64, limit: float) -> tuple[float, float, int]:
+        """Visit the rows in their order, as `_visit` does."""
+        arrays = self.y, self.costs, self.squares, bias_feature, self.order, w, self.share
+        found: tuple[float, float, int] = _visit(*split(self.rows.X), *arrays, limit)
+        return found
+
+    def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
+        """Return |1 - y_i w.x_i|, (n,), and whether the share of the row may move both ways, (n,)."""
+        scores = compute_scores(self.rows.X, np.ascontiguousarray(w[None, :-1]))[:, 0] + w[-1] * bias_feature
+        return np.abs(1.0 - self.y * scores), (self.share > 0.0) & (self.share < 1.0)
 
     def start_over(self) -> None:
         """Let the ascent visit all rows again that can move."""
@@ -128,7 +146,7 @@ def ascend(
     """Improve the shares of the rows of all parts, while the shares of all other rows are fixed; return w.
 
     The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, or after `epochs` epochs.
-    w (d+1,): its last entry is the weight of the constant feature; others: sum C_i c_i of the other rows.
+    w (d+1,), or as the parts take it: its last entry is the weight of the constant feature; others: sum C_i c_i of the other rows.
     """
     w, rng, limit = w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
@@ -137,12 +155,11 @@ def ascend(
         is_whole, gap, worst = [len(part.order) for part in parts] == whole, 0.0, 0.0
         for part in parts:
             rng.shuffle(part.order)
-            arrays = part.y, part.costs, part.squares, bias_feature, part.order, w, part.share
-            own_gap, own_worst, n = _visit(*split(part.rows.X), *arrays, limit)
+            own_gap, own_worst, n = part.visit(bias_feature, w, limit)
             gap, worst, part.order = gap + own_gap, max(worst, own_worst), part.order[:n]
         limit = worst
-        inside = sum(float(part.costs @ part.share) for part in parts)
-        if gap <= max(wanted, tol * (others + inside - float(w @ w) / 2)):
+        inside = sum(part.gain for part in parts)
+        if gap <= max(wanted, tol * (others + inside - float(np.vdot(w, w)) / 2)):
             if is_whole:
                 break
             for part in parts:
