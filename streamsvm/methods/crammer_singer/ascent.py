@@ -100,17 +100,14 @@ def _solve(lead: F64, y: int, size: float, share: F64, changes: F64) -> float:
         if k == y:
             changes[k] += size
         top = max(top, changes[k])
-    bound, beta, n = top - size, -np.inf, 0
-    while True:
+    beta, n, fewer = top - size, lead.size, True
+    while fewer:  # the best class stays, however beta is rounded
         total, count = -size, 0
         for k in range(lead.size):
-            if changes[k] > bound:
+            if changes[k] >= beta:
                 total += changes[k]
                 count += 1
-        beta = total / count
-        if count == n:
-            break
-        n, bound = count, beta
+        beta, fewer, n = min(total / count, top), count < n, count
     largest, taken, has_own = 0.0, 0.0, changes[y] > beta
     for k in range(lead.size):
         if k != y:

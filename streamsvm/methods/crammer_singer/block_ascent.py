@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamsvm.methods.crammer_singer.ascent import make_part
+from streamsvm.methods.crammer_singer.exact_points import look_for_rounding, take_rounding
 from streamsvm.methods.crammer_singer.line_search import take_best
-from streamsvm.methods.crammer_singer.lines import look_along
-from streamsvm.methods.crammer_singer.sizes import look_for_sizes, take_sizes
+from streamsvm.methods.crammer_singer.lines import find_ends, look_along
 from streamsvm.methods.cutting_plane import block_ascent
 from streamsvm.methods.cutting_plane.block_ascent import DualTotals, Way, combine_dual, start_dual, take_bound
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent
@@ -78,11 +78,12 @@ def solve(settings: ClassAscent, state: State) -> Solver:
 
 def _list_scans(settings: ClassAscent, state: block_ascent.State) -> list[Scan]:
     """Return the sums over all rows that a pass is asked for: D, P along the line, and what bounds their rounding."""
-    ends, class_costs = np.stack((state.best_w, state.master_w)), np.array(settings.class_costs)
+    ends, class_costs = _find_ends(settings, state), np.array(settings.class_costs)
     shared = (class_costs, settings.bias_feature)
     dual = Scan(partial(start_dual, len(state.best_w)), add_dual, combine_dual, shared, (state.share,))
+    of_rounding = look_for_rounding(state, ends, *shared, settings.tol)
     matrices = ends.reshape(2, settings.n_classes, -1)
-    return [dual, look_along(matrices, STEPS, np.empty(0), *shared), *look_for_sizes(state, *shared)]
+    return [dual, look_along(matrices, STEPS, np.empty(0), *shared), *of_rounding]
 
 
 def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
@@ -107,10 +108,15 @@ def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: flo
     totals.cost += float(costs @ own)
 
 
-def _prove(state: block_ascent.State, totals: Sequence[Any]) -> block_ascent.State:
+def _find_ends(settings: ClassAscent, state: block_ascent.State) -> F64:
+    return find_ends(state.best_w, state.master_w, settings.n_classes)
+
+
+def _prove(settings: ClassAscent, state: block_ascent.State, totals: Sequence[Any]) -> block_ascent.State:
     """Return the state with D of its shares, and with the best point of the line, from sums over all rows."""
-    dual, line, *sizes = totals
-    state = take_best(take_sizes(state, sizes), np.stack((state.best_w, state.master_w)), STEPS, line)
+    dual, line, *others = totals
+    ends = _find_ends(settings, state)
+    state = take_best(take_rounding(state, ends, others), ends, STEPS, line)
     return take_bound(state, dual)
 
 

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.methods.crammer_singer.lines import LineTotals, look_along
-from streamsvm.methods.crammer_singer.sizes import look_for_sizes, take_sizes
+from streamsvm.methods.crammer_singer.exact_points import look_for_rounding, take_rounding
+from streamsvm.methods.crammer_singer.lines import LineTotals, find_ends, look_along
 from streamsvm.methods.cutting_plane.cuts import (
     add_cuts,
     count_pass,
@@ -90,12 +90,13 @@ def solve(settings: LineSearch, state: State) -> Solver:
     """Run the algorithm from a state. A run that is resumed from the state in any `Step` gives the same bits."""
     class_costs = np.array(settings.class_costs)
     while True:
-        before, ends = state, np.stack((state.best_w, state.master_w))
+        before, ends = state, find_ends(state.best_w, state.master_w, len(class_costs))
         steps, cut_steps = (choose_steps(state.step * around) for around in (AROUND, CUTS_AT))
         matrices = ends.reshape(2, len(class_costs), -1)
         look = look_along(matrices, steps, cut_steps, class_costs, settings.bias_feature)
-        found, *others = yield All([look, *look_for_sizes(state, class_costs, settings.bias_feature)])
-        state = take_best(take_sizes(state, others), ends, steps, found)
+        of_rounding = look_for_rounding(state, ends, class_costs, settings.bias_feature, settings.tol)
+        found, *others = yield All([look, *of_rounding])
+        state = take_best(take_rounding(state, ends, others), ends, steps, found)
         cuts = found.cuts.reshape(len(cut_steps), -1)
         state = add_cuts(state, cuts, found.offsets, found.offsets, settings.most_cuts(cuts.shape[1]))
         state = count_pass(minimise_master(state, settings.tol), before, 1)

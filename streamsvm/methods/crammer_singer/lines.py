@@ -27,6 +27,18 @@ def look_along(ends: F64, steps: F64, cut_steps: F64, class_costs: F64, bias_fea
     return Scan(start, add_line, combine_lines, (ends, steps, cut_steps, class_costs, bias_feature))
 
 
+def find_ends(best: F64, other: F64, n_classes: int) -> F64:
+    """Return the ends of a line, (2, K (d+1)), given the best point so far and the other end.
+
+    Two classes have w_1 = -w_2, so that a model may keep their difference alone. The best point has it already.
+    """
+    if n_classes == 2:
+        first, second = other.reshape(2, -1)
+        half = (second - first) / 2.0
+        other = np.concatenate((-half, half))
+    return np.stack((best, other))
+
+
 def start_line(n_steps: int, n_cuts: int, n_classes: int, width: int) -> LineTotals:
     """Return the totals of no rows."""
     return LineTotals(np.zeros(n_steps), np.zeros((n_cuts, n_classes, width)), np.zeros(n_cuts))

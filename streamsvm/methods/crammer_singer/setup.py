@@ -14,19 +14,21 @@ from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.crammer_singer import block_ascent, line_search
 from streamsvm.methods.crammer_singer.ascent import make_part
 from streamsvm.methods.crammer_singer.block_ascent import ClassAscent
+from streamsvm.methods.crammer_singer.exact_points import add_sizes
 from streamsvm.methods.crammer_singer.line_search import LineSearch
 from streamsvm.methods.crammer_singer.lines import add_line, start_line, totals_bytes
 from streamsvm.methods.crammer_singer.options import CrammerSingerOptions
-from streamsvm.methods.crammer_singer.sizes import add_sizes
 from streamsvm.methods.cutting_plane.beside_setup import choose_most_cuts, join
 from streamsvm.methods.cutting_plane.block_ascent import count_terms
 from streamsvm.methods.cutting_plane.block_ascent_setup import MOST_BESIDE
-from streamsvm.methods.cutting_plane.exact_points import start_magnitudes
+from streamsvm.methods.cutting_plane.exact_points import exact_bytes, start_magnitudes
 from streamsvm.methods.cutting_plane.master_qp import solve_master
 from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS
 from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES
 from streamsvm.methods.fit import Fit, TakeRows, report_progress
 from streamsvm.models.model import LinearModel
+from streamsvm.numeric.exact_class_losses import add_exact_classes
+from streamsvm.numeric.exact_losses import start_exact
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, count_resident
 from streamsvm.problems.joint_classification import tell_loss
@@ -111,7 +113,7 @@ def _need_memory(source: RowSource, settings: ClassAscent, width: int, threads: 
     """Return the memory of the shares of all rows, of the rows that are kept, and of a block in a walk."""
     n, row_bytes = source.n_rows, _find_row_bytes(source, settings)
     shares_bytes, kept_bytes = 8 * settings.n_classes * n, settings.kept_rows * row_bytes
-    sums_bytes = totals_bytes(len(block_ascent.STEPS), 0, width) + 8 * 3 * width
+    sums_bytes = totals_bytes(len(block_ascent.STEPS), 0, width) + 8 * width + 2 * exact_bytes(width)
     walk_bytes = 0
     if not settings.keeps_all:
         block = max(map(settings.count_rows, settings.list_blocks()))
@@ -120,7 +122,7 @@ def _need_memory(source: RowSource, settings: ClassAscent, width: int, threads: 
         driver_bytes=SHARES * shares_bytes + kept_bytes * (2 if settings.keeps_all else 1) + 8 * VECTORS * width,
         turn_bytes=8 * VECTORS * width // 2,
         totals_bytes=sums_bytes if settings.keeps_all else 0,
-        shared_bytes=8 * 4 * width + (0 if settings.keeps_all else 2 * shares_bytes + kept_bytes),
+        shared_bytes=8 * 4 * width + exact_bytes(width) + (0 if settings.keeps_all else 2 * shares_bytes + kept_bytes),
         walk_bytes=walk_bytes,
     )
 
@@ -134,8 +136,8 @@ def _make_line_search(source: RowSource, settings: LineSearch, note: str = "") -
         memory=lambda _: MemoryNeed(
             driver_bytes=settings.driver_bytes(width),
             turn_bytes=settings.turn_bytes(width),
-            totals_bytes=totals_bytes(len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1, width) + 16 * width,
-            shared_bytes=16 * width,
+            totals_bytes=totals_bytes(len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1, width) + 2 * exact_bytes(width),
+            shared_bytes=16 * width + exact_bytes(width),
         ),
         start=partial(line_search.start_state, settings, source.n_features),
         warm_start=partial(line_search.warm_state, settings),
@@ -176,6 +178,7 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     """Call the compiled functions that look along a line, solve a master problem, and ascend."""
     ones = np.ones(2)
     add_line(start_line(1, 1, 2, 3), rows, np.zeros((2, 2, 3)), np.ones(1), np.ones(1), ones, 1.0)
+    add_exact_classes(start_exact(1), rows, np.zeros((1, 2, 2)), np.zeros((1, 2)), ones)
     add_sizes(start_magnitudes(3), rows, ones, 1.0)
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)
     part = make_part(rows, ones, 1.0, np.zeros((2, 2)))

@@ -144,7 +144,7 @@ class Way(NamedTuple):
 
     improve: Callable[[Any, State, Rows], State]
     list_scans: Callable[[Any, State], list[Scan]]
-    prove: Callable[[State, Sequence[Any]], State]
+    prove: Callable[[Any, State, Sequence[Any]], State]
 
 
 def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Solver:
@@ -159,12 +159,12 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Solver
             assert kept is not None
             state = improve(settings, state, kept)
             first, *others = list_scans(settings, state)
-            state = prove(state, (yield All([replace(first, held=kept), *others])))
+            state = prove(settings, state, (yield All([replace(first, held=kept), *others])))
         else:
             (carry,), *totals = yield All(
                 [_make_walk(settings, state, kept), *list_scans(settings, state)], in_walk=True
             )
-            state, kept = prove(state, totals), carry.kept
+            state, kept = prove(settings, state, totals), carry.kept
             change = carry.w - before.master_w
             w = totals[0].gradient + change  # the sum over all rows, without the rounding of earlier ascents
             state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
@@ -260,7 +260,7 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     return Walk(partial(take_block, settings, effort), [carry], [[blocks[k] for k in order]])
 
 
-def _prove(state: State, totals: Sequence[Any]) -> State:
+def _prove(settings: BlockAscent, state: State, totals: Sequence[Any]) -> State:  # noqa: ARG001
     """Return the state with D of its shares, and with the best point of the line, from sums over all rows."""
     dual, segment, *others = totals
     state = take_magnitudes(state, others)
