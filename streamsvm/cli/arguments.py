@@ -188,9 +188,8 @@ def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> No
     what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
     joint = "many classes one against the rest (default), or by one problem for all: --task crammer-singer"
     names = "|".join(MULTI_CLASS)
-    what.add_argument(
-        "--multi-class", dest="task", type=parse_multi_class, default=tasks[0], metavar=names, help=joint
-    )
+    about: dict[str, Any] = {"dest": "task", "default": argparse.SUPPRESS, "metavar": names, "help": joint}
+    what.add_argument("--multi-class", type=parse_multi_class, **about)
     losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
     if several:
         known = f"{', '.join(name_losses())}: {losses}"

@@ -1,4 +1,4 @@
-"""The loss of K scores of a row (numeric.class_losses) at a few points in twice the precision (numeric.exact_losses)."""
+"""The loss of K scores of a row (numeric.class_losses) at a few points, in twice the precision of float64."""
 
 from __future__ import annotations
 

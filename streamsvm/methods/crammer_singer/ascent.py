@@ -139,7 +139,7 @@ def _visit(
     """Visit the rows of `order`, and move the rows that are not left out to its front.
 
     Return the duality gap, whose terms are taken as the rows are visited, the largest violation, and the number of rows
-    that are not left out. V (d+1, K) and share (n, K) change in place. limit: the largest violation of the epoch before.
+    that are not left out. V (d+1, K) and share (n, K) change in place. limit: the largest violation of the last epoch.
     """
     gap, worst, n = 0.0, 0.0, 0
     lead, changes = np.empty(V.shape[1]), np.empty(V.shape[1])

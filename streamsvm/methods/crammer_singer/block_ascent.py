@@ -87,7 +87,7 @@ def _list_scans(settings: ClassAscent, state: block_ascent.State) -> list[Scan]:
 
 
 def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
-    """Add rows with their shares (n, K). The share of a row's own class is their sum, and they are shrunk to sum to 1."""
+    """Add rows with their shares (n, K), whose sum s_i is made 1 where rounding has put it above."""
     assert rows.y is not None
     costs, every = read_costs(class_costs, rows), np.arange(rows.n_rows)
     taken = share.copy()

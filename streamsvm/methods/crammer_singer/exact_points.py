@@ -1,4 +1,4 @@
-"""What is done about rounding, as in cutting_plane.exact_points: magnitudes, and P of a few points in twice the precision.
+"""What is done about rounding, as in cutting_plane.exact_points: magnitudes, and some P in twice the precision.
 
 The points are weight matrices on the line from the best point to another one, and the same matrices made longer.
 """

@@ -129,6 +129,7 @@ def _need_memory(source: RowSource, settings: ClassAscent, width: int, threads: 
 
 def _make_line_search(source: RowSource, settings: LineSearch, note: str = "") -> Fit:
     width = settings.find_width(source.n_features)
+    sums_bytes = totals_bytes(len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1, width) + 2 * exact_bytes(width)
     fit = _make_fit(
         source,
         settings,
@@ -136,7 +137,7 @@ def _make_line_search(source: RowSource, settings: LineSearch, note: str = "") -
         memory=lambda _: MemoryNeed(
             driver_bytes=settings.driver_bytes(width),
             turn_bytes=settings.turn_bytes(width),
-            totals_bytes=totals_bytes(len(line_search.AROUND) + 1, len(line_search.CUTS_AT) + 1, width) + 2 * exact_bytes(width),
+            totals_bytes=sums_bytes,
             shared_bytes=16 * width + exact_bytes(width),
         ),
         start=partial(line_search.start_state, settings, source.n_features),

@@ -102,16 +102,16 @@ def start_state(settings: BlockAscent, n_features: int) -> State:
 def start_fields(settings: BlockAscent, width: int, share: F64) -> dict[str, Any]:
     """Return the fields of the state before the first pass, for weights of so many entries and for these shares."""
     none = np.zeros(width)
-    return dict(
-        best_w=none,
-        master_w=none,
-        cuts=np.empty((0, width)),
-        terms=count_terms(settings),
-        share=share,
-        proved=share,
-        resident=np.arange(settings.n_rows if settings.keeps_all else 0),
-        epochs=_choose_epochs(settings),
-    )
+    return {
+        "best_w": none,
+        "master_w": none,
+        "cuts": np.empty((0, width)),
+        "terms": count_terms(settings),
+        "share": share,
+        "proved": share,
+        "resident": np.arange(settings.n_rows if settings.keeps_all else 0),
+        "epochs": _choose_epochs(settings),
+    }
 
 
 def _choose_epochs(settings: BlockAscent) -> int:
@@ -148,7 +148,10 @@ class Way(NamedTuple):
 
 
 def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Solver:
-    """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits. way: None is HINGE."""
+    """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits.
+
+    way: None is HINGE.
+    """
     improve, list_scans, prove = way or HINGE
     kept: Rows | None = None
     while True:

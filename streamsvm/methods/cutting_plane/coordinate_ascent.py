@@ -146,7 +146,8 @@ def ascend(
     """Improve the shares of the rows of all parts, while the shares of all other rows are fixed; return w.
 
     The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, or after `epochs` epochs.
-    w (d+1,), or as the parts take it: its last entry is the weight of the constant feature; others: sum C_i c_i of the other rows.
+    w (d+1,): its last entry is the weight of the constant feature, or weights of another shape that the parts take;
+    others: sum C_i c_i of the other rows.
     """
     w, rng, limit = w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
