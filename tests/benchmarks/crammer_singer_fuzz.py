@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.crammer_singer_fuzz [FIRST LAST]
 
-Problem SEED has 2 to 400 rows of 1 to 20 features and 2 to 7 classes, dense or sparse. Features have sizes from 1e-6 to
+Problem SEED has 10 to 400 rows of 1 to 20 features and 2 to 7 classes, dense or sparse. Features have sizes from 1e-6 to
 1e6, weights from 1e-6 to 1e6 and C from 1e-6 to 1e8; rows are repeated, zero, or nearly parallel. Each is trained with
-all rows in memory, on blocks of a fifth of the rows, and by line search alone. P of each model is computed in long
+all rows in memory, on blocks of a third of the rows, and by line search alone. P of each model is computed in long
 double. A certificate is false if P differs from what is told by more than the rounding that is told, or if a lower
 bound is above the P of any of the three models.
 """
@@ -27,7 +27,7 @@ from streamsvm.training.train import Result, TrainOptions, train
 
 WAYS: dict[str, dict[str, Any]] = {
     "memory": {"resident_rows": "100%"},
-    "blocks": {"resident_rows": "20%"},
+    "blocks": {"resident_rows": "30%"},
     "line-search": {"options": {"acceleration": "line-search"}},
 }
 MOST_SECONDS = 20.0
@@ -36,7 +36,7 @@ MOST_SECONDS = 20.0
 def make(seed: int) -> tuple[ArrayDataset, float]:
     """Return rows and C."""
     random = np.random.default_rng([16, seed])
-    n, d, K = int(random.integers(2, 400)), int(random.integers(1, 21)), int(random.integers(2, 8))
+    n, d, K = int(random.integers(10, 400)), int(random.integers(1, 21)), int(random.integers(2, 8))
     K, kind = min(K, n), random.choice(["plain", "parallel", "repeated", "weights", "features", "both", "sparse"])
     y = np.concatenate((np.arange(K), random.integers(0, K, n - K))).astype(np.int32)
     X = 2.0 * random.normal(size=(K, d))[y] + random.normal(size=(n, d))
@@ -84,7 +84,7 @@ def run(source: ArrayDataset, options: TrainOptions) -> tuple[Result, float]:
 def try_one(seed: int) -> list[str]:
     """Print what is wrong; return how the runs ended."""
     source, C = make(seed)
-    tol, limit = 1e-3 if seed % 3 else 1e-6, 4 * MOST_SECONDS  # on a busy machine
+    tol, limit = 1e-3 if seed % 3 else 1e-6, MOST_SECONDS
     options = TrainOptions(task="crammer-singer", C=C, tol=tol, threads=1, max_seconds=limit)
     found = {way: run(source, replace(options, **own)) for way, own in WAYS.items()}
     objectives = {way: evaluate(source, C, result.model) for way, (result, _) in found.items()}
