@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.crammer_singer_fuzz [FIRST LAST]
 
-Problem SEED has 10 to 400 rows of 1 to 20 features and 2 to 7 classes, dense or sparse. Features have sizes from 1e-6 to
+Problem SEED has 10 to 400 rows of 1 to 20 features and 2 to 7 classes, dense or sparse. Features are of 1e-6 to
 1e6, weights from 1e-6 to 1e6 and C from 1e-6 to 1e8; rows are repeated, zero, or nearly parallel. Each is trained with
 all rows in memory, on blocks of a third of the rows, and by line search alone. P of each model is computed in long
 double. A certificate is false if P differs from what is told by more than the rounding that is told, or if a lower
