@@ -17,7 +17,8 @@ PACKAGE = ROOT / "streamsvm"
 
 # What a room may import of the package besides itself; from the ground up. A folder of methods/ is a room; so are the
 # set-up of all methods, which alone knows data, models and options, and their own options, which import next to
-# nothing. Methods do not know each other, but for rankings, which are trained by cutting planes, too.
+# nothing. Methods do not know each other, but for rankings and Crammer-Singer, which are trained by cutting
+# planes, too.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "interrupts": set(),

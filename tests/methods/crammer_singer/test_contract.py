@@ -75,7 +75,7 @@ def test_far_fewer_reads_than_by_line_search(data: Dataset, monkeypatch: pytest.
     assert train(data, OPTIONS).passes == 1  # all rows fit into memory
 
 
-def test_a_larger_C_starts_from_the_shares_of_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_larger_cost_starts_from_the_shares_of_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.data.in_memory.CHUNK_BYTES", 10_000)
     source = PROBLEM.in_memory()
     fits = [set_up(source, replace(OPTIONS, C=C, resident_rows=300)) for C in (0.1, 0.2)]
