@@ -29,6 +29,7 @@ from tests.conftest import make_problem
 RBF: dict[str, Any] = {"kernel": "rbf"}
 CASES: dict[str, dict[str, Any]] = {
     "cutting-plane": {},
+    "crammer-singer": {"task": "crammer-singer"},
     "ranking": {"task": "rank"},
     "smo": {"solver": "smo", **RBF},
     "irwls": {"solver": "irwls", **RBF},

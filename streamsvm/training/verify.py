@@ -182,6 +182,8 @@ def _open(
 def _name_kernels(model: Model) -> str:
     if isinstance(model, KernelModel):
         return "kernel-sums"
+    if find_entry(model.problem.name).joins_classes:
+        return "crammer-singer"
     return "ranking" if _compares_pairs(model) else "cutting-plane"
 
 
