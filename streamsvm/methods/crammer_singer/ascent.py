@@ -100,7 +100,7 @@ def _solve(lead: F64, y: int, size: float, share: F64, changes: F64) -> float:
         if k == y:
             changes[k] += size
         top = max(top, changes[k])
-    beta, n, fewer = top - size, lead.size, True
+    beta, n, fewer = top - size, lead.size + 1, True
     while fewer:  # the best class stays, however beta is rounded
         total, count = -size, 0
         for k in range(lead.size):
