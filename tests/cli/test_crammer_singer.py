@@ -1,0 +1,59 @@
+"""`--multi-class crammer_singer`: a model is trained, resumed, judged and verified; what contradicts it is refused."""
+
+# ruff: noqa: F811  (fixtures are imported)
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.class_problems import make_classes
+from tests.commands import Run, run  # noqa: F401
+
+JOINT = ("--multi-class", "crammer_singer")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classes")
+    make_classes(2, n=600, d=5, n_classes=4).store(folder / "rows.zarr")
+    return folder / "rows.zarr"
+
+
+def test_from_training_to_predictions(run: Run, rows: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run("train", rows, "--out", out, *JOINT, "--max-passes", "1", "--tol", "1e-9").code == 3
+    resumed = run("train", rows, "--out", out, *JOINT, "--resume", "--tol", "1e-4", "--json")
+    assert resumed.code == 2  # another tolerance
+    trained = run("train", rows, "--out", out, *JOINT, "--overwrite", "--class-weight", "3=2", "--json")
+    assert trained.code == 0
+    assert trained.result["relative_gap"] <= 1e-3
+    assert run("verify", out, rows).code == 0
+    assert run("evaluate", out, rows, "--json").result["accuracy"] > 0.5
+    assert run("predict", out, rows, "--out", tmp_path / "labels.npy").code == 0
+    assert set(np.load(tmp_path / "labels.npy").tolist()) <= {0, 1, 2, 3}
+    assert run("report", out).code == 0
+
+
+def test_the_task_is_another_name_of_it(run: Run, rows: Path, tmp_path: Path) -> None:
+    names = {"a": JOINT, "b": ("--task", "crammer-singer")}
+    found = [run("train", rows, "--out", tmp_path / at, *own, "--json").result for at, own in names.items()]
+    assert found[0]["model_sha256"] == found[1]["model_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        (["--task", "rank"], "not allowed with argument --multi-class"),
+        (["--loss", "hinge"], "the task crammer-singer has crammer_singer"),
+        (["--kernel", "rbf"], "is for the linear one"),
+        (["--solver", "smo"], "use cutting-plane"),
+        (["--keep-dual"], "no dual point is kept for this task"),
+    ],
+)
+def test_what_contradicts_it_is_refused(run: Run, rows: Path, tmp_path: Path, more: list[str], reason: str) -> None:
+    ran = run("train", rows, "--out", tmp_path / "run", *JOINT, *more)
+    assert ran.code == 2
+    assert reason in ran.err
+    assert not (tmp_path / "run").exists()
