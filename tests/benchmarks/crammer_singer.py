@@ -29,11 +29,12 @@ from streamsvm.data.readers import ingest
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.models.evaluate import evaluate
-from streamsvm.training.train import Result, TrainOptions, train
+from streamsvm.training.train import TrainOptions, train
 
 Split = tuple[Any, np.ndarray, Any, np.ndarray]
 TOLERANCES = (0.1, 0.03, 0.01, 1e-3)
 WAYS: list[dict[str, Any]] = [{}, {"loss": "squared_hinge"}, {"task": "crammer-singer"}]
+MOST_FEATURES = 5000  # of Newton's method
 CHUNKS = 64  # of a dataset, so that small data are read like large data
 
 
@@ -80,8 +81,7 @@ def load_covtype(folder: Path) -> Split:
 def load_newsgroups(folder: Path) -> Split:
     """Return the texts of 20 newsgroups, by date, weighted by tf-idf and of length 1."""
     names = [str(folder / f"newsgroups_lda/news20bydate.{part}.svm") for part in ("train", "test")]
-    X, y = load_svmlight_file(names[0], dtype=np.float32)
-    X_test, y_test = load_svmlight_file(names[1], n_features=X.shape[1], dtype=np.float32)
+    (X, y), (X_test, y_test) = [load_svmlight_file(name, n_features=61_188, dtype=np.float32) for name in names]
     weigh = TfidfTransformer(sublinear_tf=True).fit(X)
     X, X_test = (csr_array(weigh.transform(rows).astype(np.float32)) for rows in (X, X_test))
     return X, y - y.min(), X_test, y_test - y.min()
@@ -107,15 +107,15 @@ def measure(call: Callable[[], Any]) -> tuple[Any, float]:
     return call(), time.process_time() - began
 
 
-def count_reads(source: ArrayDataset, options: TrainOptions) -> Result:
-    """Train from disk with a tenth of the rows in memory; read_bytes are then those of one reading of the data."""
+def count_reads(source: ArrayDataset, options: TrainOptions) -> float:
+    """Train from disk with a tenth of the rows in memory, and return the reads of the data."""
     with tempfile.TemporaryDirectory() as out:
         X: Any = source.X
         X = X if isinstance(X, np.ndarray) else csr_array((X.data, X.indices, X.indptr))
         data = ingest(X, Path(out) / "rows.zarr", source.y, chunk_bytes=source.nbytes // CHUNKS)
         result = train(data, options)
-        print(f"    {result.status}, {result.read_bytes / data.nbytes:.1f} reads, {result.seconds:.0f} s", flush=True)
-        return result
+        print(f"    {result.status}, {result.passes} passes, {result.seconds:.0f} s", flush=True)
+        return result.read_bytes / data.nbytes
 
 
 def compute_objective(W: Any, X: Any, y: np.ndarray, C: float) -> float:
@@ -150,6 +150,10 @@ def compare(name: str, folder: Path, tol: float) -> str:
     source, test = make_source(X, y), make_source(X_test, y_test)
     accuracies, seconds = [], []
     for own in WAYS:
+        if own.get("loss") and source.n_features > MOST_FEATURES:
+            accuracies.append("-")
+            seconds.append("-")
+            continue
         train(make_source(X[:600], y[:600]), TrainOptions(C=C, threads=1, **own))  # compiles
         result, used = measure(lambda own=own: train(source, TrainOptions(C=C, tol=tol, threads=1, **own)))
         accuracies.append(f"{100 * evaluate(result.model, test)['accuracy']:.2f}")
@@ -159,8 +163,7 @@ def compare(name: str, folder: Path, tol: float) -> str:
     few = count_reads(source, TrainOptions(task="crammer-singer", C=C, tol=tol, threads=1, resident_rows="10%"))
     assert result.lower_bound is not None
     liblinear = run_liblinear(X, y, C, result.lower_bound * (1 + tol) / (1 - tol))
-    reads = f"{few.read_bytes / source.nbytes:.1f}"
-    figures = [f"{C:g}", *accuracies, f"{result.objective:.6g}", f"{result.lower_bound:.6g}", reads]
+    figures = [f"{C:g}", *accuracies, f"{result.objective:.6g}", f"{result.lower_bound:.6g}", f"{few:.1f}"]
     return "| " + " | ".join([name, *figures, *seconds, *liblinear]) + " |"
 
 
