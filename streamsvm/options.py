@@ -67,6 +67,9 @@ class TrainOptions:
         Constant term of the polynomial and sigmoid kernels.
     resident_rows : int, str or None, default None
         Number of rows that are held in memory, or their share ("10%"); None is as many as the memory allows.
+    multi_class : str or None, default None
+        How more than two classes are trained: "ovr", each against the rest, or "ovo", all pairs of them; None is the
+        method's default.
     task : str, default "classify"
         Name of the problem (problems.registry).
     options : mapping of str to str, default empty
@@ -91,6 +94,7 @@ class TrainOptions:
     degree: int = 3
     coef0: float = 0.0
     resident_rows: int | str | None = None
+    multi_class: str | None = None
     task: str = "classify"
     options: Mapping[str, str] = field(default_factory=dict)
 

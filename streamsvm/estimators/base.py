@@ -93,7 +93,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
             # this is no method, as the estimator may hold a client, which cannot be sent to workers
             decide = partial(_decide, self.model_)
-            width = np.shape(self.model_.intercept)
+            width = self.model_.score_shape
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
             return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
         with caught():
@@ -205,5 +205,5 @@ def _stay_silent(event: Event) -> None:
 def _decide(model: Model, X: Any) -> F64:
     """Return f(x) of rows in memory, NumPy or sparse, computed a chunk at a time."""
     source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
-    none = np.empty((0, *np.shape(model.intercept)))
+    none = np.empty((0, *model.score_shape))
     return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])

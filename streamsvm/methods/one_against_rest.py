@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
-from streamsvm.data.view import ONE, OneClass
+from streamsvm.data.view import ONE, OneClass, View
 from streamsvm.methods import many_problems
 from streamsvm.methods.altered_rows import alter_rows
 from streamsvm.methods.fit import Fit, Report, TakeRows, share_memory, sum_memory
@@ -34,7 +34,7 @@ def make_one_against_rest(
     """Return the fit of all classes; `make` makes the fit of two classes, and its InputError is raised."""
     views = view_classes(source)
     parts = [make(view, each) for view, each in zip(views, share_options(source, options, process_bytes), strict=True)]
-    return join_fits(source, views, parts)
+    return join_fits(views, parts, partial(_make_model, source, parts))
 
 
 def view_classes(source: RowSource) -> list[OneClass]:
@@ -50,8 +50,8 @@ def share_options(source: RowSource, options: TrainOptions, process_bytes: int =
     return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
 
 
-def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]) -> Fit:
-    """Return the fits of all classes as one fit; one step of it is a step of every class's fit."""
+def join_fits(views: Sequence[View], parts: Sequence[Fit], make_model: Callable[[State, TakeRows], Model]) -> Fit:
+    """Return the fits of all problems as one fit; one step of it is a step of every problem's fit."""
     return Fit(
         method=parts[0].method,
         settings=_join_settings([part.settings for part in parts]),
@@ -59,7 +59,7 @@ def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]
         start=lambda: many_problems.start_state([part.start() for part in parts]),
         warm_start=partial(_start_warm, parts),
         solve=partial(_solve, views, parts),
-        make_model=partial(_make_model, source, parts),
+        make_model=make_model,
         report=partial(_report, parts),
         compiled=tuple(dict.fromkeys(group for part in parts for group in part.compiled)),
         note=next((part.note for part in parts if part.note), ""),
@@ -90,19 +90,19 @@ def _start_warm(parts: Sequence[Fit], before: State, factor: float) -> State:
     return many_problems.start_state([part.start_after(one, factor) for part, one in pairs])
 
 
-def _solve(views: Sequence[OneClass], parts: Sequence[Fit], state: State) -> Solver:
+def _solve(views: Sequence[View], parts: Sequence[Fit], state: State) -> Solver:
     solvers = [partial(_solve_part, view, part) for view, part in zip(views, parts, strict=True)]
     return many_problems.solve(solvers, state)
 
 
-def _solve_part(view: OneClass, part: Fit, state: Any) -> Solver:
+def _solve_part(view: View, part: Fit, state: Any) -> Solver:
     return alter_rows(part.solve(state), view.alteration)
 
 
 def _make_model(source: RowSource, parts: Sequence[Fit], state: State, take: TakeRows) -> Model:
     chosen: list[I64] = []
     pairs = zip(parts, state.problems, strict=True)
-    models = [part.make_model(one, partial(_note, chosen, take)) for part, one in pairs]
+    models = [part.make_model(one, partial(note_rows, chosen, take)) for part, one in pairs]
     return join_models(models, np.asarray(source.classes), chosen, take)
 
 
@@ -120,7 +120,7 @@ def _report(parts: Sequence[Fit], state: State) -> Report:
     )
 
 
-def _note(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
+def note_rows(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
     """Add the rows that a model takes to `chosen`, and return none; they are taken once for all models."""
     chosen.append(rows)
     return take(rows[:0])

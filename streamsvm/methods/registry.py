@@ -23,6 +23,7 @@ DECOMPOSITION = Method(
     options=DecompositionOptions,
     module="streamsvm.methods.decomposition.setup",
     kernels=("linear", "rbf", "poly", "sigmoid"),
+    multi_class=("ovr", "ovo"),
     process_bytes=decomposition.OTHER_BYTES,
     compiled=("smo", "linear-sums", "kernel-sums", "platt"),
     reads={"tol": ALWAYS, "resident_rows": {"selection": WITH_ACTIVE_ROWS}},

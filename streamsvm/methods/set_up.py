@@ -12,6 +12,7 @@ from streamsvm.methods.dual_points import keep_dual_point
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.fit import Fit, MapFit
 from streamsvm.methods.method import Method
+from streamsvm.methods.one_against_one import make_one_against_one
 from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
 from streamsvm.methods.registry import find_method
@@ -19,9 +20,19 @@ from streamsvm.options import TrainOptions, check_costs, check_numbers
 from streamsvm.problems.registry import find_kinds, find_problem
 
 
+MULTI_CLASS = {"ovr": make_one_against_rest, "ovo": make_one_against_one}
+
+
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
     return find_method(options.solver, find_kinds(options.task, options.loss))
+
+
+def choose_multi_class(method: Method, options: TrainOptions) -> str:
+    """Return how more than two classes are trained; InputError for a way that the method does not have."""
+    if options.multi_class not in (None, *method.multi_class):
+        raise InputError(f"multi_class {options.multi_class!r}: {method.name} has {' and '.join(method.multi_class)}")
+    return options.multi_class or method.multi_class[0]
 
 
 def read_own_options(options: TrainOptions) -> Any:
@@ -36,6 +47,7 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) ->
     own, options = read_own_options(options), replace(options, solver=method.name)
     check_numbers(options)
     check_costs(source, options)
+    choose_multi_class(method, options)
     _refuse_what_is_not_for(method, options)
     if options.class_weight is not None and not problem.has_class_costs:
         raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
@@ -44,7 +56,7 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) ->
     make = partial(_set_up_with, method, own, keep_dual)
     n_problems = problem.count_problems(source)
     if n_problems > 1:
-        fit = make_one_against_rest(source, options, make, method.process_bytes)
+        fit = MULTI_CLASS[choose_multi_class(method, options)](source, options, make, method.process_bytes)
     else:
         fit = make(source, options)
     if method.kernels == ("linear",):  # so its model is linear, with weights and a bias for each problem

@@ -25,7 +25,18 @@ from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, compute_scores, keep_features, pack_rows, to_dense
+from streamsvm.numeric.pairs_of_classes import count_pairs, sum_by_class, vote
+from streamsvm.numeric.rows import (
+    F64,
+    I64,
+    CsrRows,
+    Matrix,
+    compute_scores,
+    keep_features,
+    pack_rows,
+    slice_rows,
+    to_dense,
+)
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import PROBLEMS, find_problem
@@ -116,6 +127,9 @@ class KernelModel(SavedModel):
     dual_coef : y_j a_j, (m,) float64, or (K, m) for K > 2 classes
     intercept, classes, scaling, feature_names, info, features : see LinearModel
     support : the numbers of the rows z_j in the data, (m,) int64, ascending; None if they are no rows of the data
+    n_support : how many of the z_j are of each class, (K,) int64, if all pairs of classes were trained. Then the z_j
+        are in the order of their classes, dual_coef is (K - 1, m) and intercept has an entry for each pair
+        (numeric.pairs_of_classes); the K scores are votes. None for one problem, or one for each class.
     """
 
     kernel: Kernel
@@ -128,6 +142,7 @@ class KernelModel(SavedModel):
     info: dict[str, Any] = field(default_factory=dict)
     features: Features | None = None
     support: I64 | None = None
+    n_support: I64 | None = None
     kind: ClassVar[str] = "kernel"
 
     @property
@@ -141,6 +156,8 @@ class KernelModel(SavedModel):
 
         def score(X: Matrix) -> F64:
             rows, vectors = self._match(to_float64(prepare(X)))
+            if self.n_support is not None:
+                return vote(self._score_pairs(rows, vectors, self.n_support), len(self.classes))
             if self.dual_coef.ndim > 1:
                 return compute_kernel_sums(self.kernel, rows, vectors, self.dual_coef) + self.intercept
             f = np.full(rows.shape[0], self.intercept)
@@ -148,6 +165,18 @@ class KernelModel(SavedModel):
             return f
 
         return score
+
+    def score_pairs(self, X: Matrix) -> F64:
+        """Return the scores of raw rows in all pairs of classes, (n, pairs); above 0 is for the first of the pair."""
+        assert self.n_support is not None
+        prepare = make_rescaling(X.shape[1], None, isinstance(X, CsrRows), self.n_trained, self.scaling)
+        return self._score_pairs(*self._match(to_float64(prepare(X))), self.n_support)
+
+    def _score_pairs(self, rows: Matrix, vectors: Matrix, n_support: I64) -> F64:
+        def add_up(block: slice) -> F64:
+            return compute_kernel_sums(self.kernel, rows, slice_rows(vectors, block), self.dual_coef[:, block])
+
+        return sum_by_class(n_support, rows.shape[0], add_up) + self.intercept
 
     def _match(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         """Return rows and support vectors in one layout, which takes no more memory than their items."""
@@ -164,6 +193,7 @@ class KernelModel(SavedModel):
         arrays = {"dual_coef": self.dual_coef, "classes": self.classes}
         arrays |= pack_rows(self.support_vectors, "support_vectors") | pack_scaling(self.scaling)
         arrays |= {} if self.support is None else {"support": self.support}
+        arrays |= {} if self.n_support is None else {"n_support": self.n_support}
         return arrays | {"about": json.dumps(about)} | pack_features(self.features)
 
 
@@ -207,13 +237,18 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     lead = () if n_scores == 1 else (n_scores,)
     names = saved.read_names(about, d if features is None else features.map.d)
     scaling = saved.read_scaling(about, arrays, d)
-    shared = (saved.read_intercept(about, n_scores), classes, scaling, names, info, features)
+    by_class = saved.read_class_sizes(arrays, "n_support", len(classes)) if "n_support" in arrays else None
+    n_intercepts = n_scores if by_class is None else count_pairs(len(classes))
+    shared = (saved.read_intercept(about, n_intercepts), classes, scaling, names, info, features)
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
     kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
-    support = saved.read_row_numbers(arrays, "support", vectors.shape[0]) if "support" in arrays else None
-    dual_coef = saved.read_floats(arrays, "dual_coef", (*lead, vectors.shape[0]))
-    return KernelModel(kernel, vectors, dual_coef, *shared, support)
+    m = vectors.shape[0]
+    if by_class is not None and int(by_class.sum()) != m:
+        raise ValueError(f"n_support sums to {by_class.sum()}; there are {m} support vectors")
+    lead = lead if by_class is None else (len(classes) - 1,)
+    support = saved.read_row_numbers(arrays, "support", m, by_class) if "support" in arrays else None
+    return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, m)), *shared, support, by_class)
 
 
 def _find_problem(kind: str, info: dict[str, Any]) -> Problem:
