@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, say_count
-from streamsvm.numeric.kernel_codes import KERNELS
+from streamsvm.numeric.kernel_codes import KERNELS, has_gamma
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
 
@@ -199,7 +199,7 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
     if options.kernel not in KERNELS:
         raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(KERNELS)}")
     gamma = options.gamma
-    if options.kernel == "linear":
+    if not has_gamma(options.kernel):
         gamma = 1.0
     elif gamma == "auto":
         gamma = 1.0 / source.n_features

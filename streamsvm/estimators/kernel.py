@@ -210,6 +210,7 @@ class SVC(KernelSVC):
         probability: bool = False,
         decision_function_shape: str = "ovr",
         break_ties: bool = True,
+        multi_class: str | None = None,
         approximation: str = "cholesky",
         rank: int = 300,
     ) -> None:
@@ -237,6 +238,7 @@ class SVC(KernelSVC):
         self.probability = probability
         self.decision_function_shape = decision_function_shape
         self.break_ties = break_ties
+        self.multi_class = multi_class
         self.approximation = approximation
         self.rank = rank
 
@@ -308,4 +310,4 @@ class SVC(KernelSVC):
         return made.dataset, made.projected_memory_bytes, made.read_bytes
 
     def _name_options(self) -> dict[str, Any]:
-        return {**self._name_kernel(), "options": self._list_own_options()}
+        return {**self._name_kernel(), "multi_class": self.multi_class, "options": self._list_own_options()}

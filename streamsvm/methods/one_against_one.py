@@ -70,7 +70,7 @@ def _make_model(
     assert isinstance(first_model, KernelModel)
     return replace(
         first_model,
-        support_vectors=take_rows(taken.X, order),
+        support_vectors=first_model.keep_vectors(take_rows(taken.X, order)),
         dual_coef=dual_coef,
         intercept=np.array([model.intercept for model in models]),
         classes=np.asarray(source.classes),

@@ -134,12 +134,12 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
     rows: I64 | None = None
     if chosen:
         rows = np.unique(np.concatenate(chosen))
-        places, vectors = [np.searchsorted(rows, mine) for mine in chosen], take(rows).X
+        places, vectors = [np.searchsorted(rows, mine) for mine in chosen], first.keep_vectors(take(rows).X)
     else:
         ends = np.cumsum([0, *(len(model.dual_coef) for model in models)])
         places = [np.arange(at, end) for at, end in pairwise(ends.tolist())]
         vectors = stack_rows([model.support_vectors for model in models])
-    dual_coef = np.zeros((len(models), vectors.shape[0]))
+    dual_coef = np.zeros((len(models), vectors.shape[0] if rows is None else len(rows)))
     for model, mine, coef in zip(models, places, dual_coef, strict=True):
         coef[mine] = model.dual_coef
     kernels: KernelModel = first

@@ -21,6 +21,7 @@ from streamsvm.models.saved_model import (
     pack_features,
     pack_scaling,
 )
+from streamsvm.numeric import known_values
 from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, unpack_features
@@ -150,6 +151,15 @@ class KernelModel(SavedModel):
         """The number of features of the training rows."""
         return int(self.support_vectors.shape[1])
 
+    @property
+    def is_of_known_values(self) -> bool:
+        """Whether rows hold their own kernel values, so that the numbers in `support` stand for the z_j."""
+        return self.kernel.name == known_values.NAME
+
+    def keep_vectors(self, vectors: Matrix) -> Matrix:
+        """Return support vectors as the model keeps them: none where their numbers are enough."""
+        return slice_rows(vectors, slice(0, 0)) if self.is_of_known_values else vectors
+
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
         """Return a function that computes f for rows like the training rows, as sums over the support vectors."""
         prepare = make_rescaling(n_features, scaling, sparse, self.n_trained, self.scaling)
@@ -158,8 +168,9 @@ class KernelModel(SavedModel):
             rows, vectors = self._match(to_float64(prepare(X)))
             if self.n_support is not None:
                 return vote(self._score_pairs(rows, vectors, self.n_support), len(self.classes))
-            if self.dual_coef.ndim > 1:
-                return compute_kernel_sums(self.kernel, rows, vectors, self.dual_coef) + self.intercept
+            if self.dual_coef.ndim > 1 or self.is_of_known_values:
+                F = self._sum_kernels(rows, vectors, np.atleast_2d(self.dual_coef)) + self.intercept
+                return F if self.dual_coef.ndim > 1 else F[:, 0]
             f = np.full(rows.shape[0], self.intercept)
             add_kernel_sums(self.kernel, rows, vectors, self.dual_coef, f)
             return f
@@ -174,13 +185,25 @@ class KernelModel(SavedModel):
 
     def _score_pairs(self, rows: Matrix, vectors: Matrix, n_support: I64) -> F64:
         def add_up(block: slice) -> F64:
-            return compute_kernel_sums(self.kernel, rows, slice_rows(vectors, block), self.dual_coef[:, block])
+            return self._sum_kernels(rows, vectors, self.dual_coef[:, block], block)
 
         return sum_by_class(n_support, rows.shape[0], add_up) + self.intercept
+
+    def _sum_kernels(self, rows: Matrix, vectors: Matrix, coefs: F64, block: slice = slice(None)) -> F64:
+        """Return sum_j coefs_kj k(x_i, z_j), (n, k), over a block of support vectors; known values are x_i's own."""
+        if self.is_of_known_values:
+            assert self.support is not None
+            W = np.zeros((len(coefs), self.n_trained))
+            W[:, self.support[block]] = coefs
+            return compute_scores(rows, W)
+        own = slice_rows(vectors, slice(*block.indices(vectors.shape[0])))
+        return compute_kernel_sums(self.kernel, rows, own, coefs)
 
     def _match(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         """Return rows and support vectors in one layout, which takes no more memory than their items."""
         vectors = self.support_vectors
+        if self.is_of_known_values:
+            return rows, vectors
         if isinstance(vectors, CsrRows):
             known = rows if isinstance(rows, CsrRows) else drop_zeros(rows)
             return compact_features(known, vectors) if self.n_trained > WIDE else (known, vectors)
@@ -243,11 +266,13 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
     kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
-    m = vectors.shape[0]
+    m = len(saved.read_part(arrays, "support")) if kernel.name == known_values.NAME else vectors.shape[0]
     if by_class is not None and int(by_class.sum()) != m:
         raise ValueError(f"n_support sums to {by_class.sum()}; there are {m} support vectors")
     lead = lead if by_class is None else (len(classes) - 1,)
     support = saved.read_row_numbers(arrays, "support", m, by_class) if "support" in arrays else None
+    if kernel.name == known_values.NAME and support is not None and support.max(initial=-1) >= d:
+        raise ValueError(f"support names row {support.max()}, but a row has {d} kernel values")
     return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, m)), *shared, support, by_class)
 
 

@@ -248,7 +248,7 @@ class Training:
             finished=report.finished or self.status in DONE,
             n_rows=self.source.n_rows,
             n_features=self.source.n_features,
-            n_support_vectors=model.support_vectors.shape[0] if isinstance(model, KernelModel) else None,
+            n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
             history=self.history,
         )
