@@ -1,102 +1,26 @@
-"""`SVC`, a kernel support-vector classifier, and the base class that it shares with `BudgetedSVC`."""
+"""`SVC`, a kernel support-vector classifier."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.estimators.base import BaseSVM
-from streamsvm.estimators.classifier import BaseSVC
-from streamsvm.estimators.inputs import open_source
-from streamsvm.models.model import KernelModel, LinearModel
-from streamsvm.numeric.feature_maps import KernelMap
-from streamsvm.numeric.kernels import combine_rows
-from streamsvm.numeric.rows import F64, CsrRows
-from streamsvm.options import ClassWeight, TrainOptions, check_numbers
-from streamsvm.training.features import FeatureOptions, make_features
-from streamsvm.training.train import train
+from streamsvm.estimators.kernel_base import KernelSVC
+from streamsvm.estimators.libsvm_like import LibsvmLike
+from streamsvm.estimators.low_rank import train_on_features
+from streamsvm.options import ClassWeight, compute_class_factors
+from streamsvm.training.loop import Result
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-class KernelSVM(BaseSVM):  # type: ignore[misc]
-    """The base class of estimators whose model is a sum of kernels."""
-
-    kernel: str
-    gamma: float | str
-    degree: int
-    coef0: float
-
-    def _name_kernel(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("kernel", "gamma", "degree", "coef0")}
-
-    def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
-        super()._take_model(model, label_dtype)
-        X = model.support_vectors
-        self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
-        self.dual_coef_ = np.atleast_2d(model.dual_coef)
-        for name in ("support_", "n_support_"):
-            self.__dict__.pop(name, None)
-        if model.support is not None:
-            self.support_ = model.support
-        if not model.problem.has_classes:
-            self.n_support_ = np.array([len(X.indptr) - 1 if isinstance(X, CsrRows) else len(X)])
-
-    def _take_rows(self, source: RowSource) -> None:
-        """Count the support vectors of each class, if the rows are in memory."""
-        y = source.y if isinstance(source, ArrayDataset) and self.model_.problem.has_classes else None
-        if y is not None and hasattr(self, "support_"):
-            self.n_support_ = np.bincount(y[self.support_], minlength=len(self.classes_))
-
-    @property
-    def coef_(self) -> F64:
-        """The weights for kernel="linear", (1, d) or (K, d), read-only. They are formed when they are asked for."""
-        check_is_fitted(self)
-        if self.model_.kernel.name != "linear":
-            raise AttributeError("coef_ exists for kernel='linear' only")
-        coef = np.stack([combine_rows(self.model_.support_vectors, each) for each in self.dual_coef_])
-        coef.flags.writeable = False  # a change of it would not change the predictions
-        return coef
-
-
-class KernelSVC(KernelSVM, BaseSVC):
-    """The base class of classifiers whose model is a sum of kernels."""
-
-
-def unfold(model: LinearModel) -> KernelModel:
-    """Return the sum of kernels that equals w for features T' k(Z, x): its coefficients are T w, for K classes T W'."""
-    features = model.features
-    assert features is not None
-    assert isinstance(features.map, KernelMap)
-    return KernelModel(
-        kernel=features.map.kernel,
-        support_vectors=features.map.rows,
-        dual_coef=model.coef @ features.map.matrix.T,
-        intercept=model.intercept,
-        classes=model.classes,
-        scaling=features.scaling,
-        feature_names=features.feature_names,
-        info={name: value for name, value in model.info.items() if name != "problem"},  # it describes the features
-    )
-
-
-class SVC(KernelSVC):
+class SVC(LibsvmLike, KernelSVC):
     """Kernel support-vector classifier with a certificate, on data of any size.
 
         P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
@@ -209,7 +133,7 @@ class SVC(KernelSVC):
         verbose: int = 0,
         probability: bool = False,
         decision_function_shape: str = "ovr",
-        break_ties: bool = True,
+        break_ties: bool | None = None,
         multi_class: str | None = None,
         approximation: str = "cholesky",
         rank: int = 300,
@@ -243,71 +167,54 @@ class SVC(KernelSVC):
         self.rank = rank
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train on labelled rows; see `LinearSVC.fit`."""
-        if self.decision_function_shape != "ovr":
-            given = self.decision_function_shape
-            raise InputError(
-                f"decision_function_shape is {given!r}: classes are trained one against the rest, which is 'ovr'"
-            )
+        """Train on labelled rows; see `LinearSVC.fit`. Rows whose weights are not positive are left out."""
+        if self.decision_function_shape not in ("ovr", "ovo"):
+            raise InputError(f"decision_function_shape is {self.decision_function_shape!r}; 'ovr' or 'ovo' is expected")
         if self.solver != "interior-point":
             return super().fit(X, y, sample_weight)
         if self.probability:
             raise InputError("probability: not with solver='interior-point', which makes features of all rows")
-        options, began = self._options(), time.monotonic()
-        check_numbers(options)
-        with open_source(self, X, y, sample_weight) as source, self._open_folder() as folder:
-            dataset, projected, read = self._make_features(source, options, folder / "features.zarr")
-            seconds, passes = time.monotonic() - began, dataset.meta["passes"]
-            linear, resume = replace(options, kernel="linear", options={}), self.checkpoint is not None
-            result = train(dataset, linear, out=self.checkpoint, resume=resume, client=self.client)
-        if result.status == "interrupted":
-            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
-        assert isinstance(result.model, LinearModel)
-        model = unfold(result.model)
-        self._take_model(model, getattr(y, "dtype", None))
-        self.result_ = replace(
-            result,
-            model=model,
-            passes=result.passes + passes,
-            seconds=result.seconds + seconds,
-            read_bytes=result.read_bytes + read,
-            projected_memory_bytes=max(projected, result.projected_memory_bytes),
-            n_features=model.n_features,
-            model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
-        )
-        self.history_, self.n_iter_, self.n_passes_ = result.history, result.steps, self.result_.passes
-        self._warn_of_limit(result)
-        return self
+        return self._keep(train_on_features(self, X, y, sample_weight), y)
 
-    @contextmanager
-    def _open_folder(self) -> Iterator[Path]:
-        """Open the folder of the features: the checkpoint, where they stay, or a temporary folder."""
-        if self.checkpoint is None:
-            with TemporaryDirectory(prefix="streamsvm") as folder:
-                yield Path(folder)
-            return
-        try:
-            Path(self.checkpoint).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.checkpoint}: cannot be written: {error.strerror}") from error
-        yield Path(self.checkpoint)
+    def decision_function(self, X: Any) -> Any:
+        """Return scores of each row; for two classes f(x) > 0 predicts classes_[1].
 
-    def _make_features(self, source: RowSource, options: TrainOptions, path: Path) -> tuple[Dataset, int, int]:
-        """Return the dataset of the features, the projected memory, and the bytes that were read for them.
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), Dask array or frame, Dataset, or path of a dataset
+            Whatever a kernel that is a function takes; (n, n_fit) for kernel="precomputed".
 
-        Both numbers are 0 if an earlier fit made the features. InputError if there are features of other rows or
-        settings.
+        Returns
+        -------
+        ndarray or Dask array of shape (n,), float64
+            For K > 2 classes of shape (n, K): the votes of the pairs of classes, and a part of a vote that ranks equal
+            ones; with decision_function_shape="ovo" of shape (n, K (K - 1) / 2), where a score above 0 is for the
+            first class of a pair. The scores of Dask rows are a Dask array.
         """
-        feature_options = FeatureOptions(self.approximation, self.rank, options.seed)
-        made_by = {"data": source.fingerprint, **asdict(feature_options), **self._name_kernel()}
-        if path.exists():
-            dataset = open_dataset(path)
-            if dataset.meta.get("made_by") != json.loads(json.dumps(made_by)):
-                raise InputError(f"{path}: these are features of other rows or settings; choose another checkpoint")
-            return dataset, 0, 0
-        resume = self.checkpoint is not None
-        made = make_features(source, path, feature_options, options, made_by=made_by, resume=resume, client=self.client)
-        return made.dataset, made.projected_memory_bytes, made.read_bytes
+        check_is_fitted(self)
+        if self.decision_function_shape == "ovr" or len(self.classes_) == 2:
+            return self._score(X)
+        if self.model_.n_support is None:
+            raise InputError("decision_function_shape='ovo': the classes were trained one against the rest")
+        return self._score(X, self.model_.list_pairs())
+
+    def predict(self, X: Any) -> Any:
+        """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`."""
+        check_is_fitted(self)
+        if self.break_ties and self.decision_function_shape == "ovo" and len(self.classes_) > 2:
+            raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
+        return super().predict(X)
+
+    def _decides_by_votes(self) -> bool:
+        return self.break_ties is False and self.model_.n_support is not None
+
+    def _take_rows(self, source: RowSource) -> None:
+        super()._take_rows(source)
+        self.class_weight_ = compute_class_factors(source, self._options())
+
+    def _count_steps(self, result: Result) -> Any:
+        """Return the steps of each problem, (n_problems,), as scikit-learn's SVC does."""
+        return np.array([problem["passes"] for problem in result.problems] or [result.steps])
 
     def _name_options(self) -> dict[str, Any]:
         return {**self._name_kernel(), "multi_class": self.multi_class, "options": self._list_own_options()}

@@ -117,7 +117,19 @@ def _report(parts: Sequence[Fit], state: State) -> Report:
         rounding_bound=sum(report.rounding_bound for report in reports),
         tried_bound=sum(max(report.rounding_bound, report.tried_bound) for report in reports),
         finished=all(report.finished for report in reports),
+        problems=tuple(map(_describe, reports, state.statuses.tolist())),
     )
+
+
+def _describe(report: Report, status: str) -> dict[str, Any]:
+    """Return the certificate of a problem; the status is "" while its solver goes on."""
+    return {
+        "status": status,
+        "objective": report.objective,
+        "lower_bound": report.lower_bound,
+        "relative_gap": report.relative_gap,
+        "passes": report.passes,
+    }
 
 
 def note_rows(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:

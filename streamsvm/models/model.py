@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
-from streamsvm.numeric.pairs_of_classes import count_pairs, sum_by_class, vote
+from streamsvm.numeric.pairs_of_classes import count_pairs, expand, sum_by_class, vote
 from streamsvm.numeric.rows import (
     F64,
     I64,
@@ -177,13 +177,15 @@ class KernelModel(SavedModel):
 
         return score
 
-    def score_pairs(self, X: Matrix) -> F64:
-        """Return the scores of raw rows in all pairs of classes, (n, pairs); above 0 is for the first of the pair."""
+    def list_pairs(self) -> KernelModel:
+        """Return a model whose scores are those of all pairs of classes; above 0 is for the first class of a pair."""
         assert self.n_support is not None
-        prepare = make_rescaling(X.shape[1], None, isinstance(X, CsrRows), self.n_trained, self.scaling)
-        return self._score_pairs(*self._match(to_float64(prepare(X))), self.n_support)
+        coefs, pairs = np.stack(list(expand(self.dual_coef, self.n_support))), np.arange(len(self.intercept))  # type: ignore[arg-type]
+        return replace(self, dual_coef=coefs, classes=pairs, n_support=None)
 
     def _score_pairs(self, rows: Matrix, vectors: Matrix, n_support: I64) -> F64:
+        """Return the scores of all pairs, (n, pairs), a class's support vectors at a time."""
+
         def add_up(block: slice) -> F64:
             return self._sum_kernels(rows, vectors, self.dual_coef[:, block], block)
 

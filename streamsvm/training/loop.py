@@ -65,6 +65,9 @@ class Result:
         Support vectors of the model, or None for a linear model.
     model_sha256 : str
         SHA-256 of the model's file.
+    problems : list of dict
+        Of many classes, the status, objective, lower bound, relative gap and passes of each problem, in the order of
+        the classes or of their pairs; empty for one problem.
     history : list of dict
         One line for each step, as in `history.jsonl`.
     """
@@ -89,6 +92,7 @@ class Result:
     n_features: int
     n_support_vectors: int | None
     model_sha256: str
+    problems: list[dict[str, Any]]
     history: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
@@ -250,6 +254,7 @@ class Training:
             n_features=self.source.n_features,
             n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
+            problems=list(report.problems),
             history=self.history,
         )
 
