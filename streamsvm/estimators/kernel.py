@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,7 @@ from streamsvm.errors import InputError
 from streamsvm.estimators.kernel_base import KernelSVC
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.low_rank import train_on_features
+from streamsvm.numeric.pairs_of_classes import choose_by_votes
 from streamsvm.options import ClassWeight, compute_class_factors
 from streamsvm.training.loop import Result
 
@@ -203,10 +205,10 @@ class SVC(LibsvmLike, KernelSVC):
         check_is_fitted(self)
         if self.break_ties and self.decision_function_shape == "ovo" and len(self.classes_) > 2:
             raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
-        return super().predict(X)
-
-    def _decides_by_votes(self) -> bool:
-        return self.break_ties is False and self.model_.n_support is not None
+        if self.break_ties is not False or self.model_.n_support is None:
+            return super().predict(X)
+        choose = partial(choose_by_votes, n_classes=len(self.classes_))
+        return self._name(self._score(X, self.model_.list_pairs()), choose)
 
     def _take_rows(self, source: RowSource) -> None:
         super()._take_rows(source)

@@ -41,7 +41,8 @@ def make_one_against_one(
         weights = {label: float(factors[view.codes[label]]) for label in (REST, ONE)}
         own_bytes = min(budget_bytes, process_bytes) + spare_bytes * view.n_rows // n_rows
         parts.append(make(view, replace(options, class_weight=weights, memory_bytes=own_bytes)))
-    return join_fits(views, parts, partial(_make_model, source, views, parts))
+    fit = join_fits(views, parts, partial(_make_model, source, views, parts))
+    return replace(fit, settings={**fit.settings, "multi_class": "ovo"})
 
 
 def _make_model(

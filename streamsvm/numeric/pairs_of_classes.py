@@ -76,6 +76,11 @@ def vote(scores: F64, n_classes: int) -> F64:
     return np.asarray(votes + sums / (LARGEST_CONFIDENCE * (np.abs(sums) + 1)))
 
 
-def count_votes(scores: F64) -> F64:
-    """Return the whole votes for each class, (n, K), from what `vote` returns."""
-    return np.asarray(np.round(scores))
+def choose_by_votes(scores: F64, n_classes: int) -> I64:
+    """Return the code of the first class with most votes, (n,), as LIBSVM does: a score of 0 is for the second class."""
+    votes = np.zeros((len(scores), n_classes), np.int64)
+    for k, (first, second) in enumerate(list_pairs(n_classes)):
+        votes[:, first] += scores[:, k] > 0
+        votes[:, second] += scores[:, k] <= 0
+    found: I64 = np.argmax(votes, axis=1)
+    return found
