@@ -77,7 +77,7 @@ def vote(scores: F64, n_classes: int) -> F64:
 
 
 def choose_by_votes(scores: F64, n_classes: int) -> I64:
-    """Return the code of the first class with most votes, (n,), as LIBSVM does: a score of 0 is for the second class."""
+    """Return the code of the first class with most votes, (n,), as LIBSVM does; a score of 0 is for the second one."""
     votes = np.zeros((len(scores), n_classes), np.int64)
     for k, (first, second) in enumerate(list_pairs(n_classes)):
         votes[:, first] += scores[:, k] > 0
