@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import streamsvm
-from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels
+from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels, name_multi_class
 from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
@@ -92,7 +92,7 @@ def _add_features(commands: Any) -> None:
     maps = "polynomial: of second order; the others approximate a kernel (default: cholesky)"
     features.add_argument("--map", choices=MAPS, default=MAPS[0], help=maps)
     features.add_argument("--rank", type=read_count, help="features, for a kernel (default: 300)")
-    _add_kernel(features, "(default: rbf)")
+    _add_kernel(features, "(default: rbf)", [name for name in name_kernels() if name != "precomputed"])
     _add_gamma(features)
     features.add_argument("--seed", type=int, help=SEED)
     _add_memory(features)
@@ -108,8 +108,8 @@ def _add_features(commands: Any) -> None:
     _add_json(features)
 
 
-def _add_kernel(command: argparse.ArgumentParser, default: str) -> None:
-    command.add_argument("--kernel", choices=name_kernels(), help=default)
+def _add_kernel(command: argparse.ArgumentParser, default: str, names: list[str]) -> None:
+    command.add_argument("--kernel", choices=names, help=default)
     command.add_argument("--degree", type=read_count, help="of the kernel poly (default: 3)")
     command.add_argument("--coef0", type=float, help="of the kernels poly and sigmoid (default: 0)")
 
@@ -194,7 +194,10 @@ def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> No
     tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
     metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
     command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
-    _add_kernel(command, f"(default: {describe_default_kernels()})")
+    known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
+    _add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
+    ways = "more than two classes, each against the rest or in pairs (default: ovo for smo and irwls, else ovr)"
+    command.add_argument("--multi-class", choices=name_multi_class(), help=ways)
     weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
     weights += "; may be given several times, to try each" * several
     action = "append" if several else "store"

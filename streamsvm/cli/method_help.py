@@ -18,6 +18,11 @@ def name_kernels() -> list[str]:
     return list(dict.fromkeys(kernel for method in METHODS for kernel in method.kernels))
 
 
+def name_multi_class() -> list[str]:
+    """Return the names of all ways in which any method trains more than two classes, without repetition."""
+    return list(dict.fromkeys(way for method in METHODS for way in method.multi_class))
+
+
 def describe_default_kernels() -> str:
     """Return a text that names the default kernel, and the methods with another default."""
     common = METHODS[0].kernels[0]

@@ -65,7 +65,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
         task=options.task,
         loss=options.loss,
         options=own,
-        **list_given(options, "tol", "degree", "coef0", "epsilon"),
+        **list_given(options, "tol", "degree", "coef0", "epsilon", "multi_class"),
     )
 
 

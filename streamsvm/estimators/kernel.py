@@ -29,8 +29,8 @@ class SVC(LibsvmLike, KernelSVC):
 
     P is minimised with C_i = C * class_weight[y_i] * sample_weight_i and a free bias, as in LIBSVM. Training ends with
     the status "converged" only if the relative duality gap over all rows is proved to be at most `tol`. More than two
-    classes are trained one against the rest, as in LinearSVC (scikit-learn's SVC trains one against one), and share the
-    memory.
+    classes are trained one against one, as in LIBSVM and scikit-learn: K (K - 1) / 2 problems of two classes, which
+    share the memory and the reads. Objectives and bounds are sums over the problems; `result_.problems` tells each.
 
     solver="interior-point" solves the linear problem of features that approximate the kernel (Jung, O'Leary & Tits
     2008, section 4). The features take 4 * rank bytes a row, in a temporary dataset or in `checkpoint`, where they stay
@@ -43,9 +43,12 @@ class SVC(LibsvmLike, KernelSVC):
     ----------
     C : float, default=1.0
         The cost of a row, as in LIBSVM and scikit-learn.
-    kernel : {"linear", "rbf", "poly", "sigmoid"}, default="rbf"
+        inf allows no errors: InputError if no function of the kernel separates the classes (with costs up to 1e10).
+    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="rbf"
         x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
-        parameters and may then stall.
+        parameters and may then stall. "precomputed": row i holds its kernel values with all rows of `fit`. A callable
+        returns such values, (n, m), for rows in memory; its models are not saved to files. Nothing proves that given
+        values are positive semidefinite: there is no lower bound, and the status at the optimum is "stationary".
     gamma : float, "scale" or "auto", default="scale"
         "scale" is 1 / (d * variance of all values, where a row counts as much as its sample weight), for which all rows
         are read once more; "auto" is 1 / d.
@@ -66,10 +69,14 @@ class SVC(LibsvmLike, KernelSVC):
     n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
     probability : bool, default=False
         As in LinearSVC; not for "interior-point".
-    decision_function_shape : {"ovr"}, default="ovr"
-        Scores of more than two classes are those of each against the rest; "ovo" is refused.
-    break_ties : bool, default=True
-        Without effect: the highest score always predicts its class, as with scikit-learn's break_ties=True.
+    decision_function_shape : {"ovr", "ovo"}, default="ovr"
+        The scores of more than two classes: one for each class, or for each pair. It does not change the training.
+    break_ties : bool or None, default=None
+        Of classes with equally many votes, False predicts the first (as scikit-learn does by default), and True and
+        None the one with the highest score. As there, True is refused with decision_function_shape="ovo".
+    multi_class : {"ovo", "ovr"} or None, default=None
+        How more than two classes are trained: in pairs, or each against the rest. None is "ovo", and "ovr" for
+        "interior-point", which has no pairs.
     approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
         For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
     rank : int, default=300
@@ -82,14 +89,20 @@ class SVC(LibsvmLike, KernelSVC):
     support_ : ndarray of shape (m,), int64
         The numbers of the support vectors among the rows (of a dataset, in its order). Not for "interior-point".
     n_support_ : ndarray of shape (K,), int64
-        The support vectors of each class, if the rows of `fit` were arrays in memory.
-    dual_coef_ : ndarray of shape (1, m) or (K, m), float64
-        y_j a_j, for K > 2 classes over the support vectors of all classes.
-    intercept_ : ndarray of shape (1,) or (K,), float64
-    coef_ : ndarray of shape (1, d) or (K, d), float64
-        Only for kernel="linear".
+        The support vectors of each class; of one or K problems, only if the rows of `fit` were arrays in memory.
+    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64
+        y_j a_j. For K > 2 classes the support vectors are in the order of their classes, and each has its coefficients
+        in the pairs with the K - 1 other classes, as in LIBSVM; (K, m) with multi_class="ovr".
+    intercept_ : ndarray of shape (1,) or (K (K - 1) / 2,), float64
+        (K,) with multi_class="ovr".
+    coef_ : ndarray of shape (1, d) or (K (K - 1) / 2, d), float64
+        Only for kernel="linear"; (K, d) with multi_class="ovr".
+    n_iter_ : ndarray of shape (1,) or (K (K - 1) / 2,), int64
+        The steps of each problem.
+    fit_status_, shape_fit_, class_weight_ : int, tuple, ndarray of shape (K,)
+        0 if nothing cut the training short, else 1; the shape of the rows; the factor of C of each class.
     classes_, n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
-    objective_, lower_bound_, rounding_bound_, gap_, status_, n_iter_, n_passes_ : as in LinearSVC
+    objective_, lower_bound_, rounding_bound_, gap_, status_, n_passes_ : as in LinearSVC
 
     References
     ----------

@@ -24,7 +24,8 @@ class SVR(LibsvmLike, BaseSVR):
     Parameters
     ----------
     C : float, default=1.0
-        The cost of a row, as in LIBSVM and scikit-learn.
+        The cost of a row, as in LIBSVM and scikit-learn. inf allows no errors beyond epsilon: InputError if they are
+        not avoided with costs up to 1e10.
     epsilon : float, default=0.1
         The error that costs nothing, in units of the targets.
     kernel, gamma, degree, coef0 : as in SVC

@@ -25,8 +25,8 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
             raise InputError(f"Unsupported set of arguments: {given}: the penalty is always 'l2', which is 1/2 |w|^2")
         if getattr(self, "dual", None) is False and getattr(self, "loss", None) in ("hinge", "epsilon_insensitive"):
             raise InputError(
-                f"Unsupported set of arguments: penalty='l2', loss={self.loss!r}, dual=False: scikit-learn's loss is another one then; pass its name as "
-                "loss, or leave dual out, which has no effect"
+                f"Unsupported set of arguments: penalty='l2', loss={self.loss!r}, dual=False: scikit-learn's loss is "
+                "another one then; pass its name as loss, or leave dual out, which has no effect"
             )
         own = super()._list_own_options()
         own.pop("fit_intercept", None)  # budgeted SGD has an option of this name

@@ -66,8 +66,7 @@ class Result:
     model_sha256 : str
         SHA-256 of the model's file.
     problems : list of dict
-        Of many classes, the status, objective, lower bound, relative gap and passes of each problem, in the order of
-        the classes or of their pairs; empty for one problem.
+        Of many classes, the certificate of the problem of each class, or of each pair in their order.
     history : list of dict
         One line for each step, as in `history.jsonl`.
     """
