@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import ONE, REST, Alteration, View
-from streamsvm.numeric.rows import F64, I32, I64, Rows, take_rows
+from streamsvm.numeric.rows import F64, I32, I64, Rows
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ def pick_pair(rows: Rows, *, first: int, second: int) -> Rows:
     kept = np.flatnonzero((y == ONE) | (rows.y == second))
     if len(kept) == rows.n_rows:
         return replace(rows, y=y)
-    vectors = {name: values[kept] for name, values in rows.vectors.items()}
-    return Rows(rows.start, take_rows(rows.X, kept), **{**vectors, "y": y[kept]})
+    return replace(rows.pick(kept), start=rows.start, y=y[kept])
 
 
 class PairOfClasses(View):

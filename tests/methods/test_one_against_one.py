@@ -111,7 +111,7 @@ def test_votes_by_hand() -> None:
     assert choose_by_votes(scores, 3).tolist() == [1, 0, 2]  # LIBSVM gives a score of 0 to the second class
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", ["smo, all active", "smo"])
 @pytest.mark.usefixtures("many_groups", "workers_import_tests")
 def test_the_same_bits_for_any_number_of_threads_and_workers(name: str, dataset: Dataset, client: Client) -> None:
     one = train(dataset, SOLVERS[name]).model_sha256
@@ -127,6 +127,13 @@ def test_stopped_and_gone_on_as_if_never_stopped(dataset: Dataset, tmp_path: Pat
     assert (resumed.model_sha256, resumed.passes, resumed.steps) == (whole.model_sha256, whole.passes, whole.steps)
     with pytest.raises(InputError, match="cannot be resumed with other settings"):
         train(dataset, replace(SOLVERS["smo"], multi_class="ovr"), out=tmp_path / "run", resume=True)
+
+
+def test_rows_that_pairs_share_are_read_once(dataset: Dataset) -> None:
+    """Each row is in three pairs, all rows of which are taken: every part of a chunk is read for all of them at once."""
+    result = train(dataset, SOLVERS["smo, all active"])
+    once = dataset.take_bytes(np.arange(dataset.n_rows))
+    assert (result.passes, result.read_bytes) == (1, 2 * once)  # and again for the support vectors
 
 
 def test_a_saved_model_scores_as_before(dataset: Dataset, tmp_path: Path) -> None:
