@@ -130,7 +130,7 @@ def test_stopped_and_gone_on_as_if_never_stopped(dataset: Dataset, tmp_path: Pat
 
 
 def test_rows_that_pairs_share_are_read_once(dataset: Dataset) -> None:
-    """Each row is in three pairs, all rows of which are taken: every part of a chunk is read for all of them at once."""
+    """Each row is in three pairs, all rows of which are taken: a part of a chunk is read for all of them at once."""
     result = train(dataset, SOLVERS["smo, all active"])
     once = dataset.take_bytes(np.arange(dataset.n_rows))
     assert (result.passes, result.read_bytes) == (1, 2 * once)  # and again for the support vectors
