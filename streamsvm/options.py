@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, say_count
-from streamsvm.numeric.kernel_codes import KERNELS
+from streamsvm.numeric.kernel_codes import KERNELS, has_gamma
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
 
@@ -67,6 +67,9 @@ class TrainOptions:
         Constant term of the polynomial and sigmoid kernels.
     resident_rows : int, str or None, default None
         Number of rows that are held in memory, or their share ("10%"); None is as many as the memory allows.
+    multi_class : str or None, default None
+        How more than two classes are trained: "ovr", each against the rest, or "ovo", all pairs of them; None is the
+        method's default.
     task : str, default "classify"
         Name of the problem (problems.registry).
     options : mapping of str to str, default empty
@@ -91,6 +94,7 @@ class TrainOptions:
     degree: int = 3
     coef0: float = 0.0
     resident_rows: int | str | None = None
+    multi_class: str | None = None
     task: str = "classify"
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -195,7 +199,7 @@ def make_kernel(source: RowSource, options: TrainOptions) -> Kernel:
     if options.kernel not in KERNELS:
         raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(KERNELS)}")
     gamma = options.gamma
-    if options.kernel == "linear":
+    if not has_gamma(options.kernel):
         gamma = 1.0
     elif gamma == "auto":
         gamma = 1.0 / source.n_features

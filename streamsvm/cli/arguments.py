@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import streamsvm
-from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels
-from streamsvm.cli.values import parse_gamma, parse_losses, parse_multi_class, parse_numbers, read_count
+from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels, name_multi_class
+from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 from streamsvm.methods.registry import AUTO, name_methods
-from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS, name_losses
+from streamsvm.problems.registry import PROBLEMS, name_losses
 
 SEED = "of the random numbers (default: 0)"
 REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
@@ -92,7 +92,7 @@ def _add_features(commands: Any) -> None:
     maps = "polynomial: of second order; the others approximate a kernel (default: cholesky)"
     features.add_argument("--map", choices=MAPS, default=MAPS[0], help=maps)
     features.add_argument("--rank", type=read_count, help="features, for a kernel (default: 300)")
-    _add_kernel(features, "(default: rbf)")
+    _add_kernel(features, "(default: rbf)", [name for name in name_kernels() if name != "precomputed"])
     _add_gamma(features)
     features.add_argument("--seed", type=int, help=SEED)
     _add_memory(features)
@@ -108,8 +108,8 @@ def _add_features(commands: Any) -> None:
     _add_json(features)
 
 
-def _add_kernel(command: argparse.ArgumentParser, default: str) -> None:
-    command.add_argument("--kernel", choices=name_kernels(), help=default)
+def _add_kernel(command: argparse.ArgumentParser, default: str, names: list[str]) -> None:
+    command.add_argument("--kernel", choices=names, help=default)
     command.add_argument("--degree", type=read_count, help="of the kernel poly (default: 3)")
     command.add_argument("--coef0", type=float, help="of the kernels poly and sigmoid (default: 0)")
 
@@ -186,10 +186,9 @@ def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> No
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
     what = command.add_mutually_exclusive_group()
     what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
-    joint = "many classes one against the rest (default), or by one problem for all: --task crammer-singer"
-    names = "|".join(MULTI_CLASS)
-    about: dict[str, Any] = {"dest": "task", "default": argparse.SUPPRESS, "metavar": names, "help": joint}
-    what.add_argument("--multi-class", type=parse_multi_class, **about)
+    ways = "more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls), or by one "
+    ways += "problem for all of them"
+    what.add_argument("--multi-class", choices=name_multi_class(), help=ways)
     losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
     if several:
         known = f"{', '.join(name_losses())}: {losses}"
@@ -199,7 +198,8 @@ def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> No
     tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
     metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
     command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
-    _add_kernel(command, f"(default: {describe_default_kernels()})")
+    known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
+    _add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
     weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
     weights += "; may be given several times, to try each" * several
     action = "append" if several else "store"

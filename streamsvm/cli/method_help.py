@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from streamsvm.methods.method import Method
 from streamsvm.methods.option_fields import describe_options
 from streamsvm.methods.registry import METHODS, can_solve, find_method
-from streamsvm.problems.registry import PROBLEMS
+from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS
 
 WIDTH = 100
 
@@ -16,6 +16,11 @@ WIDTH = 100
 def name_kernels() -> list[str]:
     """Return the names of all kernels that any method takes, without repetition, the linear kernel first."""
     return list(dict.fromkeys(kernel for method in METHODS for kernel in method.kernels))
+
+
+def name_multi_class() -> list[str]:
+    """Return the names of all ways in which more than two classes are trained, without repetition."""
+    return list(dict.fromkeys([*(way for method in METHODS for way in method.multi_class), *MULTI_CLASS]))
 
 
 def describe_default_kernels() -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamsvm.cli.values import parse_count, parse_shuffle
 from streamsvm.errors import InputError
 from streamsvm.methods.registry import find_method
-from streamsvm.problems.registry import find_kinds
+from streamsvm.problems.registry import MULTI_CLASS, find_kinds, find_multi_class
 
 if TYPE_CHECKING:
     from streamsvm.data.ingest import IngestOptions
@@ -47,6 +47,8 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     from streamsvm.machine import parse_bytes
     from streamsvm.options import TrainOptions
 
+    if options.multi_class in MULTI_CLASS and options.multi_class != "ovr":  # a problem of its own
+        options.task, options.multi_class = find_multi_class(options.multi_class), None
     method = find_method(options.solver, find_kinds(options.task, options.loss))
     kernel, own = options.kernel or method.kernels[0], parse_options(options.option)
     refuse_for_training(options, method, kernel, own)
@@ -65,7 +67,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
         task=options.task,
         loss=options.loss,
         options=own,
-        **list_given(options, "tol", "degree", "coef0", "epsilon"),
+        **list_given(options, "tol", "degree", "coef0", "epsilon", "multi_class"),
     )
 
 

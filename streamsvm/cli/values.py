@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from streamsvm.errors import InputError
-from streamsvm.problems.registry import find_multi_class, name_losses
+from streamsvm.problems.registry import name_losses
 
 
 def read_count(text: str) -> int:
@@ -43,14 +43,6 @@ def parse_losses(text: str) -> tuple[str, ...]:
 def parse_gamma(text: str) -> float | str:
     """Return the value of --gamma: a number, "scale" or "auto"."""
     return text if text in ("scale", "auto") else float(text)
-
-
-def parse_multi_class(text: str) -> str:
-    """Return the task that --multi-class stands for."""
-    try:
-        return find_multi_class(text)
-    except InputError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_shuffle(text: str) -> int | None:

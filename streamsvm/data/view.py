@@ -37,6 +37,10 @@ class Alteration:
         """Return the rows altered, given their numbers in the source."""
         return self.alter(rows, *(column[numbers] for column in self.by_row))
 
+    def number(self, rows: I64) -> I64:
+        """Return the numbers in the source of rows as the view numbers them."""
+        return rows
+
 
 class View:
     """A source that shows the rows of another source altered. Subclasses override whatever else differs from it."""

@@ -3,7 +3,7 @@
 Passes become one pass: each chunk is read once, and added to the totals of all. Walks through the same chunks in the
 same order become one walk, whose carry is the tuple of their carries. If an `All` asks for it (`in_walk`), its walk
 carries its passes along: their sums are then made in the order of the walk. Rows that several solvers take are read
-once. The answer to a question has the bits that it would have without the other questions.
+once, and copied for each. The answer to a question has the bits that it would have without the other questions.
 
 Passes that need scores of weight vectors share one matrix product X W' a tile.
 """
@@ -141,7 +141,7 @@ def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Walk]) -> li
         if isinstance(request, Walk):
             groups.setdefault(_make_order_key(request), []).append(k)
         elif isinstance(request, Take):
-            groups.setdefault(request.rows.tobytes(), []).append(k)
+            groups.setdefault("takes", []).append(k)
     for members in groups.values():
         found = _answer_alike(engine, [requests[k] for k in members])
         for k, one in zip(members, found, strict=True):
@@ -150,13 +150,24 @@ def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Walk]) -> li
 
 
 def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
-    """Answer requests of one kind: all are passes, or walks in the same orders, or ask for the same rows."""
+    """Answer requests of one kind: all are passes, or walks in the same orders, or take rows."""
     match alike[0]:
         case Scan():
             return _scan(engine, alike) if len(alike) > 1 else [engine.scan(alike[0])]
         case Walk():
             return _walk(engine, alike) if len(alike) > 1 else [engine.walk(alike[0])]
-    return [engine.take(alike[0])] * len(alike)
+    return _take(engine, alike)
+
+
+def _take(engine: Engine, takes: Sequence[Take]) -> list[Rows]:
+    """Read the rows that any of several requests asks for once, and return those of each; equal requests share them."""
+    wanted = {take.rows.tobytes(): take.rows for take in takes}
+    if len(wanted) == 1:
+        return [engine.take(takes[0])] * len(takes)
+    every = np.unique(np.concatenate(list(wanted.values())))
+    taken = engine.take(Take(every))
+    parts = {key: taken.pick(np.searchsorted(every, rows)) for key, rows in wanted.items()}
+    return [parts[take.rows.tobytes()] for take in takes]
 
 
 def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:

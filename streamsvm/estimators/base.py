@@ -73,34 +73,47 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
                 result = calibrate(source, options, result, self.client)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
-        self._take_model(result.model, getattr(y, "dtype", None))
+        self._keep(result, y)
         self._take_rows(source)
+        return self
+
+    def _keep(self, result: Result, y: Any) -> Self:
+        """Set the fitted attributes of a result, and warn if a limit has ended the training."""
+        self._take_model(result.model, getattr(y, "dtype", None))
         self.result_, self.history_ = result, result.history
-        self.n_iter_, self.n_passes_ = result.steps, result.passes
+        self.n_iter_, self.n_passes_ = self._count_steps(result), result.passes
         self._warn_of_limit(result)
         return self
+
+    def _count_steps(self, result: Result) -> Any:
+        """Return the number of steps."""
+        return result.steps
 
     def _warn_of_limit(self, result: Result) -> None:
         """Give scikit-learn's ConvergenceWarning if a limit of passes or seconds has ended the training."""
         if not (result.finished or STATUSES[result.status].is_final):
-            warnings.warn(f"{type(self).__name__}: {result.status_reason}", ConvergenceWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {result.status_reason}", ConvergenceWarning, stacklevel=4)
 
-    def _score(self, X: Any) -> Any:
-        """Return f(x) of each row of X, in any form that `fit` takes: (n,) or (n, K), or a Dask array for Dask rows."""
+    def _score(self, X: Any, model: Any = None) -> Any:
+        """Return f(x) of each row of X, in any form that `fit` takes: (n,) or (n, K), or a Dask array for Dask rows.
+
+        model: another one than that of the fit.
+        """
         check_is_fitted(self)
+        model = model or self.model_
         if is_dask(X):
             check_columns(self, X)
             rows = X.to_dask_array() if hasattr(X, "to_dask_array") else X
             # this is no method, as the estimator may hold a client, which cannot be sent to workers
-            decide = partial(_decide, self.model_)
-            width = np.shape(self.model_.intercept)
+            decide = partial(_decide, model)
+            width = model.score_shape
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
             return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
         with caught():
             if is_dataset(X):
                 dataset = X if isinstance(X, Dataset) else open_dataset(X)
-                return np.concatenate([part.scores for part in score_chunks(self.model_, dataset)])
-            return _decide(self.model_, validate(self, X, reset=False))
+                return np.concatenate([part.scores for part in score_chunks(model, dataset)])
+            return _decide(model, validate(self, X, reset=False))
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file, without pickle. `streamsvm.load` returns a fitted estimator from it.
@@ -205,5 +218,5 @@ def _stay_silent(event: Event) -> None:
 def _decide(model: Model, X: Any) -> F64:
     """Return f(x) of rows in memory, NumPy or sparse, computed a chunk at a time."""
     source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
-    none = np.empty((0, *np.shape(model.intercept)))
+    none = np.empty((0, *model.score_shape))
     return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])

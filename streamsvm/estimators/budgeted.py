@@ -14,7 +14,7 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import check_chunk
-from streamsvm.estimators.kernel import KernelSVC
+from streamsvm.estimators.kernel_base import KernelSVC
 from streamsvm.interrupts import caught
 from streamsvm.methods.budgeted_sgd.setup import Stream, make_stream
 from streamsvm.methods.budgeted_sgd.solver import State

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.estimators.base import BaseSVM
-from streamsvm.estimators.inputs import is_dask, is_dataset, refuse_columns
+from streamsvm.estimators.inputs import is_dataset, refuse_columns
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import find_probabilities, has_probabilities
@@ -74,8 +75,12 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Any:
         """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`."""
-        scores, name = self.decision_function(X), partial(_name_classes, self.classes_)
-        if not is_dask(X):
+        return self._name(self._score(X), choose)
+
+    def _name(self, scores: Any, choose_codes: Callable[[F64], Any]) -> Any:
+        """Return the labels whose codes are chosen by the scores."""
+        name = partial(_name_classes, self.classes_, choose_codes)
+        if isinstance(scores, np.ndarray):
             return name(scores)
         dropped = {"drop_axis": 1} if scores.ndim > 1 else {}
         return scores.map_blocks(name, **dropped, dtype=self.classes_.dtype)
@@ -109,7 +114,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
             raise NotFittedError("predict_proba is not available when fitted with probability=False: fit again")
 
     def _map_scores(self, X: Any, find: Any) -> Any:
-        scores = self.decision_function(X)
+        scores = self._score(X)
         if isinstance(scores, np.ndarray):
             return find(scores)
         wider = {"new_axis": 1, "chunks": (scores.chunks[0], (2,))} if scores.ndim == 1 else {}
@@ -125,6 +130,6 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
 
 
-def _name_classes(classes: npt.NDArray[Any], scores: F64) -> Any:
+def _name_classes(classes: npt.NDArray[Any], choose_codes: Callable[[F64], Any], scores: F64) -> Any:
     """Return the labels that scores predict."""
-    return classes[choose(scores)]
+    return classes[choose_codes(scores)]

@@ -1,110 +1,36 @@
-"""`SVC`, a kernel support-vector classifier, and the base class that it shares with `BudgetedSVC`."""
+"""`SVC`, a kernel support-vector classifier."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.estimators.base import BaseSVM
-from streamsvm.estimators.classifier import BaseSVC
-from streamsvm.estimators.inputs import open_source
-from streamsvm.models.model import KernelModel, LinearModel
-from streamsvm.numeric.feature_maps import KernelMap
-from streamsvm.numeric.kernels import combine_rows
-from streamsvm.numeric.rows import F64, CsrRows
-from streamsvm.options import ClassWeight, TrainOptions, check_numbers
-from streamsvm.training.features import FeatureOptions, make_features
-from streamsvm.training.train import train
+from streamsvm.estimators.kernel_base import KernelSVC
+from streamsvm.estimators.libsvm_like import LibsvmLike
+from streamsvm.estimators.low_rank import train_on_features
+from streamsvm.numeric.pairs_of_classes import choose_by_votes
+from streamsvm.options import ClassWeight, compute_class_factors
+from streamsvm.training.loop import Result
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-class KernelSVM(BaseSVM):  # type: ignore[misc]
-    """The base class of estimators whose model is a sum of kernels."""
-
-    kernel: str
-    gamma: float | str
-    degree: int
-    coef0: float
-
-    def _name_kernel(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("kernel", "gamma", "degree", "coef0")}
-
-    def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
-        super()._take_model(model, label_dtype)
-        X = model.support_vectors
-        self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
-        self.dual_coef_ = np.atleast_2d(model.dual_coef)
-        for name in ("support_", "n_support_"):
-            self.__dict__.pop(name, None)
-        if model.support is not None:
-            self.support_ = model.support
-        if not model.problem.has_classes:
-            self.n_support_ = np.array([len(X.indptr) - 1 if isinstance(X, CsrRows) else len(X)])
-
-    def _take_rows(self, source: RowSource) -> None:
-        """Count the support vectors of each class, if the rows are in memory."""
-        y = source.y if isinstance(source, ArrayDataset) and self.model_.problem.has_classes else None
-        if y is not None and hasattr(self, "support_"):
-            self.n_support_ = np.bincount(y[self.support_], minlength=len(self.classes_))
-
-    @property
-    def coef_(self) -> F64:
-        """The weights for kernel="linear", (1, d) or (K, d), read-only. They are formed when they are asked for."""
-        check_is_fitted(self)
-        if self.model_.kernel.name != "linear":
-            raise AttributeError("coef_ exists for kernel='linear' only")
-        coef = np.stack([combine_rows(self.model_.support_vectors, each) for each in self.dual_coef_])
-        coef.flags.writeable = False  # a change of it would not change the predictions
-        return coef
-
-
-class KernelSVC(KernelSVM, BaseSVC):
-    """The base class of classifiers whose model is a sum of kernels."""
-
-
-def unfold(model: LinearModel) -> KernelModel:
-    """Return the sum of kernels that equals w for features T' k(Z, x): its coefficients are T w, for K classes T W'."""
-    features = model.features
-    assert features is not None
-    assert isinstance(features.map, KernelMap)
-    return KernelModel(
-        kernel=features.map.kernel,
-        support_vectors=features.map.rows,
-        dual_coef=model.coef @ features.map.matrix.T,
-        intercept=model.intercept,
-        classes=model.classes,
-        scaling=features.scaling,
-        feature_names=features.feature_names,
-        info={name: value for name, value in model.info.items() if name != "problem"},  # it describes the features
-    )
-
-
-class SVC(KernelSVC):
+class SVC(LibsvmLike, KernelSVC):
     """Kernel support-vector classifier with a certificate, on data of any size.
 
         P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
 
     P is minimised with C_i = C * class_weight[y_i] * sample_weight_i and a free bias, as in LIBSVM. Training ends with
     the status "converged" only if the relative duality gap over all rows is proved to be at most `tol`. More than two
-    classes are trained one against the rest, as in LinearSVC (scikit-learn's SVC trains one against one), and share the
-    memory.
+    classes are trained one against one, as in LIBSVM and scikit-learn: K (K - 1) / 2 problems of two classes, which
+    share the memory and the reads. Objectives and bounds are sums over the problems; `result_.problems` tells each.
 
     solver="interior-point" solves the linear problem of features that approximate the kernel (Jung, O'Leary & Tits
     2008, section 4). The features take 4 * rank bytes a row, in a temporary dataset or in `checkpoint`, where they stay
@@ -117,9 +43,12 @@ class SVC(KernelSVC):
     ----------
     C : float, default=1.0
         The cost of a row, as in LIBSVM and scikit-learn.
-    kernel : {"linear", "rbf", "poly", "sigmoid"}, default="rbf"
+        inf allows no errors: InputError if no function of the kernel separates the classes (with costs up to 1e10).
+    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="rbf"
         x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
-        parameters and may then stall.
+        parameters and may then stall. "precomputed": row i holds its kernel values with all rows of `fit`. A callable
+        returns such values, (n, m), for rows in memory; its models are not saved to files. Nothing proves that given
+        values are positive semidefinite: there is no lower bound, and the status at the optimum is "stationary".
     gamma : float, "scale" or "auto", default="scale"
         "scale" is 1 / (d * variance of all values, where a row counts as much as its sample weight), for which all rows
         are read once more; "auto" is 1 / d.
@@ -140,10 +69,14 @@ class SVC(KernelSVC):
     n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
     probability : bool, default=False
         As in LinearSVC; not for "interior-point".
-    decision_function_shape : {"ovr"}, default="ovr"
-        Scores of more than two classes are those of each against the rest; "ovo" is refused.
-    break_ties : bool, default=True
-        Without effect: the highest score always predicts its class, as with scikit-learn's break_ties=True.
+    decision_function_shape : {"ovr", "ovo"}, default="ovr"
+        The scores of more than two classes: one for each class, or for each pair. It does not change the training.
+    break_ties : bool or None, default=None
+        Of classes with equally many votes, False predicts the first (as scikit-learn does by default), and True and
+        None the one with the highest score. As there, True is refused with decision_function_shape="ovo".
+    multi_class : {"ovo", "ovr"} or None, default=None
+        How more than two classes are trained: in pairs, or each against the rest. None is "ovo", and "ovr" for
+        "interior-point", which has no pairs.
     approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
         For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
     rank : int, default=300
@@ -156,14 +89,20 @@ class SVC(KernelSVC):
     support_ : ndarray of shape (m,), int64
         The numbers of the support vectors among the rows (of a dataset, in its order). Not for "interior-point".
     n_support_ : ndarray of shape (K,), int64
-        The support vectors of each class, if the rows of `fit` were arrays in memory.
-    dual_coef_ : ndarray of shape (1, m) or (K, m), float64
-        y_j a_j, for K > 2 classes over the support vectors of all classes.
-    intercept_ : ndarray of shape (1,) or (K,), float64
-    coef_ : ndarray of shape (1, d) or (K, d), float64
-        Only for kernel="linear".
+        The support vectors of each class; of one or K problems, only if the rows of `fit` were arrays in memory.
+    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64
+        y_j a_j. For K > 2 classes the support vectors are in the order of their classes, and each has its coefficients
+        in the pairs with the K - 1 other classes, as in LIBSVM; (K, m) with multi_class="ovr".
+    intercept_ : ndarray of shape (1,) or (K (K - 1) / 2,), float64
+        (K,) with multi_class="ovr".
+    coef_ : ndarray of shape (1, d) or (K (K - 1) / 2, d), float64
+        Only for kernel="linear"; (K, d) with multi_class="ovr".
+    n_iter_ : ndarray of shape (1,) or (K (K - 1) / 2,), int64
+        The steps of each problem.
+    fit_status_, shape_fit_, class_weight_ : int, tuple, ndarray of shape (K,)
+        0 if nothing cut the training short, else 1; the shape of the rows; the factor of C of each class.
     classes_, n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
-    objective_, lower_bound_, rounding_bound_, gap_, status_, n_iter_, n_passes_ : as in LinearSVC
+    objective_, lower_bound_, rounding_bound_, gap_, status_, n_passes_ : as in LinearSVC
 
     References
     ----------
@@ -209,7 +148,8 @@ class SVC(KernelSVC):
         verbose: int = 0,
         probability: bool = False,
         decision_function_shape: str = "ovr",
-        break_ties: bool = True,
+        break_ties: bool | None = None,
+        multi_class: str | None = None,
         approximation: str = "cholesky",
         rank: int = 300,
     ) -> None:
@@ -237,75 +177,59 @@ class SVC(KernelSVC):
         self.probability = probability
         self.decision_function_shape = decision_function_shape
         self.break_ties = break_ties
+        self.multi_class = multi_class
         self.approximation = approximation
         self.rank = rank
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train on labelled rows; see `LinearSVC.fit`."""
-        if self.decision_function_shape != "ovr":
-            given = self.decision_function_shape
-            raise InputError(
-                f"decision_function_shape is {given!r}: classes are trained one against the rest, which is 'ovr'"
-            )
+        """Train on labelled rows; see `LinearSVC.fit`. Rows whose weights are not positive are left out."""
+        if self.decision_function_shape not in ("ovr", "ovo"):
+            raise InputError(f"decision_function_shape is {self.decision_function_shape!r}; 'ovr' or 'ovo' is expected")
         if self.solver != "interior-point":
             return super().fit(X, y, sample_weight)
         if self.probability:
             raise InputError("probability: not with solver='interior-point', which makes features of all rows")
-        options, began = self._options(), time.monotonic()
-        check_numbers(options)
-        with open_source(self, X, y, sample_weight) as source, self._open_folder() as folder:
-            dataset, projected, read = self._make_features(source, options, folder / "features.zarr")
-            seconds, passes = time.monotonic() - began, dataset.meta["passes"]
-            linear, resume = replace(options, kernel="linear", options={}), self.checkpoint is not None
-            result = train(dataset, linear, out=self.checkpoint, resume=resume, client=self.client)
-        if result.status == "interrupted":
-            raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
-        assert isinstance(result.model, LinearModel)
-        model = unfold(result.model)
-        self._take_model(model, getattr(y, "dtype", None))
-        self.result_ = replace(
-            result,
-            model=model,
-            passes=result.passes + passes,
-            seconds=result.seconds + seconds,
-            read_bytes=result.read_bytes + read,
-            projected_memory_bytes=max(projected, result.projected_memory_bytes),
-            n_features=model.n_features,
-            model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
-        )
-        self.history_, self.n_iter_, self.n_passes_ = result.history, result.steps, self.result_.passes
-        self._warn_of_limit(result)
-        return self
+        return self._keep(train_on_features(self, X, y, sample_weight), y)
 
-    @contextmanager
-    def _open_folder(self) -> Iterator[Path]:
-        """Open the folder of the features: the checkpoint, where they stay, or a temporary folder."""
-        if self.checkpoint is None:
-            with TemporaryDirectory(prefix="streamsvm") as folder:
-                yield Path(folder)
-            return
-        try:
-            Path(self.checkpoint).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.checkpoint}: cannot be written: {error.strerror}") from error
-        yield Path(self.checkpoint)
+    def decision_function(self, X: Any) -> Any:
+        """Return scores of each row; for two classes f(x) > 0 predicts classes_[1].
 
-    def _make_features(self, source: RowSource, options: TrainOptions, path: Path) -> tuple[Dataset, int, int]:
-        """Return the dataset of the features, the projected memory, and the bytes that were read for them.
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), Dask array or frame, Dataset, or path of a dataset
+            Whatever a kernel that is a function takes; (n, n_fit) for kernel="precomputed".
 
-        Both numbers are 0 if an earlier fit made the features. InputError if there are features of other rows or
-        settings.
+        Returns
+        -------
+        ndarray or Dask array of shape (n,), float64
+            For K > 2 classes of shape (n, K): the votes of the pairs of classes, and a part of a vote that ranks equal
+            ones; with decision_function_shape="ovo" of shape (n, K (K - 1) / 2), where a score above 0 is for the
+            first class of a pair. The scores of Dask rows are a Dask array.
         """
-        feature_options = FeatureOptions(self.approximation, self.rank, options.seed)
-        made_by = {"data": source.fingerprint, **asdict(feature_options), **self._name_kernel()}
-        if path.exists():
-            dataset = open_dataset(path)
-            if dataset.meta.get("made_by") != json.loads(json.dumps(made_by)):
-                raise InputError(f"{path}: these are features of other rows or settings; choose another checkpoint")
-            return dataset, 0, 0
-        resume = self.checkpoint is not None
-        made = make_features(source, path, feature_options, options, made_by=made_by, resume=resume, client=self.client)
-        return made.dataset, made.projected_memory_bytes, made.read_bytes
+        check_is_fitted(self)
+        if self.decision_function_shape == "ovr" or len(self.classes_) == 2:
+            return self._score(X)
+        if self.model_.n_support is None:
+            raise InputError("decision_function_shape='ovo': the classes were trained one against the rest")
+        return self._score(X, self.model_.list_pairs())
+
+    def predict(self, X: Any) -> Any:
+        """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`."""
+        check_is_fitted(self)
+        if self.break_ties and self.decision_function_shape == "ovo" and len(self.classes_) > 2:
+            raise ValueError("break_ties must be False when decision_function_shape is 'ovo'")
+        if self.break_ties is not False or self.model_.n_support is None:
+            return super().predict(X)
+        choose = partial(choose_by_votes, n_classes=len(self.classes_))
+        return self._name(self._score(X, self.model_.list_pairs()), choose)
+
+    def _take_rows(self, source: RowSource) -> None:
+        super()._take_rows(source)
+        self.class_weight_ = compute_class_factors(source, self._options())
+
+    def _count_steps(self, result: Result) -> Any:
+        """Return the steps of each problem, (n_problems,), as scikit-learn's SVC does."""
+        return np.array([problem["passes"] for problem in result.problems] or [result.steps])
 
     def _name_options(self) -> dict[str, Any]:
-        return {**self._name_kernel(), "options": self._list_own_options()}
+        return {**self._name_kernel(), "multi_class": self.multi_class, "options": self._list_own_options()}

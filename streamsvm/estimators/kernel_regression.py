@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.estimators.kernel import KernelSVM
+from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.regression import BaseSVR
 from streamsvm.problems.regression import REGRESS
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class SVR(KernelSVM, BaseSVR):
+class SVR(LibsvmLike, BaseSVR):
     """Support-vector regression with kernels and with a certificate, on data of any size.
 
         P(w, b) = 1/2 |w|^2 + sum_i C_i max(0, |y_i - (w.phi(x_i) + b)| - epsilon),   k(x, z) = phi(x).phi(z)
@@ -24,7 +24,8 @@ class SVR(KernelSVM, BaseSVR):
     Parameters
     ----------
     C : float, default=1.0
-        The cost of a row, as in LIBSVM and scikit-learn.
+        The cost of a row, as in LIBSVM and scikit-learn. inf allows no errors beyond epsilon: InputError if they are
+        not avoided with costs up to 1e10.
     epsilon : float, default=0.1
         The error that costs nothing, in units of the targets.
     kernel, gamma, degree, coef0 : as in SVC

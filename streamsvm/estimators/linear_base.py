@@ -15,6 +15,7 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
 
     fit_intercept: bool
     intercept_scaling: float
+    loss: str
     penalty: str = "l2"
 
     def _list_own_options(self) -> dict[str, str]:
@@ -22,6 +23,11 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
         if self.penalty != "l2":
             given = ", ".join(f"{name}={getattr(self, name, None)!r}" for name in ("penalty", "loss", "dual"))
             raise InputError(f"Unsupported set of arguments: {given}: the penalty is always 'l2', which is 1/2 |w|^2")
+        if getattr(self, "dual", None) is False and getattr(self, "loss", None) in ("hinge", "epsilon_insensitive"):
+            raise InputError(
+                f"Unsupported set of arguments: penalty='l2', loss={self.loss!r}, dual=False: scikit-learn's loss is "
+                "another one then; pass its name as loss, or leave dual out, which has no effect"
+            )
         own = super()._list_own_options()
         own.pop("fit_intercept", None)  # budgeted SGD has an option of this name
         if not self.fit_intercept:

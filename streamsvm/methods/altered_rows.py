@@ -15,6 +15,7 @@ def alter_rows(solver: Solver, alteration: Alteration) -> Solver:
     """Return a solver that makes the requests of this one, and gives it the altered rows.
 
     An alteration with arrays by row needs walks whose groups are successive chunks: other rows come without numbers.
+    One that leaves some rows only takes passes without arrays by row, and no walks.
     """
     request, taken = next(solver), None
     while True:
@@ -30,6 +31,8 @@ def alter_rows(solver: Solver, alteration: Alteration) -> Solver:
 def _alter_question(request: Question, alteration: Alteration, taken: Rows | None) -> Question:
     """Return the question as it is put to the engine. taken: the rows that a pass holds, as the engine gave them."""
     match request:
+        case Take():
+            return Take(alteration.number(request.rows))
         case Scan():
             add = AlteredAdd(request.add, alteration.alter, len(request.shared), len(alteration.by_row))
             held = None if request.held is None else taken
@@ -45,7 +48,7 @@ def _alter_answer(request: Question, alteration: Alteration, found: Any) -> Any:
     if isinstance(request, All):
         pairs = zip(request.requests, found, strict=True)
         return [_alter_answer(one, alteration, part) for one, part in pairs]
-    return alteration.apply(found, request.rows) if isinstance(request, Take) else found
+    return alteration.apply(found, alteration.number(request.rows)) if isinstance(request, Take) else found
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,9 @@ class AlteredAdd:
         """Alter the rows by their entries of the alteration's arrays, and add them."""
         shared, by_row = arrays[: self.n_shared], arrays[self.n_shared :]
         altering, own = by_row[: self.n_altering], by_row[self.n_altering :]
-        self.add(totals, self.alter(rows, *altering), *shared, *own)
+        altered = self.alter(rows, *altering)
+        if altered.n_rows:
+            self.add(totals, altered, *shared, *own)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,14 @@ TakeRows = Callable[[I64], Rows]
 
 @dataclass(frozen=True)
 class Report(Progress):
-    """The progress of a state. finished: the solver has done all its work, although no optimum is proved."""
+    """The progress of a state.
+
+    finished: the solver has done all its work, although no optimum is proved. problems: where many problems are solved
+    side by side, what is known of each of them, as JSON.
+    """
 
     finished: bool = False
+    problems: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)

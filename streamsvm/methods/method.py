@@ -51,6 +51,8 @@ class Method:
         The module that holds `set_up` and `run_kernels`.
     kernels
         The names of the kernels that it takes, the default one first.
+    multi_class
+        How it trains more than two classes, the default first: "ovr", each against the rest, or "ovo", all pairs.
     process_bytes
         Memory that it leaves for what any process needs, when it chooses how many rows to hold: the problems of many
         classes leave it once.
@@ -73,6 +75,7 @@ class Method:
     options: type[Any]
     module: str
     kernels: tuple[str, ...] = ("linear",)
+    multi_class: tuple[str, ...] = ("ovr",)
     process_bytes: int = 0
     reads: Mapping[str, Words] = field(default_factory=lambda: {"tol": ALWAYS})
     takes_numbered_rows: bool = True

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
-from streamsvm.data.view import ONE, OneClass
+from streamsvm.data.view import ONE, OneClass, View
 from streamsvm.methods import many_problems
 from streamsvm.methods.altered_rows import alter_rows
 from streamsvm.methods.fit import Fit, Report, TakeRows, share_memory, sum_memory
@@ -34,7 +34,7 @@ def make_one_against_rest(
     """Return the fit of all classes; `make` makes the fit of two classes, and its InputError is raised."""
     views = view_classes(source)
     parts = [make(view, each) for view, each in zip(views, share_options(source, options, process_bytes), strict=True)]
-    return join_fits(source, views, parts)
+    return join_fits(views, parts, partial(_make_model, source, parts))
 
 
 def view_classes(source: RowSource) -> list[OneClass]:
@@ -50,8 +50,8 @@ def share_options(source: RowSource, options: TrainOptions, process_bytes: int =
     return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
 
 
-def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]) -> Fit:
-    """Return the fits of all classes as one fit; one step of it is a step of every class's fit."""
+def join_fits(views: Sequence[View], parts: Sequence[Fit], make_model: Callable[[State, TakeRows], Model]) -> Fit:
+    """Return the fits of all problems as one fit; one step of it is a step of every problem's fit."""
     return Fit(
         method=parts[0].method,
         settings=_join_settings([part.settings for part in parts]),
@@ -59,7 +59,7 @@ def join_fits(source: RowSource, views: Sequence[OneClass], parts: Sequence[Fit]
         start=lambda: many_problems.start_state([part.start() for part in parts]),
         warm_start=partial(_start_warm, parts),
         solve=partial(_solve, views, parts),
-        make_model=partial(_make_model, source, parts),
+        make_model=make_model,
         report=partial(_report, parts),
         compiled=tuple(dict.fromkeys(group for part in parts for group in part.compiled)),
         note=next((part.note for part in parts if part.note), ""),
@@ -90,19 +90,19 @@ def _start_warm(parts: Sequence[Fit], before: State, factor: float) -> State:
     return many_problems.start_state([part.start_after(one, factor) for part, one in pairs])
 
 
-def _solve(views: Sequence[OneClass], parts: Sequence[Fit], state: State) -> Solver:
+def _solve(views: Sequence[View], parts: Sequence[Fit], state: State) -> Solver:
     solvers = [partial(_solve_part, view, part) for view, part in zip(views, parts, strict=True)]
     return many_problems.solve(solvers, state)
 
 
-def _solve_part(view: OneClass, part: Fit, state: Any) -> Solver:
+def _solve_part(view: View, part: Fit, state: Any) -> Solver:
     return alter_rows(part.solve(state), view.alteration)
 
 
 def _make_model(source: RowSource, parts: Sequence[Fit], state: State, take: TakeRows) -> Model:
     chosen: list[I64] = []
     pairs = zip(parts, state.problems, strict=True)
-    models = [part.make_model(one, partial(_note, chosen, take)) for part, one in pairs]
+    models = [part.make_model(one, partial(note_rows, chosen, take)) for part, one in pairs]
     return join_models(models, np.asarray(source.classes), chosen, take)
 
 
@@ -117,10 +117,22 @@ def _report(parts: Sequence[Fit], state: State) -> Report:
         rounding_bound=sum(report.rounding_bound for report in reports),
         tried_bound=sum(max(report.rounding_bound, report.tried_bound) for report in reports),
         finished=all(report.finished for report in reports),
+        problems=tuple(map(_describe, reports, state.statuses.tolist())),
     )
 
 
-def _note(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
+def _describe(report: Report, status: str) -> dict[str, Any]:
+    """Return the certificate of a problem; the status is "" while its solver goes on."""
+    return {
+        "status": status,
+        "objective": report.objective,
+        "lower_bound": report.lower_bound,
+        "relative_gap": report.relative_gap,
+        "passes": report.passes,
+    }
+
+
+def note_rows(chosen: list[I64], take: TakeRows, rows: I64) -> Rows:
     """Add the rows that a model takes to `chosen`, and return none; they are taken once for all models."""
     chosen.append(rows)
     return take(rows[:0])
@@ -134,12 +146,12 @@ def join_models(models: list[Any], classes: npt.NDArray[Any], chosen: list[I64],
     rows: I64 | None = None
     if chosen:
         rows = np.unique(np.concatenate(chosen))
-        places, vectors = [np.searchsorted(rows, mine) for mine in chosen], take(rows).X
+        places, vectors = [np.searchsorted(rows, mine) for mine in chosen], first.keep_vectors(take(rows).X)
     else:
         ends = np.cumsum([0, *(len(model.dual_coef) for model in models)])
         places = [np.arange(at, end) for at, end in pairwise(ends.tolist())]
         vectors = stack_rows([model.support_vectors for model in models])
-    dual_coef = np.zeros((len(models), vectors.shape[0]))
+    dual_coef = np.zeros((len(models), vectors.shape[0] if rows is None else len(rows)))
     for model, mine, coef in zip(models, places, dual_coef, strict=True):
         coef[mine] = model.dual_coef
     kernels: KernelModel = first

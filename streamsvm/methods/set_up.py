@@ -6,22 +6,36 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from streamsvm.data.numbered_rows import NumberedRows
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
+from streamsvm.methods.altered_rows import alter_rows
 from streamsvm.methods.dual_points import keep_dual_point
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.fit import Fit, MapFit
 from streamsvm.methods.method import Method
+from streamsvm.methods.one_against_one import make_one_against_one
 from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
 from streamsvm.methods.registry import find_method
+from streamsvm.numeric import known_values
 from streamsvm.options import TrainOptions, check_costs, check_numbers
 from streamsvm.problems.registry import find_kinds, find_problem
+from streamsvm.requests import MemoryNeed
+
+MULTI_CLASS = {"ovr": make_one_against_rest, "ovo": make_one_against_one}
 
 
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
     return find_method(options.solver, find_kinds(options.task, options.loss))
+
+
+def choose_multi_class(method: Method, options: TrainOptions) -> str:
+    """Return how more than two classes are trained; InputError for a way that the method does not have."""
+    if options.multi_class not in (None, *method.multi_class):
+        raise InputError(f"multi_class {options.multi_class!r}: {method.name} has {' and '.join(method.multi_class)}")
+    return options.multi_class or method.multi_class[0]
 
 
 def read_own_options(options: TrainOptions) -> Any:
@@ -32,10 +46,32 @@ def read_own_options(options: TrainOptions) -> Any:
 
 def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) -> Fit:
     """Return the fit that was asked for; it keeps its dual point if `keep_dual`. InputError if it cannot be made."""
+    if options.kernel == known_values.NAME:
+        return _set_up_numbered(source, options, keep_dual)
+    return _set_up(source, options, keep_dual)
+
+
+def _set_up_numbered(source: RowSource, options: TrainOptions, keep_dual: bool) -> Fit:
+    """Return the fit for the rows of a kernel matrix, each of which is told its number."""
+    _refuse_what_is_not_for(choose_method(options), options)
+    view = NumberedRows(source)
+    fit = _set_up(view, options, keep_dual)
+    need = partial(_need_numbers, fit, view.n_rows)
+    return replace(fit, memory=need, solve=lambda state: alter_rows(fit.solve(state), view.alteration))
+
+
+def _need_numbers(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:
+    """Return the memory of the fit and of the numbers of the rows, of which tasks are sent their part."""
+    need = fit.memory(threads)
+    return replace(need, driver_bytes=need.driver_bytes + 8 * n_rows, shared_bytes=need.shared_bytes + 8 * n_rows)
+
+
+def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool) -> Fit:
     problem, method = find_problem(options.task), choose_method(options)
     own, options = read_own_options(options), replace(options, solver=method.name)
     check_numbers(options)
     check_costs(source, options)
+    choose_multi_class(method, options)
     _refuse_what_is_not_for(method, options)
     if options.class_weight is not None and not problem.has_class_costs:
         raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
@@ -44,7 +80,7 @@ def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) ->
     make = partial(_set_up_with, method, own, keep_dual)
     n_problems = problem.count_problems(source)
     if n_problems > 1:
-        fit = make_one_against_rest(source, options, make, method.process_bytes)
+        fit = MULTI_CLASS[choose_multi_class(method, options)](source, options, make, method.process_bytes)
     else:
         fit = make(source, options)
     if method.kernels == ("linear",):  # so its model is linear, with weights and a bias for each problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,11 +21,23 @@ from streamsvm.models.saved_model import (
     pack_features,
     pack_scaling,
 )
+from streamsvm.numeric import known_values
 from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, compute_scores, keep_features, pack_rows, to_dense
+from streamsvm.numeric.pairs_of_classes import count_pairs, expand, sum_by_class, vote
+from streamsvm.numeric.rows import (
+    F64,
+    I64,
+    CsrRows,
+    Matrix,
+    compute_scores,
+    keep_features,
+    pack_rows,
+    slice_rows,
+    to_dense,
+)
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import PROBLEMS, find_problem
@@ -116,6 +128,9 @@ class KernelModel(SavedModel):
     dual_coef : y_j a_j, (m,) float64, or (K, m) for K > 2 classes
     intercept, classes, scaling, feature_names, info, features : see LinearModel
     support : the numbers of the rows z_j in the data, (m,) int64, ascending; None if they are no rows of the data
+    n_support : how many of the z_j are of each class, (K,) int64, if all pairs of classes were trained. Then the z_j
+        are in the order of their classes, dual_coef is (K - 1, m) and intercept has an entry for each pair
+        (numeric.pairs_of_classes); the K scores are votes. None for one problem, or one for each class.
     """
 
     kernel: Kernel
@@ -128,6 +143,7 @@ class KernelModel(SavedModel):
     info: dict[str, Any] = field(default_factory=dict)
     features: Features | None = None
     support: I64 | None = None
+    n_support: I64 | None = None
     kind: ClassVar[str] = "kernel"
 
     @property
@@ -135,23 +151,61 @@ class KernelModel(SavedModel):
         """The number of features of the training rows."""
         return int(self.support_vectors.shape[1])
 
+    @property
+    def is_of_known_values(self) -> bool:
+        """Whether rows hold their own kernel values, so that the numbers in `support` stand for the z_j."""
+        return self.kernel.name == known_values.NAME
+
+    def keep_vectors(self, vectors: Matrix) -> Matrix:
+        """Return support vectors as the model keeps them: none where their numbers are enough."""
+        return slice_rows(vectors, slice(0, 0)) if self.is_of_known_values else vectors
+
     def _score_rows(self, n_features: int, scaling: Scaling | None, sparse: bool) -> Scorer:
         """Return a function that computes f for rows like the training rows, as sums over the support vectors."""
         prepare = make_rescaling(n_features, scaling, sparse, self.n_trained, self.scaling)
 
         def score(X: Matrix) -> F64:
             rows, vectors = self._match(to_float64(prepare(X)))
-            if self.dual_coef.ndim > 1:
-                return compute_kernel_sums(self.kernel, rows, vectors, self.dual_coef) + self.intercept
+            if self.n_support is not None:
+                return vote(self._score_pairs(rows, vectors, self.n_support), len(self.classes))
+            if self.dual_coef.ndim > 1 or self.is_of_known_values:
+                F = self._sum_kernels(rows, vectors, np.atleast_2d(self.dual_coef)) + self.intercept
+                return F if self.dual_coef.ndim > 1 else F[:, 0]
             f = np.full(rows.shape[0], self.intercept)
             add_kernel_sums(self.kernel, rows, vectors, self.dual_coef, f)
             return f
 
         return score
 
+    def list_pairs(self) -> KernelModel:
+        """Return a model whose scores are those of all pairs of classes; above 0 is for the first class of a pair."""
+        assert self.n_support is not None
+        coefs, pairs = np.stack(list(expand(self.dual_coef, self.n_support))), np.arange(len(self.intercept))  # type: ignore[arg-type]
+        return replace(self, dual_coef=coefs, classes=pairs, n_support=None)
+
+    def _score_pairs(self, rows: Matrix, vectors: Matrix, n_support: I64) -> F64:
+        """Return the scores of all pairs, (n, pairs), a class's support vectors at a time."""
+
+        def add_up(block: slice) -> F64:
+            return self._sum_kernels(rows, vectors, self.dual_coef[:, block], block)
+
+        return sum_by_class(n_support, rows.shape[0], add_up) + self.intercept
+
+    def _sum_kernels(self, rows: Matrix, vectors: Matrix, coefs: F64, block: slice = slice(None)) -> F64:
+        """Return sum_j coefs_kj k(x_i, z_j), (n, k), over a block of support vectors; known values are x_i's own."""
+        if self.is_of_known_values:
+            assert self.support is not None
+            W = np.zeros((len(coefs), self.n_trained))
+            W[:, self.support[block]] = coefs
+            return compute_scores(rows, W)
+        own = slice_rows(vectors, slice(*block.indices(vectors.shape[0])))
+        return compute_kernel_sums(self.kernel, rows, own, coefs)
+
     def _match(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         """Return rows and support vectors in one layout, which takes no more memory than their items."""
         vectors = self.support_vectors
+        if self.is_of_known_values:
+            return rows, vectors
         if isinstance(vectors, CsrRows):
             known = rows if isinstance(rows, CsrRows) else drop_zeros(rows)
             return compact_features(known, vectors) if self.n_trained > WIDE else (known, vectors)
@@ -164,6 +218,7 @@ class KernelModel(SavedModel):
         arrays = {"dual_coef": self.dual_coef, "classes": self.classes}
         arrays |= pack_rows(self.support_vectors, "support_vectors") | pack_scaling(self.scaling)
         arrays |= {} if self.support is None else {"support": self.support}
+        arrays |= {} if self.n_support is None else {"n_support": self.n_support}
         return arrays | {"about": json.dumps(about)} | pack_features(self.features)
 
 
@@ -207,13 +262,20 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     lead = () if n_scores == 1 else (n_scores,)
     names = saved.read_names(about, d if features is None else features.map.d)
     scaling = saved.read_scaling(about, arrays, d)
-    shared = (saved.read_intercept(about, n_scores), classes, scaling, names, info, features)
+    by_class = saved.read_class_sizes(arrays, "n_support", len(classes)) if "n_support" in arrays else None
+    n_intercepts = n_scores if by_class is None else count_pairs(len(classes))
+    shared = (saved.read_intercept(about, n_intercepts), classes, scaling, names, info, features)
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
     kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
-    support = saved.read_row_numbers(arrays, "support", vectors.shape[0]) if "support" in arrays else None
-    dual_coef = saved.read_floats(arrays, "dual_coef", (*lead, vectors.shape[0]))
-    return KernelModel(kernel, vectors, dual_coef, *shared, support)
+    m = len(saved.read_part(arrays, "support")) if kernel.name == known_values.NAME else vectors.shape[0]
+    if by_class is not None and int(by_class.sum()) != m:
+        raise ValueError(f"n_support sums to {by_class.sum()}; there are {m} support vectors")
+    lead = lead if by_class is None else (len(classes) - 1,)
+    support = saved.read_row_numbers(arrays, "support", m, by_class) if "support" in arrays else None
+    if kernel.name == known_values.NAME and support is not None and support.max(initial=-1) >= d:
+        raise ValueError(f"support names row {support.max()}, but a row has {d} kernel values")
+    return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, m)), *shared, support, by_class)
 
 
 def _find_problem(kind: str, info: dict[str, Any]) -> Problem:

@@ -229,7 +229,7 @@ def _name_columns(model: Model) -> list[str]:
     """Return the header of a table, which has a score for each class if there are more than two."""
     if not model.problem.predicts_labels:
         return [model.problem.score_name]
-    several = model.classes.tolist() if np.ndim(model.intercept) else None
+    several = model.classes.tolist() if model.score_shape else None
     return ["label", "score"] if several is None else ["label", *(write_cell(f"score {name}") for name in several)]
 
 
@@ -252,7 +252,7 @@ def _write_zarr(model: Model, scored: Iterator[F64], out: Path, overwrite: bool,
     with new_folder(out, overwrite) as folder:
         group = zarr.open_group(str(folder), mode="w", zarr_format=3)
         group.attrs["classes"] = model.classes.tolist()
-        width = np.shape(model.intercept)
+        width = model.score_shape
         chunks = (ZARR_CHUNK_ROWS // math.prod(width),)
         score = group.create_array("score", shape=(0, *width), chunks=(*chunks, *width), dtype="float64")
         label = probability = None

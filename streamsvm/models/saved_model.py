@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, write_atomically
@@ -31,6 +32,7 @@ class SavedModel(ABC):
     """
 
     features: Features | None
+    classes: npt.NDArray[Any]
     info: dict[str, Any]
     scaling: Scaling | None
     feature_names: tuple[str, ...] | None
@@ -41,6 +43,12 @@ class SavedModel(ABC):
     def problem(self) -> Problem:
         """The problem that it solves, which says what its scores stand for."""
         return find_problem(self.info.get("task", self.default_task))
+
+    @property
+    def score_shape(self) -> tuple[int, ...]:
+        """The shape of the scores of a row: () for one score, or (K,)."""
+        n_scores = self.problem.count_scores(len(self.classes))
+        return () if n_scores == 1 else (n_scores,)
 
     @property
     @abstractmethod

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from streamsvm.numeric import known_values
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares, to_float64
 from streamsvm.numeric.overflow import round_rows
@@ -176,6 +177,8 @@ def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
     if kind != "kernel":
         raise ValueError(f"map is {str(kind)[:40]!r}; polynomial or kernel is expected")
     kernel, rows, matrix = read_kernel(about), read_rows(arrays, "rows", d), read_part(arrays, "matrix")
+    if kernel.name == known_values.NAME:
+        raise ValueError(f"the kernel {kernel.name} has no features")
     if np.ndim(matrix) != 2 or np.shape(matrix)[1] < 1:
         raise ValueError("matrix does not have two dimensions")
     return Features(

@@ -9,9 +9,15 @@ PARAMETERS = {  # of each kernel, by name
     "rbf": ("gamma",),
     "poly": ("gamma", "degree", "coef0"),
     "sigmoid": ("gamma", "coef0"),
+    "precomputed": (),  # the rows are those of the kernel matrix: compiled code never computes it
 }
 KERNELS = tuple(PARAMETERS)
 LINEAR, RBF, POLY, SIGMOID = range(4)  # the positions in KERNELS, by which compiled code knows a kernel
+
+
+def has_gamma(name: str) -> bool:
+    """Return whether the kernel of this name has a gamma; InputError is for others to raise if there is no such."""
+    return "gamma" in PARAMETERS.get(name, ())
 
 
 class CompiledKernel(NamedTuple):

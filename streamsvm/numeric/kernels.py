@@ -3,6 +3,8 @@
     linear   x.z                     poly      (gamma x.z + coef0)^degree
     rbf      exp(-gamma |x - z|^2)   sigmoid   tanh(gamma x.z + coef0)
 
+"precomputed" stands for values that the rows hold (numeric.known_values).
+
 The main function is `add_kernel_sums`: f_i += sum_c coef_c k(x_i, z_c), for many rows i and the columns c whose
 multipliers have changed. For a tile of rows the products with all columns are computed, turned into kernel values,
 added up in float64 and, if asked for, stored, before they leave the cache. One compiled call takes many tiles, because
@@ -15,6 +17,7 @@ their lengths are compared item by item, and the rounding of sums can be bounded
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.numeric import known_values
 from streamsvm.numeric.kernel_codes import KERNELS, CompiledKernel
 from streamsvm.numeric.kernel_rounding import FAINT, bound_sums
 from streamsvm.numeric.kernel_values import (
@@ -67,17 +71,20 @@ class Kernel:
         """Whether s'Ks >= 0 for all rows and all s with sum 0, as the dual problem needs it.
 
         A polynomial kernel with coef0 >= 0 has no negative coefficient. With degree 1 it is the linear kernel plus a
-        constant, which does not change s'Ks. The sigmoid kernel is indefinite for almost all rows.
+        constant, which does not change s'Ks. The sigmoid kernel is indefinite for almost all rows, and of a matrix that
+        was given it is not known.
         """
         if self.name == "poly":
             return self.coef0 >= 0 or self.degree == 1
-        return self.name != "sigmoid"
+        return self.name not in ("sigmoid", known_values.NAME)
 
     def bound_values(self, reach: float) -> float:
         """Return the most that |k(x, z)| can be if |x|^2 and |z|^2 are at most `reach`."""
         match self.name:
             case "linear":
                 return reach
+            case known_values.NAME:  # the value is one of the row
+                return math.sqrt(reach)
             case "poly":
                 with np.errstate(over="ignore"):
                     return float(np.float64(self.gamma * reach + abs(self.coef0)) ** self.degree)
@@ -163,6 +170,9 @@ def add_kernel_sums(
     the order of the columns, so that the bits do not depend on their number. errors: (n,), to which is added how far
     the sums can be off; this needs rows of float64.
     """
+    if kernel.name == known_values.NAME:
+        known_values.add_sums(X, columns, coef, f, keep, errors)
+        return
     if kernel.name == "linear":
         add_linear_sums(X, combine_rows(columns, coef), f, threads)
         if errors is not None:
@@ -253,6 +263,8 @@ def add_linear_sums(X: Matrix, w: F64, f: F64, threads: int = 1) -> None:
 
 def compute_kernel(kernel: Kernel, X: Matrix, threads: int = 1) -> Values:
     """Return the kernel matrix K (n, n) of the rows, which is symmetric up to rounding."""
+    if kernel.name == known_values.NAME:
+        return known_values.look_up(X, X)
     n = X.shape[0]
     values: Values = np.empty((n, n), type_of(X))
     _evaluate_all(kernel, X, X, np.zeros(n), np.zeros(n), threads, (values, np.arange(n)))

@@ -63,14 +63,25 @@ def read_floats(arrays: Mapping[str, Any], name: str, shape: tuple[int, ...]) ->
     return np.ascontiguousarray(found)
 
 
-def read_row_numbers(arrays: Mapping[str, Any], name: str, length: int) -> I64:
-    """Return numbers of rows, which ascend, as int64 of the given length."""
+def read_row_numbers(arrays: Mapping[str, Any], name: str, length: int, parts: I64 | None = None) -> I64:
+    """Return numbers of rows, which ascend, as int64 of the given length. parts: of so many numbers each ascends."""
     found = read_part(arrays, name)
     if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape != (length,):
         raise ValueError(f"{name} is {_show_array(found)}; int64 of shape {(length,)} is expected")
-    if length and (found[0] < 0 or np.any(found[1:] <= found[:-1])):
+    part = np.repeat(np.arange(1 if parts is None else len(parts)), length if parts is None else parts)
+    if length and (found.min() < 0 or np.any((found[1:] <= found[:-1]) & (part[1:] == part[:-1]))):
         raise ValueError(f"{name} holds numbers of rows that do not ascend from 0 or more")
     return np.ascontiguousarray(found)
+
+
+def read_class_sizes(arrays: Mapping[str, Any], name: str, n_classes: int) -> I64:
+    """Return a number of rows for each class, none negative."""
+    found = read_part(arrays, name)
+    if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape != (n_classes,):
+        raise ValueError(f"{name} is {_show_array(found)}; int64 of shape {(n_classes,)} is expected")
+    if n_classes < 3 or found.min() < 0 or found.max() > MOST_FEATURES:
+        raise ValueError(f"{name} holds no numbers of rows of three or more classes")
+    return found
 
 
 def read_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:

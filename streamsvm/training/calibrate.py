@@ -10,6 +10,7 @@ of the rows is taken.
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 import time
 from dataclasses import replace
@@ -71,7 +72,7 @@ def calibrate(source: RowSource, options: TrainOptions, trained: Result, client:
         options = replace(options, gamma=model.kernel.gamma)  # type: ignore[union-attr]
     fold = draw_folds(source, options, FOLDS)
     views = [Kept(source, fold != k) for k in range(FOLDS)]
-    n_scores = source.n_rows * len(np.atleast_1d(model.intercept))
+    n_scores = source.n_rows * math.prod(model.score_shape)
     chains = [_count_scores(chain, min(n_scores, MOST_SCORES)) for chain in make_chains([options], views)]
     step = -(-n_scores // MOST_SCORES)
     with caught(), one_blas_thread(), open_for(source, options, list_fits(chains), client) as opened:
@@ -135,7 +136,7 @@ def _stay_silent(chain: int, place: int, event: Event) -> None:
 def _add_scores(models: list[Model], source: RowSource, step: int, tiles: list[Any], rows: Rows, fold: Folds) -> None:
     """Add the scores (m, K), codes and weights of every step-th row, by the model that was trained without it."""
     chosen = np.flatnonzero((rows.start + np.arange(rows.n_rows)) % step == 0)
-    scores = np.empty((len(chosen), len(np.atleast_1d(models[0].intercept))))
+    scores = np.empty((len(chosen), math.prod(models[0].score_shape)))
     for k, model in enumerate(models):
         mine = np.flatnonzero(fold[chosen] == k)
         if len(mine):

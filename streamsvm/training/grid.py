@@ -25,6 +25,7 @@ from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
+from streamsvm.numeric.kernel_codes import has_gamma
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, Rows, take_rows
 from streamsvm.options import TrainOptions, check_numbers, make_kernel
@@ -83,6 +84,7 @@ def tune(
         "solver": choose_method(options).name,
         "task": options.task,
         **({} if options.loss is None else {"loss": options.loss}),
+        **({} if options.multi_class is None else {"multi_class": options.multi_class}),
         "kernel": options.kernel,
         "C": sorted(set(costs)),
         "gamma": list(gammas) or [options.gamma],
@@ -155,7 +157,7 @@ def _list_by_setting(found: list[list[Result]], folds: int) -> list[list[Result]
 def _describe_trial(axes: Axes, options: TrainOptions, scores: F64, results: list[Result]) -> Trial:
     return Trial(
         C=float(options.C),
-        gamma=float(options.gamma) if options.kernel != "linear" else None,
+        gamma=float(options.gamma) if has_gamma(options.kernel) else None,
         scores=tuple(scores.tolist()),
         converged=all(result.status == "converged" for result in results),
         passes=max(result.passes for result in results),
@@ -177,7 +179,7 @@ def _open_fit(
         return None
     options, _ = chains[chain][place]
     name = f"fold{chain % folds}-C{float(options.C)!r}"
-    if options.kernel != "linear":
+    if has_gamma(options.kernel):
         name += f"-gamma{float(options.gamma)!r}"
     for axis, values in axes.items():
         name += f"-{axis}{values.index(getattr(options, axis))}"
@@ -220,8 +222,8 @@ def _refuse(options: TrainOptions, costs: Sequence[float], gammas: Sequence[floa
             raise InputError(
                 f"solver {method.name}: it cannot be tuned; its rows come without numbers, and folds need them"
             )
-    if gammas and options.kernel == "linear":
-        raise InputError("gamma: the kernel linear has none; leave it out")
+    if gammas and not has_gamma(options.kernel):
+        raise InputError(f"gamma: the kernel {options.kernel} has none; leave it out")
 
 
 def _make_grid(
@@ -229,7 +231,7 @@ def _make_grid(
 ) -> list[TrainOptions]:
     """Return the settings as `_sort` does. A gamma of "scale", which has yet to be measured, is the last."""
     kinds: set[float | str] = {1.0}
-    if options.kernel != "linear":
+    if has_gamma(options.kernel):
         asked = [replace(options, gamma=gamma) for gamma in gammas or (options.gamma,)]
         kinds = {each.gamma if needs_scale(each) else make_kernel(source, each).gamma for each in asked}
     others = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]

@@ -65,6 +65,8 @@ class Result:
         Support vectors of the model, or None for a linear model.
     model_sha256 : str
         SHA-256 of the model's file.
+    problems : list of dict
+        Of many classes, the certificate of the problem of each class, or of each pair in their order.
     history : list of dict
         One line for each step, as in `history.jsonl`.
     """
@@ -89,6 +91,7 @@ class Result:
     n_features: int
     n_support_vectors: int | None
     model_sha256: str
+    problems: list[dict[str, Any]]
     history: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
@@ -248,8 +251,9 @@ class Training:
             finished=report.finished or self.status in DONE,
             n_rows=self.source.n_rows,
             n_features=self.source.n_features,
-            n_support_vectors=model.support_vectors.shape[0] if isinstance(model, KernelModel) else None,
+            n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
+            problems=list(report.problems),
             history=self.history,
         )
 

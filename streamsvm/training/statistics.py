@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamsvm.engines.protocol import Engine
+from streamsvm.numeric.kernel_codes import has_gamma
 from streamsvm.numeric.moments import add_moments, compute_variance, join_moments
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan
@@ -20,7 +21,7 @@ from streamsvm.requests import Scan
 
 def needs_scale(options: TrainOptions) -> bool:
     """Tell whether the rows have to be read for gamma."""
-    return options.kernel != "linear" and options.gamma == "scale"
+    return has_gamma(options.kernel) and options.gamma == "scale"
 
 
 def put_stand_in(options: TrainOptions) -> TrainOptions:

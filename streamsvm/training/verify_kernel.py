@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from streamsvm.data.class_pairs import pick_pair
 from streamsvm.data.source import RowSource
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
@@ -15,11 +16,13 @@ from streamsvm.models.model import KernelModel
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.dual_points import Bound
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.numeric.pairs_of_classes import list_pairs
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.requests import Scan
 from streamsvm.training.verify_dual import single_out
 
+Pick = Callable[[Rows, int], tuple[Rows, I64]]
 SUM_SHARE = 1e-12  # largest |y'a| as a share of sum a_i: it need not be zero, as it is a sum of rounded numbers
 
 
@@ -28,9 +31,11 @@ def evaluate(model: KernelModel, engine: Engine, losses: Sequence[ConvexLoss]) -
 
     losses: of each problem.
     """
+    pick, model = _choose_rows(model), _separate(model)
     coefs, biases = np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
     shared = (model.kernel, model.support_vectors, coefs, biases)
-    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), partial(_add_kernel_losses, losses), np.add, shared))
+    add = partial(_add_kernel_losses, losses, pick)
+    totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), add, np.add, shared))
     squares = _measure_squares(model, coefs)
     loss, size = totals.sum(axis=0)
     terms = engine.source.n_rows + coefs.shape[1] + engine.source.n_features
@@ -38,8 +43,32 @@ def evaluate(model: KernelModel, engine: Engine, losses: Sequence[ConvexLoss]) -
     return half + float(loss), bound_rounding(terms, float(size) + 2 * half + float(np.sum(np.abs(coefs))))
 
 
+def _separate(model: KernelModel) -> KernelModel:
+    """Return the model with the coefficients of each problem over all support vectors; InputError if it has none."""
+    if model.is_of_known_values:
+        raise InputError("the objective of a model of known kernel values cannot be computed anew")
+    return model if model.n_support is None else model.list_pairs()
+
+
+def _choose_rows(model: KernelModel) -> Pick:
+    """Return what tells the rows of each problem, with labels 1 and 0, and their numbers in a tile."""
+    if model.n_support is not None:
+        return partial(_pick_pair, list_pairs(len(model.n_support)))
+    return partial(_pick_all, len(np.atleast_2d(model.dual_coef)))
+
+
+def _pick_pair(pairs: Sequence[tuple[int, int]], rows: Rows, k: int) -> tuple[Rows, I64]:
+    first, second = pairs[k]
+    return pick_pair(rows, first=first, second=second), np.flatnonzero((rows.y == first) | (rows.y == second))
+
+
+def _pick_all(n_problems: int, rows: Rows, k: int) -> tuple[Rows, I64]:
+    return single_out(rows, k, n_problems), np.arange(rows.n_rows)
+
+
 def _add_kernel_losses(
     losses: Sequence[ConvexLoss],
+    pick: Pick,
     totals: F64,
     rows: Rows,
     kernel: Kernel,
@@ -51,8 +80,8 @@ def _add_kernel_losses(
     X = to_float64(rows.X)
     F = compute_kernel_sums(kernel, X, vectors, coefs)
     for k in range(len(coefs)):
-        one = single_out(rows, k, len(coefs))
-        f = F[:, k] + biases[k]
+        one, mine = pick(rows, k)
+        f = F[mine, k] + biases[k]
         loss, costs = float(np.sum(losses[k].measure(one, f)[0])), losses[k].steepest(one)
         totals[k] += loss, float(costs @ (np.abs(f) + 1.0)) + loss
 
@@ -81,6 +110,7 @@ def bound(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bou
         raise InputError("the lower bound of a regression with kernels cannot be computed anew; leave out --dual")
     if model.info["lower_bound"] is None:
         return None
+    model = _separate(model)
     coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
     total, squares = np.abs(coefs).sum(axis=1), _measure_squares(model, coefs)
     if np.any(np.abs(coefs.sum(axis=1)) > SUM_SHARE * total):

@@ -18,7 +18,7 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.engines import opening
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.estimators import kernel
+from streamsvm.estimators import low_rank
 from streamsvm.methods.feature_map import setup
 from streamsvm.methods.feature_map.options import APPROXIMATIONS
 from streamsvm.training import features
@@ -127,7 +127,7 @@ def test_ctrl_c_leaves_no_features(
 
     problem, settings = make_problem(7), {"gamma": 0.2, "solver": "interior-point", "rank": 30}
     with monkeypatch.context() as patch:
-        patch.setattr(kernel if where == "train" else features, where, interrupt)
+        patch.setattr(low_rank if where == "train" else features, where, interrupt)
         for checkpoint in (None, tmp_path / "run"):
             with pytest.raises(KeyboardInterrupt):
                 SVC(**settings, checkpoint=checkpoint).fit(problem.X, problem.y)  # type: ignore[arg-type]

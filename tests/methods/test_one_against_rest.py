@@ -31,7 +31,7 @@ from streamsvm.training.train import TrainOptions, train
 from tests.conftest import F64
 
 LINEAR = TrainOptions(C=0.5, threads=1)
-KERNEL = TrainOptions(solver="smo", kernel="rbf", gamma=0.2, threads=1)
+KERNEL = TrainOptions(solver="smo", kernel="rbf", gamma=0.2, threads=1, multi_class="ovr")
 BUDGETED = TrainOptions(
     solver="budgeted-sgd", kernel="rbf", gamma=0.2, threads=1, options={"budget": "25", "epochs": "2", "replicas": "2"}
 )

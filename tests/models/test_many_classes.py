@@ -174,7 +174,7 @@ def test_the_commands(run: Run, solver: str, tmp_path: Path) -> None:
     assert "predicted as:" in run("evaluate", out, data).out
     assert run("report", out).code == 0
     assert "problems" in (out / "report.html").read_text()
-    assert json.loads((out / "settings.json").read_text())["problems"] == 4
+    assert json.loads((out / "settings.json").read_text())["problems"] == (6 if solver == "smo" else 4)
     assert run("train", data, "--out", tmp_path / "human", "--solver", solver).code == 0
 
 
@@ -186,15 +186,19 @@ def test_estimators(name: str, labels: Any, tmp_path: Path) -> None:
     assert model.classes_.tolist() == sorted(labels.tolist())
     assert model.classes_.dtype == labels.dtype
     scores = model.decision_function(X)
-    assert (scores.shape, model.intercept_.shape) == ((300, 4), (4,))
+    is_of_pairs = name in ("rbf", "linear kernel")  # of four classes there are six
+    assert (scores.shape, model.intercept_.shape) == ((300, 4), (6 if is_of_pairs else 4,))
     np.testing.assert_array_equal(model.predict(X), model.classes_[np.argmax(scores, axis=1)])
     assert model.score(X, y) == np.mean(model.predict(X) == y) > 0.6
     np.testing.assert_allclose(model.decision_function(csr_array(X)), scores, rtol=1e-4, atol=1e-4)
     if hasattr(model, "coef_"):
-        assert model.coef_.shape == (4, 6)
+        assert model.coef_.shape == (len(model.intercept_), 6)
+        if is_of_pairs:
+            scores = model.set_params(decision_function_shape="ovo").decision_function(X)
+            model.set_params(decision_function_shape="ovr")
         np.testing.assert_allclose(X @ model.coef_.T + model.intercept_, scores, rtol=1e-4, atol=1e-4)
     else:
-        assert model.dual_coef_.shape == (4, len(model.support_vectors_))
+        assert model.dual_coef_.shape == (3 if is_of_pairs else 4, len(model.support_vectors_))
     if name == "low rank":  # its model's file is that of features
         return
     model.save(tmp_path / "model.npz")

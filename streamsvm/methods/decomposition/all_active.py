@@ -20,6 +20,7 @@ from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.methods.decomposition.dual_interior_point import factor_kernel, solve_in_factor
 from streamsvm.methods.decomposition.exact_kernels import EXACT_KERNELS, sum_exactly
 from streamsvm.methods.decomposition.tube import Hinges
+from streamsvm.numeric import known_values
 from streamsvm.numeric.certificates import choose_stretch
 from streamsvm.numeric.kernels import (
     Kernel,
@@ -166,6 +167,8 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
     shares: F64
     if kernel.name == "linear":  # f comes from w, which is float64
         shares = UNIT / unit * np.sqrt(squares * longest) * (2 * items + len(squares))
+    elif kernel.name == known_values.NAME:  # they are as exact as the rows
+        shares = np.full(len(squares), UNIT / unit * 2 * len(squares) * kernel.bound_values(longest))
     elif kernel.name == "rbf":
         length_items = 0 if unit == UNIT_32 else items  # the lengths of float32 rows are summed in float64
         shares = (items + length_items + 8) * kernel.gamma * (squares + longest) + 12

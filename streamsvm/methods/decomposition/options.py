@@ -31,5 +31,5 @@ class DecompositionOptions:
     cache_bytes: int | None = count(
         0,
         help="memory for kernel columns; a quarter of what is spare if not given",
-        read_with={"kernel": ("rbf", "poly", "sigmoid")},
+        read_with={"kernel": ("rbf", "poly", "sigmoid", "precomputed")},
     )

@@ -21,6 +21,7 @@ from streamsvm.methods.decomposition.state import State, start_state
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.fit import Fit, Report, TakeRows
 from streamsvm.models.model import KernelModel
+from streamsvm.numeric import known_values
 from streamsvm.numeric.certificates import find_best_bias
 from streamsvm.numeric.kernel_values import BLOCK_COLUMNS
 from streamsvm.numeric.kernels import (
@@ -37,7 +38,7 @@ from streamsvm.numeric.kernels import (
     to_float64,
 )
 from streamsvm.numeric.moments import add_moments
-from streamsvm.numeric.rows import F64, Matrix, Rows, take_rows
+from streamsvm.numeric.rows import F64, Matrix, Rows, slice_rows, take_rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.regression import EpsilonInsensitive
@@ -98,6 +99,8 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
     loss = _make_regression_loss(source, options)
     if loss is not None and own.selection == "platt":
         raise InputError("selection platt: Platt's loops are for classes; choose another selection for a regression")
+    if options.kernel == known_values.NAME and own.selection == "platt":
+        raise InputError("selection platt: Platt's loops compute kernel values; choose another for known values")
     return Decomposition(
         tube=None if loss is None else loss.epsilon,
         numbers=np.empty(0) if loss is None else loss.numbers,
@@ -149,9 +152,10 @@ def _make_model(
     settings: Decomposition, source: RowSource, has_classes: bool, state: State, take: TakeRows
 ) -> KernelModel:
     chosen = np.flatnonzero(state.stretch * state.alpha)
+    vectors = take(chosen).X
     return KernelModel(
         kernel=settings.kernel,
-        support_vectors=take(chosen).X,
+        support_vectors=slice_rows(vectors, slice(0, 0)) if settings.kernel.name == known_values.NAME else vectors,
         dual_coef=state.stretch * state.alpha[chosen] * state.y[chosen],
         intercept=state.bias,
         classes=np.asarray(source.classes) if has_classes else np.empty(0),

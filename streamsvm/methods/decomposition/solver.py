@@ -43,6 +43,7 @@ from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, 
 from streamsvm.methods.decomposition.selection import draw_active_rows
 from streamsvm.methods.decomposition.state import OUT_OF_RANGE, State, require_range, update_state
 from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
+from streamsvm.numeric import known_values
 from streamsvm.numeric.kernels import (
     Kernel,
     bound_combination,
@@ -271,6 +272,9 @@ def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change
     if settings.kernel.name == "linear":
         no_columns, w = take_rows(columns, changed[:0]), combine_rows(columns, coef)
         return Change(settings.kernel, no_columns, np.empty(0), w, bound_combination(columns, coef))
+    if settings.kernel.name == known_values.NAME:
+        no_columns, w = take_rows(columns, changed[:0]), known_values.fold(columns, coef)
+        return Change(settings.kernel, no_columns, np.empty(0), w, known_values.bound_fold(coef))
     return Change(settings.kernel, columns, coef, np.empty(0), 0.0)
 
 

@@ -16,6 +16,7 @@ from streamsvm.methods.feature_map import solver
 from streamsvm.methods.feature_map.options import MAPS, FeatureOptions
 from streamsvm.methods.feature_map.solver import Settings, State
 from streamsvm.methods.fit import MapFit, TakeRows
+from streamsvm.numeric import known_values
 from streamsvm.numeric.feature_maps import PART_VALUES, FeatureMap, PolynomialMap, compute_block, measure_diagonal
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.moments import add_moments
@@ -55,6 +56,8 @@ def _choose_settings(source: RowSource, options: FeatureOptions, kernel_options:
         raise InputError(f"rank is {options.rank}; at least 1 is expected")
     if kernel_options.kernel == "sigmoid":
         raise InputError("the kernel sigmoid has no features: it is not positive semidefinite")
+    if kernel_options.kernel == known_values.NAME:
+        raise InputError("the kernel precomputed has no features: its values with other rows are not known")
     return replace(settings, rank=options.rank, seed=options.seed, kernel=make_kernel(source, kernel_options))
 
 

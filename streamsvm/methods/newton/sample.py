@@ -27,6 +27,7 @@ FIRST_REACH = 3.0  # times the expected distance to the minimiser: the radius of
 EXACT_TOL = 1e-12
 EXACT_STEP = 1e-12  # in place of LAST_STEP, since Newton's method finds the minimiser if no row changes sides
 EXACT_STEPS = 20  # in place of MOST_STEPS
+LEAST_TOL = 1e-11  # of the smoothing of kinks: of narrower ones rounding hides the curvature
 
 
 def minimise_sample(settings: Newton, state: State, sample: Rows) -> State:
@@ -88,7 +89,7 @@ def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bo
     if not P > 0.0:
         return state
     scale = float(np.sum(kinks.costs * np.maximum(np.abs(u), np.abs(kinks.places))) / np.sum(kinks.costs))
-    tol = settings.tol if are_all else max(settings.tol, len(w) / rows.n_rows)  # nearer, all rows have another one
+    tol = max(settings.tol, LEAST_TOL if are_all else len(w) / rows.n_rows)  # nearer, all rows have another one
     widths = find_widths(np.abs(u), kinks.costs, EXACT_TOL * scale, scale, SMOOTH_SHARE * tol * P)
     if not are_all:
         return _minimise(settings, replace(state, width=widths[1]), rows, tol)[0]

@@ -26,7 +26,7 @@ from functools import partial
 import numpy as np
 
 from streamsvm import requests as protocol
-from streamsvm.methods.newton.sample import minimise_sample
+from streamsvm.methods.newton.sample import LEAST_TOL, minimise_sample
 from streamsvm.methods.newton.steps import Newton, State, make_look, take_step
 from streamsvm.methods.newton.sums import add_totals, combine_totals, start_totals
 from streamsvm.numeric.samples import draw_sample, find_first_rows
@@ -63,7 +63,7 @@ def solve(settings: Newton, state: State) -> Solver:
         ends = np.stack((state.base_w if before.passes else state.next_w, state.next_w))
         start = partial(start_totals, len(state.best_w) - 1)
         totals = yield Scan(start, add_totals, combine_totals, (ends, look), scored=0, held=held)
-        state = take_step(state, look, ends, totals, SMOOTH_SHARE * settings.tol)
+        state = take_step(state, look, ends, totals, SMOOTH_SHARE * max(settings.tol, LEAST_TOL))
         lower = state.objective < before.objective * (1.0 - LEAST_MOVE)
         moved = lower or state.lower_bound > before.lower_bound * (1.0 + LEAST_MOVE)
         state = replace(state, passes=before.passes + 1, stuck=0 if moved else before.stuck + 1)

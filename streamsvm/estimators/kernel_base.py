@@ -1,0 +1,66 @@
+"""The base classes of estimators whose model is a sum of kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from sklearn.utils.validation import check_is_fitted
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.source import RowSource
+from streamsvm.estimators.base import BaseSVM
+from streamsvm.estimators.classifier import BaseSVC
+from streamsvm.models.model import KernelModel
+from streamsvm.numeric.kernels import combine_rows
+from streamsvm.numeric.rows import F64, CsrRows
+
+
+class KernelSVM(BaseSVM):  # type: ignore[misc]
+    """The base class of estimators whose model is a sum of kernels."""
+
+    kernel: Any
+    gamma: float | str
+    degree: int
+    coef0: float
+
+    def _name_kernel(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("kernel", "gamma", "degree", "coef0")}
+
+    def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
+        super()._take_model(model, label_dtype)
+        X = model.support_vectors
+        self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
+        self.dual_coef_ = np.atleast_2d(model.dual_coef)
+        self._gamma = model.kernel.gamma
+        for name in ("support_", "n_support_"):
+            self.__dict__.pop(name, None)
+        if model.support is not None:
+            self.support_ = model.support
+        if model.n_support is not None:
+            self.n_support_ = model.n_support
+        if not model.problem.has_classes:
+            self.n_support_ = np.array([model.dual_coef.shape[-1]])
+
+    def _take_rows(self, source: RowSource) -> None:
+        """Count the support vectors of each class, if the rows are in memory."""
+        super()._take_rows(source)
+        y = source.y if isinstance(source, ArrayDataset) and self.model_.problem.has_classes else None
+        if y is not None and hasattr(self, "support_"):
+            self.n_support_ = np.bincount(y[self.support_], minlength=len(self.classes_))
+
+    @property
+    def coef_(self) -> F64:
+        """The weights for kernel="linear", (1, d), (K, d) or (pairs, d), read-only. They are formed on request."""
+        check_is_fitted(self)
+        model = self.model_ if self.model_.n_support is None else self.model_.list_pairs()
+        if model.kernel.name != "linear":
+            raise AttributeError("coef_ exists for kernel='linear' only")
+        coef = np.stack([combine_rows(model.support_vectors, each) for each in np.atleast_2d(model.dual_coef)])
+        coef.flags.writeable = False  # a change of it would not change the predictions
+        return coef
+
+
+class KernelSVC(KernelSVM, BaseSVC):
+    """The base class of classifiers whose model is a sum of kernels."""

@@ -1,0 +1,138 @@
+"""What `SVC` and `SVR` take because scikit-learn's do: kernels that are functions or known, weights below 0, C=inf."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
+
+from streamsvm.errors import InputError
+from streamsvm.estimators.classifier import BaseSVC
+from streamsvm.estimators.inputs import is_dask, is_dataset, is_sparse
+from streamsvm.estimators.kernel_base import KernelSVM
+from streamsvm.models.model import KernelModel
+from streamsvm.numeric import known_values
+from streamsvm.numeric.rows import F64
+from streamsvm.options import TrainOptions
+
+# C=inf asks for no errors at all. It is trained with this cost, since multipliers that stay below the cost are those of
+# any larger cost: the lower bound holds for C=inf as well, and P - D bounds what is left of errors times the cost.
+INFINITE_COST = 1e10
+NEAR_SHARE = 0.5  # of the cost, which multipliers have to stay below
+
+
+class LibsvmLike(KernelSVM):  # type: ignore[misc]
+    """The base class of `SVC` and `SVR`, which take what scikit-learn's take.
+
+    The kernel may be a function of two sets of rows, or be "precomputed", and then rows are rows of kernel values. Rows
+    whose weights are not positive are left out. C may be infinite.
+    """
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
+        self._X_fit, self._least_weight = None, 1.0
+        if callable(self.kernel):
+            values = self._evaluate_all(X, y)
+            self._X_fit, X = X, values
+        if self.kernel == known_values.NAME and is_sparse(X):
+            raise TypeError("Sparse precomputed kernels are not supported.")
+        if sample_weight is not None and not (is_dask(X) or is_dataset(X)):
+            sample_weight = np.maximum(np.asarray(sample_weight, np.float64), 0.0)
+            self._require_weights(sample_weight, y)
+            self._least_weight = float(np.min(sample_weight[sample_weight > 0], initial=np.inf))
+        super()._fit(X, y, sample_weight, qid)
+        self.shape_fit_ = (self.result_.n_rows, self.result_.n_features)
+        self.fit_status_ = 0 if self.result_.finished else 1
+        return self
+
+    def _evaluate_all(self, X: Any, y: Any) -> Any:
+        """Return the kernel matrix of rows in memory, (n, n)."""
+        if is_dask(X) or is_dataset(X):
+            raise InputError("a kernel that is a function takes rows in memory, and no dataset or Dask rows")
+        if y is not None:
+            check_consistent_length(X, y)
+        return self._evaluate(X, X)
+
+    def _evaluate(self, X: Any, others: Any) -> Any:
+        """Return the kernel values of rows with others, (n, m); InputError for values of another shape."""
+        values, expected = np.asarray(self.kernel(X, others)), (len(_list(X)), len(_list(others)))
+        if values.shape != expected:
+            raise InputError(
+                f"the kernel returned an array of shape {values.shape}; {expected} is expected: X.shape[0] should be "
+                "equal to X.shape[1] for the rows of fit"
+            )
+        return values
+
+    def _require_weights(self, weight: F64, y: Any) -> None:
+        """Raise InputError if no row, or for a classifier no second class, has a positive weight."""
+        if weight.size and not np.any(weight != 0):  # also where it is not a number, which is refused later
+            raise InputError("Invalid input - all samples have zero or negative weights.")
+        labels = np.asarray(y) if isinstance(self, BaseSVC) else np.empty(0)
+        left = labels[weight != 0] if labels.shape == weight.shape else labels[:0]
+        if len(left) and np.all(left == left[0]):
+            raise InputError(
+                "Invalid input - all samples with positive weights belong to the same class; a classifier needs two."
+            )
+
+    def _score(self, X: Any, model: Any = None) -> Any:
+        check_is_fitted(self)
+        if callable(self.kernel) and self._X_fit is not None:
+            X = self._evaluate(X, self._X_fit)
+        elif self.model_.is_of_known_values and is_sparse(X):
+            raise TypeError("Sparse precomputed kernels are not supported.")
+        return super()._score(X, model)
+
+    def save(self, path: Any) -> None:
+        """Write the model to a file, without pickle; see `LinearSVC.save`.
+
+        Raises
+        ------
+        InputError
+            If the kernel is a function: a file holds no code, so the model could not be used after it is loaded.
+        """
+        if callable(self.kernel):
+            raise InputError(
+                "a model whose kernel is a function is not saved: loading a model runs no code. Train with "
+                "kernel='precomputed' on the function's values to save a model that takes rows of such values"
+            )
+        super().save(path)
+
+    def _name_kernel(self) -> dict[str, Any]:
+        named = super()._name_kernel()
+        return {**named, "kernel": known_values.NAME} if callable(self.kernel) else named
+
+    def _options(self) -> TrainOptions:
+        options = super()._options()
+        is_infinite = isinstance(self.C, float) and np.inf == self.C and self.solver != "interior-point"
+        return replace(options, C=INFINITE_COST) if is_infinite else options
+
+    def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
+        if np.inf == self.C:
+            self._require_no_errors(model)
+        super()._take_model(model, label_dtype)
+
+    def _require_no_errors(self, model: KernelModel) -> None:
+        """Raise InputError if a multiplier is near its cost, which stands for infinity; then there are errors."""
+        problem = model.info["problem"]
+        costs = np.asarray(problem.get("class_costs", problem.get("row_cost")), np.float64)
+        least = float(np.min(costs[costs > 0], initial=np.inf)) * self._least_weight
+        largest = float(np.max(np.abs(model.dual_coef), initial=0.0))
+        if largest >= NEAR_SHARE * least:
+            no_errors = "separate the classes" if model.problem.has_classes else "come within epsilon of all targets"
+            raise InputError(
+                f"C is inf, but no function of this kernel seems to {no_errors}: a multiplier grows to {largest:.1e}, "
+                f"and costs of {least:.0e} stand for infinity; give a finite C"
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == known_values.NAME
+        tags.input_tags.sparse = not tags.input_tags.pairwise
+        return tags
+
+
+def _list(X: Any) -> Any:
+    """Return rows as something that has a length."""
+    return np.empty(X.shape[0]) if hasattr(X, "shape") else X
