@@ -186,8 +186,8 @@ def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> No
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
     what = command.add_mutually_exclusive_group()
     what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
-    ways = "more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls), or by one "
-    ways += "problem for all of them"
+    ways = "more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls), or by "
+    ways += "one problem for all of them"
     what.add_argument("--multi-class", choices=name_multi_class(), help=ways)
     losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
     if several:
