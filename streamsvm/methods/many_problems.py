@@ -111,6 +111,11 @@ def _sum_figures(steps: Mapping[int, Step]) -> dict[str, float]:
 
 
 def _find_status(state: State) -> str | None:
-    """Return the worst status once all problems are done, else None; a status outside DONE is worse than all in it."""
+    """Return the worst status once all problems are done, else None."""
     statuses = state.statuses.tolist()
-    return None if "" in statuses else max(statuses, key=lambda one: DONE.index(one) if one in DONE else len(DONE))
+    return None if "" in statuses else find_worst(statuses)
+
+
+def find_worst(statuses: Sequence[str]) -> str:
+    """Return the worst of these statuses; one that is not in DONE is worse than all of them."""
+    return max(statuses, key=lambda one: DONE.index(one) if one in DONE else len(DONE))

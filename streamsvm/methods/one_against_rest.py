@@ -16,25 +16,91 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import ONE, OneClass, View
-from streamsvm.methods import many_problems
+from streamsvm.machine import default_budget_bytes
+from streamsvm.methods import many_problems, rounds
 from streamsvm.methods.altered_rows import alter_rows
 from streamsvm.methods.fit import Fit, Report, TakeRows, share_memory, sum_memory
 from streamsvm.methods.many_problems import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
-from streamsvm.numeric.rows import I64, Rows, stack_rows
+from streamsvm.numeric.rows import F64, I64, Rows, stack_rows
 from streamsvm.options import TrainOptions, compute_class_factors
+from streamsvm.problems.registry import find_problem
 from streamsvm.requests import MemoryNeed, Solver
+
+Make = Callable[[RowSource, TrainOptions], Fit]
+
+THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
+SLACK_BYTES = 64 << 20  # what the engine leaves free, and more
+IN_ROUNDS = "{} problems are trained, at most {} of them side by side, as the memory has room for no more; {} rounds "
+IN_ROUNDS += "read the data one after the other. With more memory, fewer rounds would do."
 
 
 def make_one_against_rest(
-    source: RowSource, options: TrainOptions, make: Callable[[RowSource, TrainOptions], Fit], process_bytes: int
+    source: RowSource, options: TrainOptions, make: Make, process_bytes: int, may_take_rounds: bool = False
 ) -> Fit:
-    """Return the fit of all classes; `make` makes the fit of two classes, and its InputError is raised."""
+    """Return the fit of all classes; `make` makes the fit of two classes, and its InputError is raised.
+
+    may_take_rounds: whether classes whose problems do not fit into memory together are trained in rounds, which needs
+    linear models.
+    """
     views = view_classes(source)
-    parts = [make(view, each) for view, each in zip(views, share_options(source, options, process_bytes), strict=True)]
-    return join_fits(views, parts, partial(_make_model, source, parts))
+    size = _count_side_by_side(source, options, make, process_bytes) if may_take_rounds else len(views)
+    shared = share_options(source, options, process_bytes, size)
+    parts = [make(view, each) for view, each in zip(views, shared, strict=True)]
+    if size == len(views):
+        return join_fits(views, parts, partial(_make_model, source, parts))
+    at_zero = np.array([_measure_zero(view, each) for view, each in zip(views, shared, strict=True)])
+    return _join_in_rounds(source, views, parts, at_zero, size)
+
+
+def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int) -> int:
+    """Return how many classes are trained side by side: all of them, or half as many until they fit into memory."""
+    budget = options.memory_bytes or default_budget_bytes()
+    view, levels = view_classes(source)[0], (len(plan_groups(source)) - 1).bit_length()
+    size = n_classes = len(compute_class_factors(source, options))
+    while size > 1:
+        part = make(view, share_options(source, options, process_bytes, size)[0])
+        need = _need_memory([part] * size, THREADS)
+        needed = process_bytes + SLACK_BYTES + THREADS * source.stream_bytes() + need.driver_bytes + need.walk_bytes
+        needed += (3 * THREADS + levels) * need.totals_bytes
+        if size < n_classes:
+            needed += rounds.MODELS * 8 * n_classes * (source.n_features + 1)
+        if needed <= budget:
+            break
+        size = -(-size // 2)
+    return size
+
+
+def _measure_zero(view: OneClass, options: TrainOptions) -> float:
+    """Return the losses of all rows at the score 0. Each class is one row here, with the weight of all its rows."""
+    sums, make_loss = view.sum_weights(), find_problem(options.task).make_loss
+    assert sums is not None
+    assert make_loss is not None
+    loss = make_loss(view, options)
+    assert loss is not None
+    rows = Rows(0, np.zeros((2, 1), np.float32), np.arange(2, dtype=np.int32), sums)
+    return float(np.sum(loss.measure(rows, np.zeros(2))[0]))
+
+
+def _join_in_rounds(source: RowSource, views: Sequence[View], parts: Sequence[Fit], at_zero: F64, size: int) -> Fit:
+    """Return the fits of all problems as one fit, `size` of which are made side by side."""
+    solvers = [partial(_solve_part, view, part) for view, part in zip(views, parts, strict=True)]
+    many = rounds.Rounds(parts, solvers, at_zero, size, source.n_features)
+    return Fit(
+        method=parts[0].method,
+        settings={**_join_settings([part.settings for part in parts]), "side_by_side": size},
+        memory=lambda threads: many.need_memory(_need_memory(parts[:size], threads)),
+        start=many.start,
+        solve=many.solve,
+        make_model=lambda state, _: replace(many.make_models(state), classes=np.asarray(source.classes)),
+        report=many.report,
+        compiled=tuple(dict.fromkeys(group for part in parts for group in part.compiled)),
+        note=IN_ROUNDS.format(len(parts), size, -(-len(parts) // size)),
+        sample=parts[0].sample,
+    )
 
 
 def view_classes(source: RowSource) -> list[OneClass]:
@@ -43,10 +109,15 @@ def view_classes(source: RowSource) -> list[OneClass]:
     return [OneClass(source, code) for code in range(len(source.classes))]
 
 
-def share_options(source: RowSource, options: TrainOptions, process_bytes: int = 0) -> list[TrainOptions]:
-    """Return the options of each class's problem: the costs of the class, and an equal part of the memory for rows."""
+def share_options(
+    source: RowSource, options: TrainOptions, process_bytes: int = 0, size: int | None = None
+) -> list[TrainOptions]:
+    """Return the options of each class's problem: the costs of the class, and an equal part of the memory for rows.
+
+    size: the number of problems that share the memory; None is all of them.
+    """
     factors = compute_class_factors(source, options)
-    given = replace(share_memory(options, len(factors), process_bytes), class_weight=None)
+    given = replace(share_memory(options, size or len(factors), process_bytes), class_weight=None)
     return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]
 
 

@@ -23,8 +23,6 @@ from streamsvm.options import TrainOptions, check_costs, check_numbers
 from streamsvm.problems.registry import find_kinds, find_problem
 from streamsvm.requests import MemoryNeed
 
-MULTI_CLASS = {"ovr": make_one_against_rest, "ovo": make_one_against_one}
-
 
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
@@ -80,7 +78,11 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool) -> Fit:
     make = partial(_set_up_with, method, own, keep_dual)
     n_problems = problem.count_problems(source)
     if n_problems > 1:
-        fit = MULTI_CLASS[choose_multi_class(method, options)](source, options, make, method.process_bytes)
+        if choose_multi_class(method, options) == "ovo":
+            fit = make_one_against_one(source, options, make, method.process_bytes)
+        else:
+            may_take_rounds = method.kernels == ("linear",) and not keep_dual
+            fit = make_one_against_rest(source, options, make, method.process_bytes, may_take_rounds)
     else:
         fit = make(source, options)
     if method.kernels == ("linear",):  # so its model is linear, with weights and a bias for each problem
