@@ -73,7 +73,7 @@ class State:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The problems: their fits, how each is solved, the objectives at w = 0, (K,), and the number of them in a round."""
+    """The problems: their fits, how each is solved, their objectives at w = 0, (K,), and how many make a round."""
 
     parts: Sequence[Fit]
     solvers: Sequence[ProblemSolver]

@@ -1,0 +1,126 @@
+"""Classes in rounds: each problem is what it is side by side with the others, and memory does not grow with them."""
+
+# ruff: noqa: F811  (fixtures are imported)
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from scipy.sparse import csr_array
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.errors import MemoryBudgetError
+from streamsvm.methods import one_against_rest
+from streamsvm.methods.set_up import set_up
+from streamsvm.models.model import LinearModel
+from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.verify import verify
+from tests.methods.test_one_against_rest import CHUNKS, LINEAR, ROWS, dataset  # noqa: F401
+
+KINDS = {
+    "line-search": replace(LINEAR, options={"acceleration": "line-search"}),
+    "block-ascent": replace(LINEAR, options={"acceleration": "block-ascent"}),
+    "one read, weights": replace(LINEAR, class_weight={"b": 3.0, "d": 0.5}, resident_rows="30%"),
+    "interior-point": replace(LINEAR, solver="interior-point"),
+    "squared hinge": replace(LINEAR, loss="squared_hinge"),
+    "logistic": replace(LINEAR, loss="logistic"),
+}
+
+
+@pytest.fixture
+def in_rounds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that sets how many problems a round has."""
+
+    def put(size: int) -> None:
+        monkeypatch.setattr(one_against_rest, "_count_side_by_side", lambda *_: size)
+
+    return put
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("name", KINDS)
+def test_each_problem_is_what_it_is_side_by_side(name: str, size: int, dataset: Dataset, in_rounds: Any) -> None:
+    """A budget without a limit leaves the memory for rows out of it, so that the bits are the same."""
+    options = replace(KINDS[name], memory_bytes=1 << 40)
+    together = train(dataset, options)
+    in_rounds(size)
+    found = train(dataset, options)
+    assert found.status == together.status == "converged"
+    assert isinstance(found.model, LinearModel)
+    np.testing.assert_array_equal(found.model.coef, together.model.coef)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(found.model.intercept, together.model.intercept)  # type: ignore[union-attr]
+    assert found.model.classes.tolist() == together.model.classes.tolist()
+    for mine, theirs in zip(found.problems, together.problems, strict=True):
+        assert mine == theirs
+    assert found.objective == together.objective
+    assert found.lower_bound == together.lower_bound
+    assert found.passes > together.passes
+
+
+@pytest.mark.parametrize("name", ["line-search", "one read, weights", "squared hinge"])
+def test_resumed_anywhere_it_has_the_same_bits(name: str, dataset: Dataset, in_rounds: Any, tmp_path: Path) -> None:
+    in_rounds(1)
+    options = KINDS[name]
+    whole = train(dataset, options)
+    steps = len(whole.history)
+    assert steps >= 4
+    for k in range(1, steps):
+        out = tmp_path / str(k)
+        stopped = train(dataset, replace(options, max_passes=whole.history[k - 1]["passes"]), out)
+        assert stopped.status == "pass_limit"
+        found = train(dataset, options, out, resume=True)
+        assert found.model_sha256 == whole.model_sha256
+        assert found.problems == whole.problems
+
+
+@pytest.mark.usefixtures("many_groups")
+def test_the_same_bits_on_any_engine(dataset: Dataset, in_rounds: Any, client: Client) -> None:
+    in_rounds(3)
+    options = KINDS["line-search"]
+    found = [train(dataset, replace(options, threads=threads)) for threads in (1, 2, 4)]
+    found.append(train(dataset, options, client=client))
+    assert len({result.model_sha256 for result in found}) == 1
+
+
+@pytest.mark.parametrize("name", ["line-search", "logistic"])
+def test_a_problem_that_has_not_begun_is_told_as_it_is(name: str, dataset: Dataset, in_rounds: Any) -> None:
+    """Its model is w = 0, and the objective of the model that is saved counts it."""
+    in_rounds(1)
+    found = train(dataset, replace(KINDS[name], max_passes=1))
+    assert found.status == "pass_limit"
+    assert [problem["status"] for problem in found.problems[1:]] == ["", "", ""]
+    assert not np.any(found.model.coef[1:])  # type: ignore[union-attr]
+    verified = verify(found.model, dataset)
+    assert verified.objective == pytest.approx(found.objective, rel=1e-9)
+    assert 0.0 <= found.lower_bound < found.objective  # type: ignore[operator]
+
+
+def test_little_memory_is_enough_for_many_classes(tmp_path: Path) -> None:
+    """Side by side they ask for gigabytes; in rounds they keep within the budget that was given."""
+    random, n, d, n_classes = np.random.default_rng(0), 600, 20_000, 40
+    y = np.arange(n) % n_classes
+    own = random.integers(0, d // n_classes, (n, 20)) * n_classes + y[:, None]
+    common = random.integers(0, d, (n, 20))
+    columns = np.concatenate((own, common), axis=1)
+    X = csr_array(
+        (np.ones(columns.size, np.float32), columns.ravel(), np.arange(0, columns.size + 1, 40)), shape=(n, d)
+    )
+    X.sum_duplicates()
+    source = ArrayDataset(X, y.astype(np.int32), np.arange(n_classes))
+    options = TrainOptions(threads=1, memory_bytes=700 << 20)
+    fit = set_up(source, options)
+    size = fit.settings["side_by_side"]
+    assert 1 <= size < n_classes
+    assert f"at most {size} of them side by side" in fit.note
+    found = train(source, options)
+    assert found.status == "converged"
+    assert all(problem["relative_gap"] <= 1e-3 for problem in found.problems)
+    scores = np.concatenate([found.model.decide(source.read(k).X) for k in range(source.n_chunks)])
+    assert np.mean(scores.argmax(axis=1) == y) > 0.9
+    with pytest.raises(MemoryBudgetError):
+        train(source, options, tmp_path / "run", keep_dual=True)  # whose dual points are kept side by side
