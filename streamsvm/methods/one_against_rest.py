@@ -18,9 +18,10 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import ONE, OneClass
+from streamsvm.errors import InputError
 from streamsvm.methods import many_problems
 from streamsvm.methods.altered_rows import alter_rows
-from streamsvm.methods.fit import Fit, Report, TakeRows, share_memory, sum_memory
+from streamsvm.methods.fit import ONE_TRAINING, Fit, Report, TakeRows, share_memory, sum_memory
 from streamsvm.methods.many_problems import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.rows import I64, Rows, stack_rows
@@ -34,6 +35,8 @@ def make_one_against_rest(
     """Return the fit of all classes; `make` makes the fit of two classes, and its InputError is raised."""
     views = view_classes(source)
     parts = [make(view, each) for view, each in zip(views, share_options(source, options, process_bytes), strict=True)]
+    if any(part.scratch for part in parts):
+        raise InputError(f"{len(parts)} classes: {ONE_TRAINING}")
     return join_fits(source, views, parts)
 
 

@@ -47,4 +47,4 @@ def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOp
             return replace(fit, note=tell_more(source, options, number, fit.settings["resident_rows"]))
         if not is_least:
             return None
-    return one_read_setup.make_fit(source, settings, tell_more(source, options, number, number))
+    return one_read_setup.make_fit(source, settings, tell_more(source, options, number, number), own.scratch)
