@@ -54,9 +54,7 @@ def take_frozen(state: State, totals: NearTotals) -> State:
     """Return the state with the sums over the frozen rows, which the pass that sets rows aside has found."""
     radius = state.apart_radius if totals.n_apart else 0.0
     share = min(1.0, totals.find_densest())
-    return replace(
-        state, apart_radius=radius, frozen=totals.frozen, frozen_cost=totals.frozen_cost, apart_share=share
-    )
+    return replace(state, apart_radius=radius, frozen=totals.frozen, frozen_cost=totals.frozen_cost, apart_share=share)
 
 
 def _make_subset(settings: OneRead, state: State) -> Subset:
