@@ -46,8 +46,9 @@ def make_scratch_folder(parent: str | Path, owner: str) -> Iterator[Path]:
         yield folder
     finally:
         removed = name_partial(Path(parent) / name)  # tasks that have been given up find no folder any more
-        folder.rename(removed)
-        shutil.rmtree(removed)
+        with suppress(FileNotFoundError):
+            folder.rename(removed)
+            shutil.rmtree(removed)
 
 
 class ScratchWriter:
