@@ -138,6 +138,7 @@ def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: Memory
     source = engine.source
     sample = draw_sample(source, find_problem(options.task).reads_queries, options.seed)
     resident = fit.settings.get("resident_rows")
+    options = _choose_alike(fit, options)
     try:
         if resident is None:
             tries = [try_sample(sample, source, options, memory)]
@@ -162,6 +163,16 @@ def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: Memory
     else:
         speed = _measure_walks(engine, n_tasks, memory, tries[0], 1)
     return _expect(tries, source.n_rows), speed, between, taken
+
+
+def _choose_alike(fit: Fit, options: TrainOptions) -> TrainOptions:
+    """Return the options with which the sample is trained by the solver that is chosen for all rows.
+
+    Nothing is set aside of rows in memory.
+    """
+    own = {name: value for name, value in options.options.items() if name != "scratch"}
+    chosen = fit.settings.get("acceleration")
+    return replace(options, options=own)
 
 
 def _measure_taken(engine: Engine, fit: Fit, tried: Tried, sample_rows: int) -> Taken:
