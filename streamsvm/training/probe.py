@@ -88,7 +88,7 @@ class _Recorder(SerialEngine):
 
         Rows that the pass has from the solver cost nothing: what they cost, it saves.
         """
-        if scan.held is not None:
+        if scan.held is not None and self.taken:  # later passes may have the same rows
             self.taken.pop()
         kind = _find_kind(scan.add)
         kept, number = self.kinds.get(kind, (scan, 0))
