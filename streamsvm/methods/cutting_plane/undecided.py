@@ -24,6 +24,7 @@ from streamsvm.numeric.rows import F64
 from streamsvm.requests import Scan, Subset
 
 FARTHER = 1.5  # times the expected distance: rows that are nearer to the margin are set aside
+BEYOND = 2.0  # times the radius of the near rows: up to there one read is enough as a rule, since it proves on the way
 MOST_SHARE = 0.5  # of the rows: writing more of them and reading them again takes as long as reading all rows
 HALVES = 40  # of the way to the border of the ball
 
@@ -33,12 +34,12 @@ Line = tuple[F64, F64]
 def choose_apart(settings: OneRead, state: State) -> State:
     """Return the state in which the first pass sets rows aside, if this pays; a later pass over all rows forgets them.
 
-    It does not pay if the minimiser is expected in the ball of the near rows, or if too many rows lie within R. Rows
-    lie about evenly near the margin, and `widest` is the radius in which the resident rows lie.
+    It does not pay if the minimiser is expected not far beyond the ball of the near rows, or if too many rows lie
+    within R. Rows lie about evenly near the margin, and `widest` is the radius in which the resident rows lie.
     """
     radius = FARTHER * state.predicted
     share = settings.resident_rows / state.n_rows * radius / state.widest if state.widest > 0.0 else 1.0
-    if not settings.sets_aside or state.passes or state.predicted <= state.widest or share > MOST_SHARE:
+    if not settings.sets_aside or state.passes or state.predicted <= BEYOND * state.widest or share > MOST_SHARE:
         return replace(state, apart_radius=0.0)
     return replace(state, apart=state.centre, apart_radius=radius)
 
