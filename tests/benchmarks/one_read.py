@@ -96,7 +96,7 @@ def compare(name: str, C: float, percent: int | None, asked: float, datasets: li
                 continue
     size = datasets[0].nbytes
     reads = [
-        " ".join(f"{(result.read_bytes + result.scratch_bytes) / size:.2g}" for result, _ in found[way]) for way in WAYS
+        " ".join(f"{(result.read_bytes + result.scratch_bytes) / size:.3g}" for result, _ in found[way]) for way in WAYS
     ]
     gap = max(result.relative_gap or 0.0 for result, _ in found["by default"])
     settings = set_up(datasets[0], TrainOptions(C=C, resident_rows=None if percent is None else f"{percent}%")).settings
