@@ -20,6 +20,17 @@ MORE_PATIENCE = 10  # A run whose gap is larger goes on so many times as long wi
 
 
 @dataclass(frozen=True)
+class Subset:
+    """The rows that a function chooses: choose(rows, *shared) returns their places in a tile, ascending.
+
+    A solver has one subset in all its passes.
+    """
+
+    choose: Callable[..., npt.NDArray[np.int64]]
+    shared: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Scan:
     """A pass: totals = start(); add(totals, rows, *shared, *slices) for all rows; combine(left, right).
 
@@ -45,6 +56,14 @@ class Scan:
     held
         The first rows of the source, which the solver has taken into memory; an engine need not read them again. Only
         one of several scans that are carried out together needs to have them.
+    apart
+        A subset of the rows that later passes will ask for. `rows.chosen` has the places of its rows in each tile, and
+        an engine may set them aside where they can be read again with less effort.
+    among
+        The subset of the rows that the pass is over. A tile has its rows of a tile of the source, with their numbers
+        and without qid and target. The bits of the answer do not depend on where the rows are read.
+    rest
+        The totals of all other rows, if `among` is given; they are combined with those that are found.
     """
 
     start: Callable[[], Any]
@@ -54,6 +73,9 @@ class Scan:
     by_row: tuple[npt.NDArray[Any], ...] = ()
     scored: int | None = None
     held: Rows | None = None
+    apart: Subset | None = None
+    among: Subset | None = None
+    rest: Any = None
 
 
 @dataclass(frozen=True)

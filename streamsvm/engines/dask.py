@@ -33,6 +33,7 @@ from streamsvm.engines.group import (
 )
 from streamsvm.engines.patience import Patience
 from streamsvm.engines.protocol import Costs
+from streamsvm.engines.subsets import Scratch, plan_scratch
 from streamsvm.engines.walk import WalkStep, run_walk
 from streamsvm.interrupts import waiting
 from streamsvm.numeric.rows import I64, Rows
@@ -50,15 +51,17 @@ class ThreadedEngine:
 
     def __init__(self, source: RowSource, threads: int, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
+        self.scratch: str | None = None
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm")
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
         groups, stopped = plan_groups(self.source), Event()
         graph: dict[Any, Any] = {}
+        scratch = plan_scratch(self.scratch, self.source, self.pin_bytes)
         for k, group in enumerate(groups):
             mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
-            graph["group", k] = (partial(run_group, self.source, group, mine, self.pin_bytes, stopped.is_set),)
+            graph["group", k] = (partial(run_group, self.source, group, mine, self.pin_bytes, stopped.is_set, scratch),)
         keys: list[Any] = list(graph)
         for depth, level in enumerate(tree_levels(len(groups))):
             for left, right in level:
@@ -112,6 +115,7 @@ class DistributedEngine:
 
     def __init__(self, source: RowSource, client: Client, pin_bytes: int = 0) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
+        self.scratch: str | None = None
         self._passes, self._workers = 0, set[str]()
         self._answered: Patience | None = None  # what waited for the last pass, if it was completed
 
@@ -131,10 +135,11 @@ class DistributedEngine:
         groups = plan_groups(self.source)
         shared = self.client.submit(_hold, scan.shared, pure=False)
         bare = replace(scan, shared=(), by_row=(), held=None)
+        scratch = plan_scratch(self.scratch, self.source, self.pin_bytes * max(1, len(workers)))
         futures = []
         for k, group in enumerate(groups):
             by_row = slice_by_row(self.source, group, scan)
-            task = (_run_group, self.source, group, bare, shared, by_row, self.pin_bytes)
+            task = (_run_group, self.source, group, bare, shared, by_row, self.pin_bytes, scratch)
             futures.append(self.client.submit(*task, pure=False, **_prefer_worker(workers, k, len(groups))))
             if self.costs.report is not None:
                 futures[k].add_done_callback(partial(_note, self.costs, count_rows(self.source, group)))
@@ -196,10 +201,16 @@ def _hold(shared: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _run_group(
-    source: RowSource, group: range, scan: Scan, shared: tuple[Any, ...], by_row: tuple[Any, ...], pin_bytes: int
+    source: RowSource,
+    group: range,
+    scan: Scan,
+    shared: tuple[Any, ...],
+    by_row: tuple[Any, ...],
+    pin_bytes: int,
+    scratch: Scratch | None,
 ) -> Partial:
     limit_blas_threads()
-    return run_group(source, group, replace(scan, shared=shared, by_row=by_row), pin_bytes)
+    return run_group(source, group, replace(scan, shared=shared, by_row=by_row), pin_bytes, scratch=scratch)
 
 
 def _run_walk(source: RowSource, step: WalkStep, carry: Any, order: Sequence[Sequence[int]], pin_bytes: int) -> Partial:

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm.data.dataset import split_rows
 from streamsvm.data.source import RowSource
+from streamsvm.engines.subsets import Scratch, choose_again, read_aside, set_aside
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.requests import Scan
@@ -27,10 +28,11 @@ from streamsvm.requests import Scan
 
 @dataclass
 class Partial:
-    """Totals of some groups and their costs: bytes read from storage, and peak memory in bytes by process id."""
+    """Totals of some groups and their costs: bytes read and written, and peak memory in bytes by process id."""
 
     totals: Any
     read_bytes: int = 0
+    written_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
 
 
@@ -48,18 +50,22 @@ _pins: dict[str, Pins] = {}
 
 
 def run_group(
-    source: RowSource, chunks: range, scan: Scan, pin_bytes: int, is_stopped: Callable[[], bool] = lambda: False
+    source: RowSource,
+    chunks: range,
+    scan: Scan,
+    pin_bytes: int,
+    is_stopped: Callable[[], bool] = lambda: False,
+    scratch: Scratch | None = None,
 ) -> Partial:
     """Return the totals of one group of chunks; `scan.by_row` holds the group's entries only.
 
-    Once `is_stopped` says so the reading ends, and the totals are those of the rows before.
+    Once `is_stopped` says so the reading ends, and the totals are those of the rows before. scratch: where rows are
+    set aside, if they are to be.
     """
     shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
-    pins, held = find_pins(source, pin_bytes), _find_held(source, chunks, scan.held)
-    partial.read_bytes = bytes_to_read(source, [index for index in chunks if index not in held], pins)
-    for rows in _read_tiles(source, chunks, pins, held):
+    for rows in _find_tiles(source, chunks, scan, pin_bytes, scratch, partial):
         if is_stopped():
             break
         at = rows.start - first
@@ -69,10 +75,33 @@ def run_group(
     return partial
 
 
+def _find_tiles(
+    source: RowSource, chunks: range, scan: Scan, pin_bytes: int, scratch: Scratch | None, costs: Partial
+) -> Iterator[Rows]:
+    """Yield the tiles of a group that a pass is over, and add what is read and written to `costs`."""
+    pins, held = find_pins(source, pin_bytes), _find_held(source, chunks, scan.held)
+    if scan.among is not None:
+        assert not scan.by_row
+        found = read_aside(scratch, chunks)
+        if found is not None:
+            costs.read_bytes = found[1]
+            yield from found[0]
+            return
+    costs.read_bytes = bytes_to_read(source, [index for index in chunks if index not in held], pins)
+    tiles = _read_tiles(source, chunks, pins, held)
+    if scan.among is not None:
+        yield from choose_again(tiles, scan.among)
+    elif scan.apart is not None:
+        yield from set_aside(tiles, scan.apart, scratch, chunks, count_rows(source, chunks), costs)
+    else:
+        yield from tiles
+
+
 def combine_partials(left: Partial, right: Partial, scan: Scan) -> Partial:
     """Return the combined totals and the added costs of two neighbours in the tree."""
     peaks = {pid: max(left.peaks.get(pid, 0), right.peaks.get(pid, 0)) for pid in left.peaks | right.peaks}
-    return Partial(scan.combine(left.totals, right.totals), left.read_bytes + right.read_bytes, peaks)
+    read, written = left.read_bytes + right.read_bytes, left.written_bytes + right.written_bytes
+    return Partial(scan.combine(left.totals, right.totals), read, written, peaks)
 
 
 def slice_by_row(source: RowSource, chunks: range, scan: Scan) -> tuple[np.ndarray, ...]:

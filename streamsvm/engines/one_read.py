@@ -135,10 +135,12 @@ def _collect(question: Question, answers: Iterator[Any]) -> Any:
 def _answer_single(engine: Engine, requests: Sequence[Scan | Take | Walk]) -> list[Any]:
     """Group the requests that can share a read, and return the answers in the order of the requests."""
     answers: list[Any] = [None] * len(requests)
-    scans = [k for k, request in enumerate(requests) if isinstance(request, Scan)]
+    scans = [k for k, request in enumerate(requests) if isinstance(request, Scan) and request.among is None]
     groups: dict[Any, list[int]] = {"scans": scans} if scans else {}
     for k, request in enumerate(requests):
-        if isinstance(request, Walk):
+        if isinstance(request, Scan) and request.among is not None:
+            groups.setdefault("among", []).append(k)
+        elif isinstance(request, Walk):
             groups.setdefault(_make_order_key(request), []).append(k)
         elif isinstance(request, Take):
             groups.setdefault("takes", []).append(k)
@@ -153,7 +155,8 @@ def _answer_alike(engine: Engine, alike: list[Any]) -> list[Any]:
     """Answer requests of one kind: all are passes, or walks in the same orders, or take rows."""
     match alike[0]:
         case Scan():
-            return _scan(engine, alike) if len(alike) > 1 else [engine.scan(alike[0])]
+            found = _scan(engine, alike) if len(alike) > 1 else [engine.scan(replace(alike[0], rest=None))]
+            return [_add_rest(scan, totals) for scan, totals in zip(alike, found, strict=True)]
         case Walk():
             return _walk(engine, alike) if len(alike) > 1 else [engine.walk(alike[0])]
     return _take(engine, alike)
@@ -170,6 +173,11 @@ def _take(engine: Engine, takes: Sequence[Take]) -> list[Rows]:
     return [parts[take.rows.tobytes()] for take in takes]
 
 
+def _add_rest(scan: Scan, totals: Any) -> Any:
+    """Return the totals with those of all rows that a pass over a subset leaves out."""
+    return totals if scan.rest is None else scan.combine(totals, scan.rest)
+
+
 def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
     """Carry out several passes as one. Its arrays are the blocks of weight vectors, then `shared`, then `by_row`."""
     blocks, places = _stack_weights(scans, engine.source.n_features)
@@ -180,11 +188,13 @@ def _scan(engine: Engine, scans: Sequence[Scan]) -> list[Any]:
     for scan, place in zip(scans, places, strict=True):
         own_shared = slice(next_shared, next_shared + len(scan.shared))
         own_by_row = slice(next_by_row, next_by_row + len(scan.by_row))
-        parts.append(MergedScan(replace(scan, shared=(), by_row=(), held=None), own_shared, own_by_row, place))
+        bare = replace(scan, shared=(), by_row=(), held=None, apart=None, among=None, rest=None)
+        parts.append(MergedScan(bare, own_shared, own_by_row, place))
         next_shared, next_by_row = own_shared.stop, own_by_row.stop
     held = max((scan.held for scan in scans if scan.held is not None), key=lambda rows: rows.n_rows, default=None)
+    apart = next((scan.apart for scan in scans if scan.apart is not None), None)
     merged = Scan(partial(_start, parts), partial(_add, parts), partial(_combine, parts), shared, by_row, held=held)
-    return list(engine.scan(merged))
+    return list(engine.scan(replace(merged, apart=apart, among=scans[0].among)))
 
 
 def _stack_weights(scans: Sequence[Scan], d: int) -> tuple[list[F64], list[ScorePlace | None]]:

@@ -14,13 +14,14 @@ from streamsvm.requests import Scan, Take, Walk
 
 @dataclass
 class Costs:
-    """What an engine has spent: bytes read from storage, and peak resident memory in bytes by process id.
+    """What an engine has spent: bytes read and written, and peak resident memory in bytes by process id.
 
     If `report` is set, it is told the number of rows of each group of chunks as soon as the group's task is done. An
     engine of worker processes calls it in a thread of its own.
     """
 
     read_bytes: int = 0
+    written_bytes: int = 0
     peaks: dict[int, int] = field(default_factory=dict)
     report: Callable[[int], None] | None = None
 
@@ -32,17 +33,22 @@ class Costs:
     def count(self, part: Partial) -> Any:
         """Add the costs of a task, and return its totals."""
         self.read_bytes += part.read_bytes
+        self.written_bytes += part.written_bytes
         for pid, peak in part.peaks.items():
             self.peaks[pid] = max(peak, self.peaks.get(pid, 0))
         return part.totals
 
 
 class Engine(Protocol):
-    """Carries out requests. The answers have the same bits in every engine, with any number of threads or workers."""
+    """Carries out requests. The answers have the same bits in every engine, with any number of threads or workers.
+
+    scratch: the folder where rows are set aside, if there is one (engines.subsets).
+    """
 
     source: RowSource
     pin_bytes: int
     costs: Costs
+    scratch: str | None
 
     def scan(self, scan: Scan) -> Any:
         """Carry out a pass and return its totals. Raises IntegrityError if a chunk is damaged."""

@@ -9,6 +9,7 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import combine_partials, count_rows, release_pins, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
+from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.walk import run_walk
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan, Take, Walk
@@ -19,13 +20,14 @@ class SerialEngine:
 
     def __init__(self, source: RowSource, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
+        self.scratch: str | None = None
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
-        parts = []
+        parts, scratch = [], plan_scratch(self.scratch, self.source, self.pin_bytes)
         for group in plan_groups(self.source):
             mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
-            parts.append(run_group(self.source, group, mine, self.pin_bytes))
+            parts.append(run_group(self.source, group, mine, self.pin_bytes, scratch=scratch))
             self.costs.note_rows(count_rows(self.source, group))
         for level in tree_levels(len(parts)):
             for left, right in level:

@@ -79,6 +79,9 @@ class LinearSVC(BaseLinear, BaseSVC):
         search, or by Algorithm 1 of Joachims (2006) as published ("none"). "auto" is the first of these that suits the
         number of features and the memory; "guided" is its earlier name. The log ("streamsvm", level INFO) tells where
         more memory would save reads.
+    scratch : path or None, default=None
+        A folder in which one read writes the rows that may change sides, if a second read is expected, so that this
+        reads no others; for two classes. The files are removed at the end. None is no such files.
     epsilon : float or None, default=None
         The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. With it,
         "auto" is line search.
@@ -171,6 +174,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         penalty: str = "l2",
         dual: bool | str = "auto",
         probability: bool = False,
+        scratch: str | Path | None = None,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -198,6 +202,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         self.penalty = penalty
         self.dual = dual
         self.probability = probability
+        self.scratch = scratch
 
     def _name_options(self) -> dict[str, Any]:
         return {

@@ -14,6 +14,7 @@ from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.requests import MemoryNeed, Progress, Solver
 
+ONE_TRAINING = "scratch is for one training of two classes, whose rows are set aside there; leave it out"
 TakeRows = Callable[[I64], Rows]
 
 
@@ -90,6 +91,8 @@ class Fit:
         What users are told of the fit before it runs, in whole sentences, if there is something to tell.
     sample
         What is taken before the first pass; None if rows are taken in every pass, or none are.
+    scratch
+        The folder in which a folder is made for rows that are set aside (requests.Subset); None for none.
     """
 
     method: str
@@ -105,6 +108,7 @@ class Fit:
     note: str = ""
     model_bytes: int | None = None
     sample: FirstSample | None = None
+    scratch: str | None = None
 
     def start_after(self, before: Any, factor: float) -> Any:
         """Return a state to start from, given the last one with costs that were `factor` times smaller."""

@@ -19,10 +19,11 @@ import numpy.typing as npt
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import ONE, OneClass, View
+from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods import many_problems, rounds
 from streamsvm.methods.altered_rows import alter_rows
-from streamsvm.methods.fit import Fit, Report, TakeRows, share_memory, sum_memory
+from streamsvm.methods.fit import ONE_TRAINING, Fit, Report, TakeRows, share_memory, sum_memory
 from streamsvm.methods.many_problems import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows
@@ -50,6 +51,8 @@ def make_one_against_rest(
     size = _count_side_by_side(source, options, make, process_bytes) if may_take_rounds else len(views)
     shared = share_options(source, options, process_bytes, size)
     parts = [make(view, each) for view, each in zip(views, shared, strict=True)]
+    if any(part.scratch for part in parts):
+        raise InputError(f"{len(parts)} classes: {ONE_TRAINING}")
     if size == len(views):
         return join_fits(views, parts, partial(_make_model, source, parts))
     at_zero = np.array([_measure_zero(view, each) for view, each in zip(views, shared, strict=True)])

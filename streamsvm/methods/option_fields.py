@@ -76,7 +76,24 @@ class Positive:
         return "NUMBER"
 
 
-Kind = Choice | Count | Positive
+@dataclass(frozen=True)
+class Folder:
+    """An option whose value is the path of a folder."""
+
+    help: str
+
+    def read(self, name: str, text: str) -> str:
+        """Return the path; InputError if it is empty."""
+        if not text:
+            raise InputError(f"option {name}: the path of a folder is expected")
+        return text
+
+    def describe(self) -> str:
+        """Return the values that can be given."""
+        return "DIR"
+
+
+Kind = Choice | Count | Positive | Folder
 
 
 def choice(*words: str, default: str | None = "", help: str, read_with: Words | None = None) -> Any:  # noqa: A002
@@ -101,6 +118,11 @@ def positive(
 ) -> Any:
     """Return the field of an option that is a positive number, or 0 if that is allowed."""
     return _make_field(default, Positive(help, or_zero), read_with)
+
+
+def folder(*, help: str) -> Any:  # noqa: A002
+    """Return the field of an option that is the path of a folder, and has no default."""
+    return _make_field(None, Folder(help), None)
 
 
 def _make_field(default: Any, kind: Kind, read_with: Words | None) -> Any:

@@ -71,8 +71,10 @@ class Rows:
 
     y holds codes into the dataset's classes; it is None if the rows have no such labels. target holds the numbers that
     a regression predicts, if the dataset has targets in place of classes. groups tells which rows cross-validation
-    holds out together. scores (n, k) is given if the scores that a pass needs have been computed already. Rows that a
-    dataset streams are valid only until the next ones are read, because their memory is used again.
+    holds out together. scores (n, k) is given if the scores that a pass needs have been computed already. numbers (n,)
+    are the rows' numbers, if these are known and not consecutive. chosen holds the places of the rows that are set
+    aside (requests.Subset). Rows that a dataset streams are valid only until the next ones are read, because their
+    memory is used again.
     """
 
     start: int
@@ -83,6 +85,8 @@ class Rows:
     target: F64 | None = None
     scores: F64 | None = None
     groups: I64 | None = None
+    numbers: I64 | None = None
+    chosen: I64 | None = None
 
     @property
     def n_rows(self) -> int:
@@ -94,6 +98,10 @@ class Rows:
         """The vectors beside the features, by name, as far as there are any."""
         names = ("y", "sample_weight", "qid", "target", "groups")
         return {name: values for name in names if (values := getattr(self, name)) is not None}
+
+    def list_numbers(self) -> I64:
+        """Return the numbers of the rows, (n,)."""
+        return np.arange(self.start, self.start + self.n_rows) if self.numbers is None else self.numbers
 
     @property
     def nbytes(self) -> int:

@@ -27,7 +27,7 @@ from streamsvm.files import write_atomically
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
 from streamsvm.machine import peak_bytes
-from streamsvm.methods.fit import Fit
+from streamsvm.methods.fit import ONE_TRAINING, Fit
 from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
 from streamsvm.numeric.calibration import fit_sigmoid
@@ -103,6 +103,8 @@ def require_folds(options: TrainOptions) -> None:
     if not (find_problem(options.task).has_classes and find_problem(options.task).predicts_labels):
         raise InputError(f"probabilities are for classes, and the task is {options.task}: leave them out")
     method = choose_method(options)
+    if "scratch" in options.options:
+        raise InputError(f"probabilities: {ONE_TRAINING}")
     if not method.takes_numbered_rows:
         raise InputError(f"probabilities: {method.name} cannot be trained on folds of the rows; leave them out")
 

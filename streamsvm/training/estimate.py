@@ -20,6 +20,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.engines.dask import DistributedEngine
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
+from streamsvm.engines.subsets import plan_scratch
 from streamsvm.errors import InputError, say_count
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.methods.fit import Fit
@@ -44,6 +45,7 @@ from streamsvm.training.train import open_for
 if TYPE_CHECKING:
     from distributed import Client
 
+NUMBER_BYTES = 8 + 8  # for a row: its number, and its part of the heads of blocks
 LEAST, MOST = 0.6, 1.6  # least and most passes over all rows, as multiples of the passes over the sample
 # Where the time between two passes grows with the rows, it is measured on the sample, and on a sample repeated TIMES
 # times, for FEW passes each.
@@ -98,7 +100,15 @@ def plan_training(
         passes = passes.add_one_for_gamma()
     speed = _slow_down(source, memory, speed)
     first, later = speed.first * source.n_rows, speed.later * source.n_rows
-    return Plan(source, options, memory, passes, first, later, between, taken, speed.n_chunks, fit.note)
+    scratch, most_bytes = fit.scratch or "", _project_scratch(fit, source, memory)
+    own = between, taken, speed.n_chunks, fit.note, scratch, most_bytes
+    return Plan(source, options, memory, passes, first, later, *own)
+
+
+def _project_scratch(fit: Fit, source: RowSource, memory: MemoryPlan) -> int:
+    """Return the most bytes of the rows that are set aside: each has its number with it."""
+    scratch = plan_scratch(fit.scratch, source, memory.pin_bytes)
+    return 0 if scratch is None else round(scratch.most_share * (source.nbytes + NUMBER_BYTES * source.n_rows))
 
 
 def _plan_unknown(fit: Fit, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
@@ -138,6 +148,8 @@ def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: Memory
     source = engine.source
     sample = draw_sample(source, find_problem(options.task).reads_queries, options.seed)
     resident = fit.settings.get("resident_rows")
+    own = {name: value for name, value in options.options.items() if name != "scratch"}
+    options = replace(options, options=own)  # rows in memory are not set aside
     try:
         if resident is None:
             tries = [try_sample(sample, source, options, memory)]

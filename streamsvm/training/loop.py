@@ -51,8 +51,8 @@ class Result:
         an interrupted run has to read once more is in read_bytes alone.
     seconds : float
         Time of the run, the parts before it was resumed included.
-    read_bytes : int
-        Bytes read from storage, by all processes.
+    read_bytes, scratch_bytes : int
+        Bytes read from storage, and written to files for rows that are set aside, by all processes.
     peak_memory_bytes, projected_memory_bytes : int
         Resident memory of the process that needed the most, as measured and as projected before the run.
     file_page_bytes : int or None
@@ -83,6 +83,7 @@ class Result:
     steps: int
     seconds: float
     read_bytes: int
+    scratch_bytes: int
     peak_memory_bytes: int
     projected_memory_bytes: int
     file_page_bytes: int | None
@@ -132,7 +133,7 @@ class Training:
         self.passes_before = int(needs_scale(options))
         self.history: list[dict[str, Any]] = []
         self.state, self.status = fit.start(), ""
-        self.seconds_before, self.read_before = 0.0, 0
+        self.seconds_before, self.read_before, self.written_before = 0.0, 0, 0
         self.began = time.monotonic()
 
     def carry_out(self) -> Result:
@@ -164,7 +165,8 @@ class Training:
         if saved is not None:
             self.state, self.history = saved.state, saved.history
             self.status, self.seconds_before = saved.status, saved.seconds
-            self.read_before = self.history[-1]["read_bytes"] if self.history else 0
+            last = self.history[-1] if self.history else {}
+            self.read_before, self.written_before = last.get("read_bytes", 0), last.get("scratch_bytes", 0)
 
     def is_over(self) -> bool:
         """Tell whether the solver has nothing left to do."""
@@ -206,6 +208,7 @@ class Training:
             "rounding_bound": progress.rounding_bound,
             "seconds": round(self._seconds(), 4),
             "read_bytes": self.read_before + self.engine.costs.read_bytes,
+            "scratch_bytes": self.written_before + self.engine.costs.written_bytes,
             "memory_bytes": resident_bytes(),
             **step.figures,
         }
@@ -245,6 +248,7 @@ class Training:
             steps=len(self.history),
             seconds=self._seconds(),
             read_bytes=self.read_before + self.engine.costs.read_bytes,
+            scratch_bytes=self.written_before + self.engine.costs.written_bytes,
             peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
             projected_memory_bytes=self.plan.projected_bytes,
             file_page_bytes=file_page_bytes(),

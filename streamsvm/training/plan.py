@@ -69,6 +69,8 @@ class Plan:
         Chunks that were read to measure the passes.
     note : str
         What there is to tell of the method that was chosen, such as what more memory would save.
+    scratch, scratch_bytes : str, int
+        The folder for rows that are set aside, and the most bytes that are in it at once; "" and 0 for none.
     """
 
     source: RowSource
@@ -81,6 +83,8 @@ class Plan:
     taken: Taken
     probed_chunks: int
     note: str = ""
+    scratch: str = ""
+    scratch_bytes: int = 0
 
     @property
     def first_bytes(self) -> int:
@@ -135,6 +139,7 @@ class Plan:
             "seconds": self.sum_seconds(counts[1]),
             "seconds_range": [self.sum_seconds(counts[0]), self.sum_seconds(counts[2])],
             "read_bytes": self.sum_bytes(counts[1]),
+            "scratch_bytes": self.scratch_bytes,
             "projected_memory_bytes": self.memory.projected_bytes,
             "memory_budget_bytes": self.memory.budget_bytes,
             "note": self.note,
@@ -165,6 +170,8 @@ class Plan:
             "in all": total,
             "memory": f"{format_bytes(self.memory.projected_bytes)} of {format_bytes(self.memory.budget_bytes)}",
         }
+        if self.scratch:
+            lines["scratch"] = f"at most {format_bytes(self.scratch_bytes)} in {self.scratch}"
         if self.note:
             lines["note"] = self.note
         return "\n".join(f"{name:<9} {text}" for name, text in lines.items())

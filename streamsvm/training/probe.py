@@ -39,6 +39,7 @@ SAMPLE_ROWS = 8000
 SAMPLE_BYTES = 16 << 20
 SAMPLE_CHUNKS = 8  # the sample is taken from so few chunks, because a chunk is read whole for any of its rows
 SAMPLE_SECONDS = 5.0
+MOST_CHUNKS = 64  # of the sample: more of them are too small to be worth a step
 PROBE_SECONDS = 0.3  # duration of a pass over a few chunks; at least four such passes are made
 READ_BYTES_A_SECOND = 1e9  # an assumed speed, from which the number of chunks to read is chosen
 
@@ -87,7 +88,7 @@ class _Recorder(SerialEngine):
 
         Rows that the pass has from the solver cost nothing: what they cost, it saves.
         """
-        if scan.held is not None:
+        if scan.held is not None and self.taken:  # later passes may have the same rows
             self.taken.pop()
         kind = _find_kind(scan.add)
         kept, number = self.kinds.get(kind, (scan, 0))
@@ -142,7 +143,16 @@ def draw_sample(source: RowSource, queries: bool, seed: int) -> ArrayDataset:
     qid = source.column("qid") if queries else None
     rows = np.concatenate([_draw(random, start, stop, round(share * (stop - start)), qid) for start, stop in chunks])
     taken = source.take(rows)
-    return _hold(taken, source, taken.qid)
+    held = _hold(taken, source, taken.qid)
+    held.chunk_starts = _cut(source, held.n_rows)
+    return held
+
+
+def _cut(source: RowSource, n_rows: int) -> I64:
+    """Return limits of as many chunks as the source has, up to MOST_CHUNKS: a walk goes from chunk to chunk."""
+    starts = source.chunk_starts
+    few = starts if source.n_chunks <= MOST_CHUNKS else np.linspace(0, source.n_rows, MOST_CHUNKS + 1)
+    return np.unique(np.round(few * (n_rows / source.n_rows)).astype(np.int64))
 
 
 def _draw(random: np.random.Generator, start: int, stop: int, wanted: int, qid: I64 | None) -> I64:

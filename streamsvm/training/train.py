@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamsvm.data.scratch import make_scratch_folder
 from streamsvm.data.source import RowSource
 from streamsvm.engines.opening import Opened, open_engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
 from streamsvm.methods.dual_points import read_dual_points
-from streamsvm.methods.fit import Fit, need_in_turn, share_memory, sum_memory
+from streamsvm.methods.fit import ONE_TRAINING, Fit, need_in_turn, share_memory, sum_memory
 from streamsvm.methods.set_up import choose_method, set_up
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.numeric.one_blas_thread import one_blas_thread
@@ -91,7 +92,9 @@ def train(
     with caught(), one_blas_thread():
         fit = set_up(source, put_stand_in(options), keep_dual)
         folder = _open_run(source, out, resume, overwrite, lock, options, fit)
-        with folder as run, open_for(source, options, [[fit]], client) as opened:
+        owner = "" if out is None else str(Path(out).resolve())
+        with folder as run, _make_scratch(fit, owner) as scratch, open_for(source, options, [[fit]], client) as opened:
+            opened[0].scratch = scratch
             if needs_scale(options):
                 if run:
                     run.take_over()  # before the read
@@ -99,6 +102,16 @@ def train(
                 if run:
                     run.settle(_describe(source, options, fit))
             return _carry_out(Training(source, options, fit, *opened, run, listener), keep_dual)
+
+
+@contextmanager
+def _make_scratch(fit: Fit, owner: str) -> Iterator[str | None]:
+    """Make the folder for rows that the fit sets aside, if it does, and remove it at the end."""
+    if fit.scratch is None:
+        yield None
+        return
+    with make_scratch_folder(fit.scratch, owner) as folder:
+        yield str(folder)
 
 
 def _carry_out(training: Training, keep_dual: bool) -> Result:
@@ -234,6 +247,8 @@ def open_for(
 
     Gamma changes nothing of their memory, so that fits with another gamma have room as well.
     """
+    if sum(map(len, chains)) > 1 and any(fit.scratch for chain in chains for fit in chain):
+        raise InputError(ONE_TRAINING)
     groups = sorted({group for chain in chains for fit in chain for group in fit.compiled})
     load = partial(compile_all, groups, source.is_sparse)
     load()

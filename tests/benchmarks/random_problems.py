@@ -1,10 +1,10 @@
-"""One read on many random problems: how many passes more than a line search it takes, and whether it is ever wrong.
+"""Resident rows on many random problems: how many passes more than a line search, and whether they are ever wrong.
 
     python tests/benchmarks/random_problems.py [FIRST LAST]
 
 The problems are of the kinds of tests/methods/cutting_plane/test_against_line_search.py, one for each seed from
 FIRST to LAST - 1, with 2% to 100% resident rows and tolerances of 1e-3 and 1e-6. P of each model is computed in long
-double. Problems with fewer resident rows than one read is chosen for are left out.
+double. One read or ascent on blocks is chosen as by default, and each has a table.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections import Counter
 import numpy as np
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.methods.cutting_plane import one_read_setup
-from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.methods.cutting_plane.solver import CuttingPlane, solve, start_state
+from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.rows import F64, CsrRows, to_dense
+from streamsvm.options import TrainOptions
 from tests.linear_problems import run_steps
 from tests.methods.cutting_plane.test_against_line_search import KINDS, make_rows
 
@@ -34,25 +34,24 @@ def evaluate(source: ArrayDataset, C: float, w: F64) -> float:
     return float(own @ own / 2 + np.longdouble(C) * np.sum(np.maximum(0, 1 - margins)))
 
 
-def compare(seed: int) -> int | None:
-    """Print what is wrong; return how many more passes than a line search one read takes, None if it is left out."""
+def compare(seed: int) -> tuple[str, int]:
+    """Print what is wrong; return the solver, and how many more passes than a line search it takes."""
     random = np.random.default_rng([3, seed])
     kind, n, d = str(random.choice(KINDS)), int(random.integers(10, 400)), int(random.integers(1, 20))
     C, share, tol = 10.0 ** random.uniform(-3, 2), random.choice([0.02, 0.1, 0.3, 1.0]), random.choice([1e-3, 1e-6])
-    source, resident = make_rows(kind, seed, n, d), max(2, int(share * n))
-    if resident < one_read_setup.count_needed(source):
-        return None
-    fit, start = one_read_setup.make_fit(source, OneRead((C, C), resident, float(tol))), start_state(source.n_features)
+    source, start = make_rows(kind, seed, n, d), start_state(d if kind != "wide" else n + d)
+    fit = set_up(source, TrainOptions(C=C, tol=float(tol), resident_rows=max(2, int(share * n))))
     found = run_steps(source, fit.solve(fit.start()), MOST_STEPS)[-1]
     other = run_steps(source, solve(CuttingPlane((C, C), float(tol)), source.n_features, start), MOST_STEPS)[-1]
     P, progress = evaluate(source, C, found.state.best_w), found.progress
     assert progress.lower_bound is not None
     is_off = abs(P - progress.objective) > 1e-12 * P + progress.rounding_bound
-    if is_off or progress.lower_bound > min(P, other.progress.objective) * (1 + 1e-12) or found.status != "converged":
-        print(
-            f"seed {seed}, {kind}: {found.status}, P {progress.objective} ({P}), D {progress.lower_bound}", flush=True
-        )
-    return progress.passes - other.progress.passes
+    more = progress.passes - other.progress.passes
+    is_false = progress.lower_bound > min(P, other.progress.objective) * (1 + 1e-12)
+    if is_off or is_false or found.status != "converged" or more > 1:
+        told = f"{found.status}, P {progress.objective} ({P}), D {progress.lower_bound}, {more} passes more"
+        print(f"seed {seed}, {kind}, {n} rows of {d}, C {C:g}, {share:.0%} resident, tol {tol:g}: {told}", flush=True)
+    return str(fit.settings["acceleration"]), more
 
 
 def main() -> None:
@@ -61,11 +60,12 @@ def main() -> None:
     parser.add_argument("last", type=int, nargs="?", default=3000)
     own = parser.parse_args()
     counts = Counter(compare(seed) for seed in range(own.first, own.last))
-    left_out = counts.pop(None, 0)
-    print(f"{sum(counts.values())} problems, {left_out} left out")
-    print("| passes more than a line search | problems |\n|---|---|")
-    for more, number in sorted(counts.items(), key=lambda item: item[0] or 0):
-        print(f"| {more} | {number} |")
+    print("| solver | problems | fewer passes | as many | one more | more |\n|---|---|---|---|---|---|")
+    for solver in sorted({solver for solver, _ in counts}):
+        mine = Counter[int]()
+        for (name, more), number in counts.items():
+            mine[max(-1, min(more, 2))] += number * (name == solver)
+        print(f"| {solver} | {mine.total()} | {mine[-1]} | {mine[0]} | {mine[1]} | {mine[2]} |")
 
 
 if __name__ == "__main__":

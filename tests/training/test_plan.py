@@ -15,7 +15,9 @@ from streamsvm.data.readers import ingest
 from streamsvm.data.view import FirstChunks
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.memory import MemoryPlan
+from streamsvm.engines.subsets import plan_scratch
 from streamsvm.errors import InputError
+from streamsvm.machine import format_bytes
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan
 from streamsvm.training import estimate, probe
@@ -96,6 +98,41 @@ def test_resident_rows_give_a_range_that_holds(large: Dataset) -> None:
     assert most is not None
     assert least <= about <= most
     assert about / 2 <= real.passes <= 2 * about
+
+
+@pytest.mark.parametrize("chunks", [1, 5, 30])
+def test_walks_over_few_chunks_take_as_many_passes_as_told(
+    chunks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample has as many chunks as the data, so that a walk learns as many blocks one after another."""
+    monkeypatch.setattr(probe, "SAMPLE_ROWS", 1000)
+    problem = make_problem(0, n=4000, d=30)
+    data = problem.store(tmp_path / "rows", chunk_bytes=problem.X.nbytes // chunks)
+    assert draw_sample(data, False, 0).n_chunks == data.n_chunks >= chunks
+    options = TrainOptions(threads=1, resident_rows="25%", options={"acceleration": "block-ascent"})
+    least, _, most = plan_training(data, options).count_passes()
+    assert least is not None
+    assert most is not None
+    assert least <= train(data, options).passes <= most
+
+
+def test_many_chunks_are_not_all_tried(tmp_path: Path) -> None:
+    data = make_problem(3, 5000).store(tmp_path / "rows", chunk_bytes=1000)
+    assert data.n_chunks > 100
+    assert draw_sample(data, False, 0).n_chunks == probe.MOST_CHUNKS
+
+
+def test_what_may_be_set_aside_is_told(large: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the rows at most, and none of those that stay in memory."""
+    options = TrainOptions(resident_rows=1000, options={"acceleration": "one-read", "scratch": str(tmp_path)})
+    plan = plan_training(large, options)
+    assert plan.scratch_bytes == 0
+    monkeypatch.setattr(estimate, "plan_scratch", lambda folder, source, _: plan_scratch(folder, source, 0))
+    plan = plan_training(large, options)
+    assert large.nbytes / 2 < plan.scratch_bytes < large.nbytes
+    assert plan.as_json()["scratch_bytes"] == plan.scratch_bytes
+    assert f"scratch   at most {format_bytes(plan.scratch_bytes)} in {tmp_path}" in str(plan)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_few_rows_are_tried_all(data: Path) -> None:

@@ -26,6 +26,7 @@ from streamsvm.methods.cutting_plane.near_rows import (
 )
 from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, MOST_OWN, OneRead, State, note_proof, read_rows
 from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows, Linear, minimise
+from streamsvm.methods.cutting_plane.undecided import stay_within
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64
 
@@ -44,11 +45,12 @@ def gather(totals: NearTotals, look: Look) -> tuple[Part, F64]:
 
 
 def prove(
-    settings: OneRead, state: State, totals: NearTotals, kept: Part, weight: F64
+    settings: OneRead, state: State, totals: NearTotals, kept: Part, weight: F64, is_narrow: bool = False
 ) -> tuple[State, dict[str, float]]:
     """Minimise F; return the state with its dual point as a cut.
 
-    The last point in the ball on the way from the centre to F's minimiser is the best point if it is better.
+    The last point in the ball on the way from the centre to F's minimiser is the best point if it is better. is_narrow:
+    whether the pass was over the undecided rows only, and so P is known in their ball only.
     """
     near = np.flatnonzero(weight == 1.0)
     data = read_rows(settings, choose_rows(kept.rows, near))
@@ -58,14 +60,16 @@ def prove(
     found = minimise(data, far, NEAR_SHARE * settings.tol, state.centre)
     moved, _ = RowNorm(state.A).bound_move(found.w - state.centre)
     step = min(1.0, (1.0 - 1e-9) * state.radius / moved) if moved > 0.0 else 1.0
-    state = _take_inside(state, data, far, state.centre + step * (found.w - state.centre))
+    last = state.centre + step * (found.w - state.centre)
+    state = _take_inside(state, data, far, stay_within(state, state.centre, last) if is_narrow else last)
     cut, offset = far.slope + data.combine(found.shares), far.value + float(data.costs @ found.shares)
     size = totals.cost + float(data.costs @ (frozen + found.shares))
     state = add_cuts(state, cut[None, :], np.array([offset]), np.array([size]), most_cuts(len(cut)))
     before = _take_bound(note_shares(state, kept, near, found.shares))
     state = make_room(note_proof(minimise_master(before, settings.tol), before), settings.resident_rows)
     figures = {"resident_rows": float(len(weight)), "near_rows": float(len(near)), "radius": state.radius}
-    return state, {**figures, "moved": moved, "predicted": state.predicted}
+    figures = {**figures, "moved": moved, "predicted": state.predicted}
+    return state, {**figures, "undecided_rows": float(totals.n_rows)} if is_narrow else figures
 
 
 def _take_bound(state: State) -> State:

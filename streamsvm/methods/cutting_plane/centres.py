@@ -60,7 +60,8 @@ def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State,
     h, r = correct_sample(settings, state, sample)
     model, M = Linear(-h, r), norm.find_scatter()
     free = minimise(data, model, MODEL_SHARE * settings.tol, state.best_w).w
-    w = _pull(state, data, model, M, free)
+    near = replace(state, trust=min(state.trust, _find_room(state, M)))
+    w = _pull(near, data, model, M, free)
     expected = _evaluate(data, model, w)
     above = float(np.max(state.offsets - state.cuts @ w, initial=0.0)) + float(w @ w) / 2 - expected
     W, end = np.stack((state.best_w, w)), w
@@ -72,7 +73,7 @@ def choose_centre(settings: OneRead, state: State, sample: Rows) -> tuple[State,
         W = np.concatenate((W, points[1:]))
     if is_below:
         end = W[2]
-        w = _go_on(M, state, state.best_w, end)
+        w = _go_on(M, near, state.best_w, end)
         W, expected = np.concatenate((W[:1], w[None, :], W[2:])), _evaluate(data, model, w)
     stepped, predicted = _measure(M, w - state.best_w), _measure(M, free - state.centre) / 2
     return replace(state, centre=w, predicted=predicted), Aim(W, end, expected, stepped)
@@ -99,6 +100,15 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
     reach = np.sort(find_reach(look, halves[1], find_margins(look, halves[1], data[1].y)))
     widest = float(reach[min(int(look.most / state.n_rows * len(reach)), len(reach) - 1)])
     return replace(state, widest=widest)
+
+
+def _find_room(state: State, M: F64) -> float:
+    """Return how far from the best point the second pass may look if it is to read the undecided rows only.
+
+    All others keep their sides there (cutting_plane.undecided). If that was not enough, later passes look farther.
+    """
+    room = 0.999 * (state.apart_radius - _measure(M, state.best_w - state.apart))
+    return room if state.passes == 1 and room > 0.0 else FARTHEST
 
 
 def _pull(state: State, data: HingeRows, model: Linear, M: F64, free: F64) -> F64:

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
@@ -73,36 +74,66 @@ class NearTotals:
 
     gradient (width,), cost: sum C_i y_i x_i and sum C_i of the rows with m_i < 1; n_rows: all rows; radius: the
     smallest q_i of a row that is not kept; parts: the rows that are kept. As long as the rows of a group are added,
-    there may be more than twice as many of them as are kept in the end.
+    there may be more than twice as many of them as are kept in the end. frozen (width,), frozen_cost: the same sums
+    over the rows that are not set aside, if some are; n_apart: how many are; densest: their largest share of a group.
     """
 
     gradient: F64
+    frozen: F64
     cost: float = 0.0
+    frozen_cost: float = 0.0
     n_rows: int = 0
+    n_apart: int = 0
+    densest: float = 0.0
     radius: float = float("inf")
     parts: list[Part] = field(default_factory=list)
+
+    def find_densest(self) -> float:
+        """Return the largest share of the rows of a group that are set aside."""
+        return max(self.densest, self.n_apart / max(1, self.n_rows))
 
 
 def start_near(width: int) -> NearTotals:
     """Return the totals of no rows."""
-    return NearTotals(np.zeros(width))
+    return NearTotals(np.zeros(width), np.zeros(width))
 
 
 def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
     """Add a tile of rows."""
     y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
     margins = find_margins(look, rows, y)
-    active = np.flatnonzero((margins < 1.0) & (costs > 0.0))
-    coef = (y * costs)[active]
-    add_rows(totals.gradient[None, :], rows.X, active, np.zeros_like(active), coef)
-    totals.gradient[-1] += look.bias_feature * float(np.sum(coef))
-    totals.cost += float(np.sum(costs[active]))
+    is_active = (margins < 1.0) & (costs > 0.0)
+    totals.cost += _add_active(totals.gradient, look, rows, y, costs, is_active)
     totals.n_rows += rows.n_rows
+    if rows.chosen is not None:
+        is_active[rows.chosen] = False
+        totals.frozen_cost += _add_active(totals.frozen, look, rows, y, costs, is_active)
+        totals.n_apart += len(rows.chosen)
     kept = _keep_below_radius(look, rows, margins, costs, totals.radius)
     if len(kept.numbers):
         totals.parts.append(kept)
     if sum(len(part.numbers) for part in totals.parts) > 2 * look.share * totals.n_rows + SPARE_ROWS:
         totals.parts, totals.radius = _keep_nearest(totals, look.share)
+
+
+def _add_active(gradient: F64, look: Look, rows: Rows, y: F64, costs: F64, is_active: npt.NDArray[np.bool_]) -> float:
+    """Add C_i y_i x_i of the active rows to the gradient, and return the sum of their C_i."""
+    active = np.flatnonzero(is_active)
+    coef = (y * costs)[active]
+    add_rows(gradient[None, :], rows.X, active, np.zeros_like(active), coef)
+    gradient[-1] += look.bias_feature * float(np.sum(coef))
+    return float(np.sum(costs[active]))
+
+
+def choose_within(rows: Rows, look: Look, radius: float) -> I64:
+    """Return the places of the rows with a cost and with rho_i < radius: all others keep their sides in that ball."""
+    y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
+    margins = find_margins(look, rows, y)
+    bounds, lengths = bound_rows(look.squares, rows, look.bias_feature)
+    is_far = _round_down(look, margins, lengths) * (1.0 - 4 * UNIT) >= radius * bounds
+    chosen = np.flatnonzero(~is_far & (costs > 0.0))
+    reach = find_reach(look, choose_rows(rows, chosen), margins[chosen])
+    return chosen[reach < radius]
 
 
 def find_margins(look: Look, rows: Rows, y: F64) -> F64:
@@ -119,13 +150,13 @@ def _keep_below_radius(look: Look, rows: Rows, margins: F64, costs: F64, radius:
     """
     factor = np.ones(rows.n_rows)
     if look.draws:
-        factor = draw_numbers(rows.start, rows.n_rows, look.seed) ** (1.0 / POWER)
+        factor = draw_numbers(rows.list_numbers(), look.seed) ** (1.0 / POWER)
     bounds, lengths = bound_rows(look.squares, rows, look.bias_feature)
     is_far = _round_down(look, margins, lengths) * factor * (1.0 - 4 * UNIT) >= radius * bounds
     chosen = np.flatnonzero(~is_far & (costs > 0.0))
     some, m = choose_rows(rows, chosen), margins[chosen]
     reach = find_reach(look, some, m)
-    part = Part(some, rows.start + chosen, m, reach, reach * factor[chosen])
+    part = Part(some, rows.list_numbers()[chosen], m, reach, reach * factor[chosen])
     below = np.flatnonzero(part.priority < radius)
     return part if len(below) == len(chosen) else _choose(part, below)
 
@@ -145,9 +176,9 @@ def _round_down(look: Look, margins: F64, lengths: F64) -> F64:
     return np.maximum(distance, 0.0)
 
 
-def draw_numbers(first: int, n_rows: int, seed: int) -> F64:
+def draw_numbers(numbers: I64, seed: int) -> F64:
     """Return a number in (0, 1] for each row, which depends on the row's number and the seed alone (splitmix64)."""
-    z = np.arange(first + 1, first + n_rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (numbers + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z += np.uint64(seed * 0x632BE59BD9B4E019 % 2**64)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -159,11 +190,15 @@ def draw_numbers(first: int, n_rows: int, seed: int) -> F64:
 def combine_near(share: float, left: NearTotals, right: NearTotals) -> NearTotals:
     """Return the totals of the rows of both. The rows that are kept are shared with both, not copied."""
     return NearTotals(
-        left.gradient + right.gradient,
-        left.cost + right.cost,
-        left.n_rows + right.n_rows,
-        min(left.radius, right.radius),
-        close_group(left, share) + close_group(right, share),
+        gradient=left.gradient + right.gradient,
+        frozen=left.frozen + right.frozen,
+        cost=left.cost + right.cost,
+        frozen_cost=left.frozen_cost + right.frozen_cost,
+        n_rows=left.n_rows + right.n_rows,
+        n_apart=left.n_apart + right.n_apart,
+        densest=max(left.find_densest(), right.find_densest()),
+        radius=min(left.radius, right.radius),
+        parts=close_group(left, share) + close_group(right, share),
     )
 
 

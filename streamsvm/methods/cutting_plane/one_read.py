@@ -11,7 +11,8 @@ minimiser lies in that ball, P is known there, and the proof is complete.
 The first centre is the minimiser of a sample. If the ball is left, the next centre is the minimiser of a model of P
 (cutting_plane.centres): the rows that were kept, in which far rows that were drawn at random stand for many, corrected
 by what the pass found out about all rows. A pass also cuts the problem of all rows at a few points, and searches two
-lines (cutting_plane.pass_cuts). One master problem holds all these cuts and the dual points of F.
+lines (cutting_plane.pass_cuts). One master problem holds all these cuts and the dual points of F. Rows that may change
+sides may be set aside, so that later passes read only these (cutting_plane.undecided).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from streamsvm.methods.cutting_plane.one_read_state import OneRead, State, make_
 from streamsvm.methods.cutting_plane.pass_cuts import choose_lines, cut_at, settle, take_sure
 from streamsvm.methods.cutting_plane.point_cuts import read_cuts
 from streamsvm.methods.cutting_plane.segments import look_along, read_segment
+from streamsvm.methods.cutting_plane.undecided import among_undecided, choose_apart, narrow, set_apart, take_frozen
 from streamsvm.numeric.samples import find_first_rows, weigh_rows
 from streamsvm.requests import All, Scan, Solver, Step, Take
 
@@ -47,22 +49,28 @@ def solve(settings: OneRead, state: State) -> Solver:
                 held = find_first_rows(taken, state.resident)
             del taken
         state, aim = choose_centre(settings, state, sample)
-        look, sample = make_look(settings, state), None
-        lines = choose_lines(state, aim.end)
+        lines, sample = choose_lines(state, aim.end), None
+        points = choose_points(aim.W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
+        narrower = narrow(state, aim, lines) if points is None else None
+        aim, lines = narrower or (aim, lines)
+        state = state if narrower else choose_apart(settings, state)
+        look = make_look(settings, state, state.apart_share if narrower else 1.0)
         looks = [look_along(ends, steps, class_costs, bias) for ends, steps in lines]
         add_up = partial(combine_near, look.share)
         near = Scan(partial(start_near, len(state.centre)), add_near, add_up, (look,), held=held)
-        points = choose_points(aim.W[:SURE_POINTS]) if is_noisy(state, settings.tol) else None
+        asked = [cut_at(settings, aim.W), *looks, near]
+        asked = among_undecided(settings, state, asked) if narrower else set_apart(settings, state, asked)
         extra = look_for_rounding(state, points, class_costs, bias)
-        found = yield All([cut_at(settings, aim.W), *looks, near, *extra])
+        found = yield All([*asked, *extra])
         state = take_magnitudes(state, found)
+        state = state if narrower else take_frozen(state, found[1 + len(lines)])
         segments = [read_segment(ends, steps, totals) for (ends, steps), totals in zip(lines, found[1:], strict=False)]
         state = note_proof(settle(state, aim.W, settings.tol, found[0], segments), state)
         state = update_trust(state, before, aim, float(found[0].losses[1]))
         if points is not None:
             state = take_sure(state, points, found[2 + len(lines)], read_cuts(found[0])[0][:SURE_POINTS])
         kept, weight = gather(found[1 + len(lines)], look)
-        state, figures = prove(settings, state, found[1 + len(lines)], kept, weight)
+        state, figures = prove(settings, state, found[1 + len(lines)], kept, weight, is_narrow=narrower is not None)
         state = count_pass(state, before, 1)
         sample = weigh_rows(kept.rows, weight)
         del kept, held, near

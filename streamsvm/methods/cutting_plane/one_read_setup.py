@@ -48,6 +48,7 @@ def choose_settings(source: RowSource, options: TrainOptions, own: CuttingPlaneO
         tol=float(options.tol),
         bias_feature=own.intercept_scaling,
         seed=options.seed,
+        sets_aside=own.scratch is not None,
     )
     need = make_fit(source, settings).memory(1)
     other_bytes = need.driver_bytes + 3 * THREADS * need.totals_bytes + STREAMS * source.stream_bytes()
@@ -92,13 +93,17 @@ def tell_more(source: RowSource, options: TrainOptions, resident_rows: int, kept
     return MORE_ROWS.format(kept, enough, more)
 
 
-def make_fit(source: RowSource, settings: OneRead, note: str = "") -> Fit:
-    """Return the fit, with a line search beside, and with a note for users."""
+def make_fit(source: RowSource, settings: OneRead, note: str = "", scratch: str | None = None) -> Fit:
+    """Return the fit, with a line search beside, and with a note for users.
+
+    scratch: the folder for rows that are set aside. The line search would read all rows, so then it waits.
+    """
     width = source.n_features + 1
     told = {"acceleration": "one-read", **asdict(settings), "class_costs": list(settings.class_costs)}
+    unsaid = ("seed",) if settings.sets_aside else ("seed", "sets_aside")  # runs of earlier versions have none
     fit = Fit(
         method="cutting-plane",
-        settings={name: value for name, value in told.items() if name != "seed"},
+        settings={name: value for name, value in told.items() if name not in unsaid},
         memory=partial(_need_memory, source, settings),
         start=partial(start_state, settings, source.n_rows, source.n_features, source.is_shuffled),
         solve=partial(one_read.solve, settings),
@@ -108,8 +113,9 @@ def make_fit(source: RowSource, settings: OneRead, note: str = "") -> Fit:
         dual=DualWatch("cuts", width, most_cuts(width), n_own=MOST_OWN * settings.resident_rows),
         sample=FirstSample(settings.resident_rows, settings.holds_sample(source.n_rows)),
         note=note,
+        scratch=scratch,
     )
-    return put_beside(source, settings, fit)
+    return put_beside(source, settings, fit, alone=settings.sets_aside)
 
 
 def _make_model(source: RowSource, settings: OneRead, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001

@@ -35,7 +35,8 @@ class OneRead:
     """Settings of the solver.
 
     class_costs (2,): C_i of the classes coded 0 and 1, before sample weights; resident_rows: how many rows a pass
-    keeps; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: of the random draws.
+    keeps; tol: the relative gap to reach; bias_feature: the value of the constant feature; seed: of the random draws;
+    sets_aside: whether rows that may change sides are set aside for later passes (cutting_plane.undecided).
     """
 
     class_costs: tuple[float, float]
@@ -43,6 +44,7 @@ class OneRead:
     tol: float = 1e-3
     bias_feature: float = 1.0
     seed: int = 0
+    sets_aside: bool = False
 
     def driver_bytes(self, n_features: int) -> int:
         """Return the bytes of the driver without the rows that are kept: cuts, and problems over these rows."""
@@ -86,6 +88,10 @@ class State(LineState):
     counts a row up to three times, hence `repeats`: in the sum over all rows, from which the sum over the near rows is
     subtracted, and in the sum over the near rows with their shares.
 
+    If the first pass sets rows aside (cutting_plane.undecided): apart (d+1,): its centre; apart_radius: rows that are
+    farther from the margin are not among them, and 0 is for no rows; frozen (d+1,), frozen_cost: the sums over all
+    other rows; apart_share: of a group those rows are no larger share.
+
     What others need to form the dual point behind the lower bound anew (cutting_plane.origins): proof (m,): the
     multipliers with which the bound last rose; n_own (m,): how many rows have a share of their own in each cut;
     own_rows, own_shares (e,): their numbers, and their shares, in the last cut.
@@ -107,6 +113,12 @@ class State(LineState):
     n_own: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     own_rows: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     own_shares: F64 = field(default_factory=lambda: np.empty(0))
+    apart: F64 = field(default_factory=lambda: np.empty(0))
+    frozen: F64 = field(default_factory=lambda: np.empty(0))
+    apart_radius: float = 0.0
+    apart_share: float = 0.0
+    frozen_cost: float = 0.0
+    added: ClassVar = (*LineState.added, "apart", "frozen", "apart_radius", "apart_share", "frozen_cost")
     repeats: ClassVar[float] = 3.0
     of_cuts: ClassVar = (*CutState.of_cuts, "proof", "n_own")
     shapes: ClassVar = CutState.shapes | {
@@ -117,6 +129,8 @@ class State(LineState):
         "A": ("k", "d"),
         "proof": ("m",),
         "n_own": ("m",),
+        "apart": ("d",),
+        "frozen": ("d",),
         "own_rows": ("e",),
         "own_shares": ("e",),
     }
@@ -143,6 +157,8 @@ def start_state(settings: OneRead, n_rows: int, n_features: int, is_shuffled: bo
         points=none[None, :],
         n_rows=n_rows,
         centre=none,
+        apart=none,
+        frozen=none,
     )
 
 
@@ -151,15 +167,18 @@ def note_proof(state: State, before: State) -> State:
     return replace(state, proof=state.z) if state.lower_bound > before.lower_bound else state
 
 
-def make_look(settings: OneRead, state: State) -> Look:
-    """Return the `Look` of the pass at the centre; far rows are drawn as well if the ball is expected to be left."""
+def make_look(settings: OneRead, state: State, share: float = 1.0) -> Look:
+    """Return the `Look` of the pass at the centre; far rows are drawn as well if the ball is expected to be left.
+
+    share: of the rows of a group that the pass is over, at most.
+    """
     norm = RowNorm(state.A)
     return Look(
         w=state.centre,
         norm=norm,
         squares=norm.bound_by_squares(),
         draws=state.predicted > state.widest,
-        share=min(1.0, GROUP_SHARE * settings.resident_rows / state.n_rows),
+        share=min(1.0, GROUP_SHARE * settings.resident_rows / (share * state.n_rows)),
         most=settings.resident_rows,
         left=ALLOWANCE * float(np.linalg.norm(state.centre)),
         class_costs=np.array(settings.class_costs),

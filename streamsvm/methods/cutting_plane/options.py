@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streamsvm.methods.option_fields import choice, count, positive
+from streamsvm.methods.option_fields import choice, count, folder, positive
 
 LEAST_ROWS = 1000  # fewer resident rows are not worth it, unless these are all rows
 OTHER_BYTES = 288 << 20  # interpreter, libraries, slack
@@ -32,6 +32,10 @@ class CuttingPlaneOptions:
         default=1.0, or_zero=True, help="value of the constant feature whose weight is the bias; 0 is no bias"
     )
     max_cuts: int | None = count(4, help="cuts that are kept at once")
+    scratch: str | None = folder(
+        help="folder for rows that may change sides, which the first read of one-read writes to a file so that the "
+        "second reads no others; for two classes, and where a second read is expected and is no cheaper"
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
 from streamsvm.methods.cutting_plane import block_ascent_setup, one_read_setup
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.fit import Fit
@@ -15,6 +16,7 @@ TOO_MANY_FEATURES = (
     f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
     "have {:,}."
 )
+NO_SCRATCH = "scratch has no effect with acceleration={}, which is chosen here: leave it out"
 NO_ROWS = "The memory has no room for the resident rows with which fewer reads of the data are enough."
 
 
@@ -23,6 +25,14 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
 
     Rows of up to MOST_FEATURES features are for one read, if enough of them fit, and others for ascent on blocks.
     """
+    fit = _choose(source, options, own)
+    if own.scratch is not None and (fit is None or fit.scratch is None):
+        raise InputError(NO_SCRATCH.format("line-search" if fit is None else fit.settings["acceleration"]))
+    return fit
+
+
+def _choose(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
+    """Return the fit, or None as `set_up` does."""
     if own.acceleration != "block-ascent" and source.n_features <= MOST_FEATURES:
         return _set_up_narrow(source, options, own)
     fit = block_ascent_setup.set_up(source, options, own)
@@ -47,4 +57,4 @@ def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOp
             return replace(fit, note=tell_more(source, options, number, fit.settings["resident_rows"]))
         if not is_least:
             return None
-    return one_read_setup.make_fit(source, settings, tell_more(source, options, number, number))
+    return one_read_setup.make_fit(source, settings, tell_more(source, options, number, number), own.scratch)

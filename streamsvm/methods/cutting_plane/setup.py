@@ -36,6 +36,8 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
         if fit is not None:
             return fit
         acceleration, note = "line-search", resident_setup.NO_ROWS
+    if own.scratch is not None:
+        raise InputError(resident_setup.NO_SCRATCH.format(acceleration))
     if options.resident_rows is not None:
         raise InputError(f"resident rows are not for acceleration={acceleration}; leave them out, or use auto")
     settings = CuttingPlane(

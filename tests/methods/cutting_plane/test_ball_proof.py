@@ -48,7 +48,7 @@ def test_the_proof_is_that_of_the_bound() -> None:
 def test_the_proof_of_the_cuts_at_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the dual point of F raises no bound, the one that the other cuts have raised before is known."""
 
-    def keep_rows(_: OneRead, state: State, totals: Any, kept: Part, weight: Any) -> Any:
+    def keep_rows(_: OneRead, state: State, totals: Any, kept: Part, weight: Any, **_others: Any) -> Any:
         none = np.zeros(len(state.z))
         return replace(state, resident=kept.numbers, weight=weight, z=none, radius=kept.radius), {}
 

@@ -78,7 +78,7 @@ def test_each_group_keeps_its_nearest_rows(
     costs, rows = read_costs(problem), hold(problem)
     margins = find_margins(look, rows, problem.y.astype(np.float64))
     reach = find_reach(look, rows, margins)
-    priority = np.where(costs > 0, reach * (draw_numbers(0, n, seed) ** (1 / POWER) if draws else 1.0), np.inf)
+    priority = np.where(costs > 0, reach * (draw_numbers(np.arange(n), seed) ** (1 / POWER) if draws else 1.0), np.inf)
     radii, weights = [], []
     found = look_at(problem, look, ends, tile).parts
     parts = {int(np.searchsorted(ends, part.numbers[0], "right")): part for part in found}
@@ -156,16 +156,16 @@ def test_of_all_rows_the_nearest_are_kept(draws: bool) -> None:
     kept, weight = gather(totals, look)
     rows = hold(sorted_rows)
     reach = find_reach(look, rows, find_margins(look, rows, sorted_rows.y.astype(np.float64)))
-    priority = reach * (draw_numbers(0, 200, look.seed) ** (1 / POWER) if draws else 1.0)
+    priority = reach * (draw_numbers(np.arange(200), look.seed) ** (1 / POWER) if draws else 1.0)
     np.testing.assert_array_equal(kept.numbers, np.sort(np.argsort(priority, kind="stable")[:40]))
     assert kept.radius == np.sort(priority)[40]
     assert np.all((weight == 1.0) == (reach[kept.numbers] <= kept.radius))
 
 
 def test_numbers_are_uniform_and_belong_to_rows() -> None:
-    whole = draw_numbers(0, 100_000, 3)
-    np.testing.assert_array_equal(whole[500:600], draw_numbers(500, 100, 3))
-    assert not np.any(whole == draw_numbers(0, 100_000, 4))
+    whole = draw_numbers(np.arange(100_000), 3)
+    np.testing.assert_array_equal(whole[500:600], draw_numbers(np.arange(500, 600), 3))
+    assert not np.any(whole == draw_numbers(np.arange(100_000), 4))
     assert whole.min() > 0.0
     assert whole.max() <= 1.0
     np.testing.assert_allclose(np.histogram(whole, 10, (0, 1))[0], 10_000, rtol=0.05)
