@@ -92,6 +92,8 @@ class Dataset:
         """Bytes of all decoded rows."""
         return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.vectors.values())
 
+    stored_bytes = nbytes  # A pass reads all of them.
+
     @property
     def is_shuffled(self) -> bool:
         """Whether ingest has shuffled the rows. It does not shuffle rows that belong to queries."""

@@ -29,6 +29,7 @@ class ArrayDataset:
     """
 
     on_disk = False
+    stored_bytes = 0
     is_shuffled = False
     streams = True  # there is nothing to read ahead
     scaling: Scaling | None = None

@@ -69,7 +69,7 @@ class DenseLayout:
         if not self.streams:
             yield from split(self.read(start, stop))
             return
-        tile_rows = _dense_tile_rows(self.n_features)
+        tile_rows = count_tile_rows(self.n_features)
         buffer = np.empty((tile_rows, self.n_features), np.float32)
         with self.X.file(index) as file:
             for at in range(start, stop, tile_rows):
@@ -245,7 +245,7 @@ def split(X: Matrix) -> Iterator[Matrix]:
             p, q = X.indptr[a], X.indptr[b]
             yield CsrRows(X.data[p:q], X.indices[p:q], X.indptr[a : b + 1] - p, X.n_features)
     else:
-        tile_rows = _dense_tile_rows(X.shape[1])
+        tile_rows = count_tile_rows(X.shape[1])
         for a in range(0, len(X), tile_rows):
             yield X[a : a + tile_rows]
 
@@ -270,7 +270,8 @@ def _check_finite(part: StoredArray, values: F32, first: int) -> None:
         raise IntegrityError(f"{part.describe(row // part.chunk_rows)}: contains NaN or infinity: the chunk is damaged")
 
 
-def _dense_tile_rows(n_features: int) -> int:
+def count_tile_rows(n_features: int) -> int:
+    """Return the number of dense rows of a tile."""
     return max(1, TILE_BYTES // (4 * n_features))
 
 

@@ -70,7 +70,11 @@ class RowSource(Protocol):
 
     @property
     def on_disk(self) -> bool:
-        """Whether the rows are read from storage."""
+        """Whether chunks are worth keeping in memory, because they are read from storage, or mapped, in every pass."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that a pass reads from storage; 0 for rows in memory."""
 
     @property
     def is_shuffled(self) -> bool:

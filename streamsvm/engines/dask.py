@@ -117,7 +117,14 @@ class DistributedEngine:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
         self.scratch: str | None = None
         self._passes, self._workers = 0, set[str]()
+        self._sent: tuple[RowSource, Future] | None = None
         self._answered: Patience | None = None  # what waited for the last pass, if it was completed
+
+    def _send_source(self) -> Future:
+        """Return the source as the result of a task, so that each worker gets it once, with the feature map it has."""
+        if self._sent is None or self._sent[0] is not self.source:
+            self._sent = self.source, self.client.submit(_hold, self.source, pure=False)
+        return self._sent[1]
 
     def _begin_pass(self) -> Patience:
         self._passes, self._answered = self._passes + 1, None
@@ -133,13 +140,13 @@ class DistributedEngine:
 
     def _submit(self, scan: Scan, workers: list[str]) -> Future:
         groups = plan_groups(self.source)
-        shared = self.client.submit(_hold, scan.shared, pure=False)
+        source, shared = self._send_source(), self.client.submit(_hold, scan.shared, pure=False)
         bare = replace(scan, shared=(), by_row=(), held=None)
         scratch = plan_scratch(self.scratch, self.source, self.pin_bytes * max(1, len(workers)))
         futures = []
         for k, group in enumerate(groups):
             by_row = slice_by_row(self.source, group, scan)
-            task = (_run_group, self.source, group, bare, shared, by_row, self.pin_bytes, scratch)
+            task = (_run_group, source, group, bare, shared, by_row, self.pin_bytes, scratch)
             futures.append(self.client.submit(*task, pure=False, **_prefer_worker(workers, k, len(groups))))
             if self.costs.report is not None:
                 futures[k].add_done_callback(partial(_note, self.costs, count_rows(self.source, group)))
@@ -152,7 +159,9 @@ class DistributedEngine:
     def take(self, take: Take) -> Rows:
         """See Engine."""
         patience = Patience(self.client, "reading single rows")
-        rows: Rows = patience.result(self.client.submit(_take, self.source, take.rows, pure=False))
+        with dask.config.set(MODELS_MAY_TRAVEL):
+            source = self._send_source()
+        rows: Rows = patience.result(self.client.submit(_take, source, take.rows, pure=False))
         self.costs.read_bytes += self.source.take_bytes(take.rows)
         return rows
 
@@ -161,8 +170,9 @@ class DistributedEngine:
         patience, futures = self._begin_pass(), []
         workers = patience.list_workers()
         with dask.config.set(MODELS_MAY_TRAVEL):
+            source = self._send_source()
             for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
-                task = (_run_walk, self.source, walk.step, carry, order, self.pin_bytes)
+                task = (_run_walk, source, walk.step, carry, order, self.pin_bytes)
                 preferred = _prefer_worker(workers, k, len(walk.carries))
                 futures.append(self.client.submit(*task, pure=False, **preferred))
             parts = [patience.result(future) for future in futures]
@@ -174,6 +184,7 @@ class DistributedEngine:
         if self._answered is not None:
             with suppress(ConnectionError):
                 self._answered.look()
+        self._sent = None
         release = partial(self.client._run, release_pins, self.source.fingerprint, on_error="ignore")
         with suppress(TimeoutError, OSError):
             self.client.sync(release, callback_timeout=RELEASE_SECONDS)
@@ -195,8 +206,8 @@ def _note(costs: Costs, n_rows: int, future: Future) -> None:
         costs.note_rows(n_rows)
 
 
-def _hold(shared: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the shared arrays: as the result of a task they are sent to each worker once, not with every task."""
+def _hold(shared: Any) -> Any:
+    """Return what tasks share: as the result of a task it is sent to each worker once, not with every task."""
     return shared
 
 

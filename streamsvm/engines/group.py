@@ -202,7 +202,7 @@ def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: Pins) -> int:
 def _chunk_bytes(source: RowSource, index: int) -> int:
     """Return the bytes of a chunk in storage; 0 for rows in memory."""
     n_rows = int(source.chunk_starts[index + 1] - source.chunk_starts[index])
-    return source.nbytes * n_rows // source.n_rows if source.on_disk else 0
+    return source.stored_bytes * n_rows // source.n_rows
 
 
 def _writable(value: Any) -> Any:

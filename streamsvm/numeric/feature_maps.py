@@ -20,6 +20,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,11 @@ class PolynomialMap:
         """Float64 values that `apply` holds for a row: x, intermediate values and the features."""
         return self.n_features + 3 * self.d
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays of the map, which has none."""
+        return 0
+
     def apply(self, X: Matrix) -> F64:
         """Return Phi of rows (n, d): (n, n_features)."""
         x = (to_dense(X) if isinstance(X, CsrRows) else X).astype(np.float64)
@@ -112,6 +118,11 @@ class KernelMap:
         """Float64 values that `apply` holds for a row: x if it is dense, its kernel values and its features."""
         return (0 if isinstance(self.rows, CsrRows) else self.d) + sum(self.matrix.shape)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays of the map."""
+        return int(self.rows.nbytes + self.matrix.nbytes)
+
     def apply(self, X: Matrix) -> F64:
         """Return Phi of rows (n, d): (n, n_features)."""
         return compute_block(self.kernel, X, self.rows) @ self.matrix
@@ -120,9 +131,14 @@ class KernelMap:
 FeatureMap = PolynomialMap | KernelMap
 
 
+def count_rows_at_a_time(feature_map: FeatureMap) -> int:
+    """Return how many rows can be mapped at a time, so that PART_VALUES values suffice; it is at least one row."""
+    return max(1, PART_VALUES // feature_map.row_values)
+
+
 def split_rows(feature_map: FeatureMap, n_rows: int) -> Iterator[slice]:
-    """Yield slices of rows to map at a time, so that PART_VALUES values suffice; each has at least one row."""
-    step = max(1, PART_VALUES // feature_map.row_values)
+    """Yield slices of rows to map at a time."""
+    step = count_rows_at_a_time(feature_map)
     for at in range(0, n_rows, step):
         yield slice(at, min(at + step, n_rows))
 
@@ -152,7 +168,7 @@ class Features:
         arrays["matrix"] = self.map.matrix
         return about | {"map": "kernel", "kernel": asdict(self.map.kernel)}, arrays | pack_rows(self.map.rows, "rows")
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """The SHA-256 of the packed map, scaling and names."""
         about, arrays = self.pack()

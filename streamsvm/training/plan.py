@@ -89,12 +89,13 @@ class Plan:
     @property
     def first_bytes(self) -> int:
         """Bytes that the first pass reads from storage."""
-        return self.source.nbytes if self.source.on_disk else 0
+        return self.source.stored_bytes
 
     @property
     def kept_bytes(self) -> int:
         """Bytes of the chunks that stay in memory after the first pass."""
-        return min(self.first_bytes, int(KEPT_SHARE * self.memory.pin_bytes))
+        kept = min(1.0, KEPT_SHARE * self.memory.pin_bytes / max(1, self.source.nbytes))
+        return int(kept * self.first_bytes)
 
     def count_passes(self) -> tuple[int | None, int | None, int | None]:
         """Return the least, likely and largest number of passes, none above `max_passes`; None if not known."""

@@ -43,7 +43,7 @@ class MadeRows:
         self.n_rows, self.n_features, self.seed = n_rows, FEATURES, seed
         self.chunk_starts: I64 = np.append(np.arange(0, n_rows, CHUNK_ROWS), n_rows).astype(np.int64)
         self.n_chunks = len(self.chunk_starts) - 1
-        self.nbytes = 4 * n_rows * FEATURES
+        self.nbytes = self.stored_bytes = 4 * n_rows * FEATURES
         self.fingerprint = f"made rows {n_rows} {seed}"
         self.class_counts: I64 = np.array([(n_rows + 1) // 2, n_rows // 2])
         self.mean = SHIFT * draw_direction(seed)
