@@ -200,6 +200,14 @@ def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> No
     command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
     known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
     _add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
+    features = (
+        "learn from features of the rows, which are made in each pass and not stored (`features` stores them): "
+        "polynomial: of second order; the others approximate the kernel. For solvers of linear models"
+    )
+    command.add_argument("--map", choices=MAPS, help=features)
+    command.add_argument(
+        "--rank", type=read_count, help="features of a --map that approximates a kernel (default: 300)"
+    )
     weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
     weights += "; may be given several times, to try each" * several
     action = "append" if several else "store"

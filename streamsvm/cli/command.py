@@ -169,7 +169,8 @@ def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse
 
 
 def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
-    from streamsvm.cli.progress import Display, Line
+    from streamsvm.cli.progress import Display, Line, RowCounter
+    from streamsvm.cli.rows import open_rows
     from streamsvm.training.calibrate import calibrate_run, require_folds
     from streamsvm.training.train import train
 
@@ -178,29 +179,26 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     tell_if_nothing_is_kept(options)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)
+    keep_dual = {"keep_dual": options.keep_dual}
     try:
-        result = train(
-            dataset,
-            train_options,
-            options.out,
-            options.resume,
-            listener=display.show,
-            overwrite=options.overwrite,
-            keep_dual=options.keep_dual,
-        )
+        with open_rows(options, dataset, train_options, options.out, RowCounter(line).add) as rows:
+            result = train(
+                rows.source, rows.settings, options.out, listener=display.show, **keep_dual, **rows.arguments
+            )
     finally:
         line.close()
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
     elif options.probabilities:
-        result = calibrate_run(dataset, train_options, result, options.out)
+        result = calibrate_run(rows.source, rows.settings, result, options.out)
     print(json.dumps(result.as_json()) if options.json else sum_up(result, options.out))
     return 0 if result.finished else STATUSES[result.status].exit_code
 
 
 def _tune(options: argparse.Namespace) -> int:
     from streamsvm.cli.grid_page import format_tuning, make_tuning_page
-    from streamsvm.cli.progress import GridDisplay, Line
+    from streamsvm.cli.progress import GridDisplay, Line, RowCounter
+    from streamsvm.cli.rows import add_spent, open_rows
     from streamsvm.data.dataset import open_dataset
     from streamsvm.files import write_atomically
     from streamsvm.training.calibrate import calibrate_run, require_folds
@@ -213,19 +211,21 @@ def _tune(options: argparse.Namespace) -> int:
     dataset = open_dataset(options.data, options.label, options.groups)
     tell_if_nothing_is_kept(options)
     try:
-        tuning = tune(
-            dataset,
-            settings,
-            options.C,
-            options.gamma,
-            options.folds,
-            options.out,
-            progress=GridDisplay(line).show,
-            resume=options.resume,
-            overwrite=options.overwrite,
-            others=axes,
-            forward=options.forward,
-        )
+        with open_rows(options, dataset, settings, None, RowCounter(line).add) as rows:
+            tuning = tune(
+                rows.source,
+                rows.settings,
+                options.C,
+                () if options.map else options.gamma,
+                options.folds,
+                options.out,
+                progress=GridDisplay(line).show,
+                resume=options.resume,
+                overwrite=options.overwrite,
+                others=axes,
+                forward=options.forward,
+            )
+            tuning = add_spent(tuning, rows.spent)
     finally:
         line.close()
     if tuning.result.status == "interrupted":

@@ -24,15 +24,22 @@ for each in METHODS:
     METHOD_READS.setdefault(each.name, set()).update(each.reads)
 ENGINE_READS = {"--scheduler": (), "processes on this machine": ("workers",)}
 PLAN_READS = {"--plan": (), "a training": ("resume", "overwrite")}
+# Of a map in a training: the training itself reads the seed, and the kernel's options where there is no map.
+MAP_READS: dict[str, tuple[str, ...]] = {name: tuple(x for x in READS[name] if x != "seed") for name in READS}
+WITHOUT_MAP = {"a training without --map": (), "--map": ("rank",)}
 
 
 def refuse_for_training(options: argparse.Namespace, method: Method, kernel: str, own: Mapping[str, str]) -> None:
     """Raise InputError for an option of `train` or `tune` that has no effect with the others. own: --option by name."""
+    if options.map is None:
+        _refuse(options, "", "a training without --map", WITHOUT_MAP)
+    else:
+        _refuse(options, "--map", options.map, MAP_READS)
     _refuse(options, "--kernel", kernel, PARAMETERS)
     chosen = method.name if options.task == next(iter(PROBLEMS)) else f"{method.name} and --task {options.task}"
     _refuse(options, "--solver", chosen, {**METHOD_READS, chosen: method.reads})
     given = {_name(name): words for name, words in method.reads.items() if _was_given(getattr(options, name))}
-    refuse_unread(method.options, own, kernel, given)
+    refuse_unread(method.options, own, "linear" if options.map else kernel, given)
     _refuse_for_engine(options)
     if getattr(options, "plan", False):
         _refuse(options, "", "--plan", PLAN_READS)

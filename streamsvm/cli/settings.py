@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from streamsvm.options import TrainOptions
 
 
+MAPPED_KERNEL = "rbf"  # the default of feature maps
+
+
 def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
     """Return how `ingest` writes a dataset."""
     from streamsvm.data.ingest import IngestOptions
@@ -50,7 +53,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     if options.multi_class in MULTI_CLASS and options.multi_class != "ovr":  # a problem of its own
         options.task, options.multi_class = find_multi_class(options.multi_class), None
     method = find_method(options.solver, find_kinds(options.task, options.loss))
-    kernel, own = options.kernel or method.kernels[0], parse_options(options.option)
+    kernel, own = options.kernel or (MAPPED_KERNEL if options.map else method.kernels[0]), parse_options(options.option)
     refuse_for_training(options, method, kernel, own)
     return TrainOptions(
         solver=options.solver,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class Mapped(View):
         X: F32 = np.empty((stop - start, self.n_features), np.float32)
         vectors: list[dict[str, Any]] = []
         for rows in self._map_blocks(index):
-            X[rows.start - start :][: rows.n_rows] = rows.X
+            X[rows.start - start :][: rows.n_rows] = cast("F32", rows.X)
             vectors.append(rows.vectors)
         return Rows(start, X, **{name: np.concatenate([each[name] for each in vectors]) for name in vectors[0]})
 

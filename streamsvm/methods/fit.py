@@ -119,7 +119,8 @@ class Fit:
 class MapFit:
     """A feature map that is to be found, set up like a `Fit`; `training.features` drives it.
 
-    make_map: returns the map, from the last state and a function that takes rows by their numbers.
+    make_map: returns the map, from the last state and a function that takes rows by their numbers. stand_in: returns a
+    map of the size that the map will have, from which the memory of what follows is projected before rows are read.
     """
 
     settings: Mapping[str, Any]
@@ -127,6 +128,7 @@ class MapFit:
     start: Callable[[], Any]
     solve: Callable[[Any], Solver]
     make_map: Callable[[Any, TakeRows], FeatureMap]
+    stand_in: Callable[[], FeatureMap]
     compiled: tuple[str, ...]
 
 

@@ -1,7 +1,8 @@
 """The checkpoint of a feature map: what its passes have found so far is kept in a file until the features are written.
 
 Like the checkpoint of a run, the file holds the state after the last finished pass and the settings that a resumed run
-must share, as arrays without pickle. It is a hidden file beside the dataset of features.
+must share, as arrays without pickle. It is a hidden file beside the dataset of features, or a file in the folder of a
+run whose features are not stored.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ def name_checkpoint(destination: Path) -> Path:
 
 
 class FeatureCheckpoint:
-    """The checkpoint of one dataset of features."""
+    """The checkpoint of one feature map, in a file."""
 
-    def __init__(self, destination: Path) -> None:
-        self.path, self.settings = name_checkpoint(destination), dict[str, Any]()
+    def __init__(self, path: Path) -> None:
+        self.path, self.settings = path, dict[str, Any]()
 
     def begin(self, start: S, settings: dict[str, Any], n_rows: int, resume: bool) -> S:
         """Return the state to go on from: the kept state if `resume` is set and there is one, otherwise `start`.

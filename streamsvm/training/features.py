@@ -33,7 +33,7 @@ from streamsvm.numeric.feature_maps import FeatureMap
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Step, Take
-from streamsvm.training.feature_checkpoint import FeatureCheckpoint
+from streamsvm.training.feature_checkpoint import FeatureCheckpoint, name_checkpoint
 from streamsvm.training.feature_dataset import write_mapped
 from streamsvm.training.loop import Requests, drive
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
@@ -67,6 +67,16 @@ class MadeFeatures:
     read_bytes: int
     peak_memory_bytes: int
     projected_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class FoundMap:
+    """A feature map, the passes that found it, the bytes that they read, and the memory that was projected for them."""
+
+    map: FeatureMap
+    passes: int
+    read_bytes: int
+    projected_bytes: int
 
 
 def make_features(
@@ -123,7 +133,7 @@ def make_features(
     if source.on_disk:
         refuse_inputs(path, [source.name])
     fit = set_up_map(source, options, put_stand_in(settings))
-    kept = FeatureCheckpoint(path)
+    kept = FeatureCheckpoint(name_checkpoint(path))
     with (  # the engine is closed before the folder is removed: its tasks write there
         caught(),
         one_blas_thread(),
@@ -145,10 +155,34 @@ def make_features(
 
 def find_feature_map(source: RowSource, options: FeatureOptions, settings: TrainOptions) -> FeatureMap:
     """Return the feature map alone, and write nothing. The arguments and errors are those of `make_features`."""
+    with caught(), one_blas_thread():
+        return look_for_map(source, options, settings).map
+
+
+def look_for_map(
+    source: RowSource,
+    options: FeatureOptions,
+    settings: TrainOptions,
+    kept: FeatureCheckpoint | None = None,
+    resume: bool = False,
+    client: Client | None = None,
+    report: Report | None = None,
+) -> FoundMap:
+    """Return the feature map and what it cost, from what `kept` holds if `resume` is set. BLAS runs on one thread."""
     fit = set_up_map(source, options, put_stand_in(settings))
-    with caught(), one_blas_thread(), _open(source, fit, settings, None) as (engine, _):
+    with _open(source, fit, settings, client) as (engine, plan):
+        engine.costs.report = report
         fit = _settle(engine, options, settings, fit)
-        return _find(engine, fit, fit.start(), lambda _: None)[0]
+        state = fit.start()
+        if kept is not None:
+            state = kept.begin(state, {"fingerprint": source.fingerprint, **fit.settings}, source.n_rows, resume)
+        found, passes = _find(engine, fit, state, _forget if kept is None else kept.save)
+        passes += int(_needs_gamma(options, settings))
+        return FoundMap(found, passes, engine.costs.read_bytes, plan.projected_bytes)
+
+
+def _forget(state: Any) -> None:
+    """Keep nothing of a state."""
 
 
 def _open(

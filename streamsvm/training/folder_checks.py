@@ -28,7 +28,7 @@ SET_BY = {  # the options behind settings of other names
 }
 WRITTEN_IF_ASKED = {"keep_dual", "axes", "forward"}  # settings that are written only for runs that asked for them
 # A run that ended before its first checkpoint leaves these files only. An estimator keeps features.zarr there.
-MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", LOCK}
+MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", "map.npz", LOCK}
 
 
 def check_place(folder: Path) -> None:

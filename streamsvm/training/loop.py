@@ -21,6 +21,7 @@ from streamsvm.models.model import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
 from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import needs_scale
 from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, require_proved
 
@@ -127,13 +128,15 @@ class Training:
         plan: MemoryPlan,
         run: RunFolder | None,
         listener: Listener,
+        spent: Spent = NOTHING,
     ) -> None:
         self.source, self.options, self.fit, self.engine = source, options, fit, engine
         self.plan, self.run, self.listener = plan, run, listener
-        self.passes_before = int(needs_scale(options))
+        self.passes_before = spent.passes + int(needs_scale(options))
         self.history: list[dict[str, Any]] = []
         self.state, self.status = fit.start(), ""
-        self.seconds_before, self.read_before, self.written_before = 0.0, 0, 0
+        self.seconds_before, self.read_before, self.written_before = spent.seconds, spent.read_bytes, 0
+        self.projected_bytes = max(plan.projected_bytes, spent.projected_bytes)
         self.began = time.monotonic()
 
     def carry_out(self) -> Result:
@@ -164,9 +167,10 @@ class Training:
         saved = self.run.begin(self.state, self.source.n_rows) if self.run else None
         if saved is not None:
             self.state, self.history = saved.state, saved.history
-            self.status, self.seconds_before = saved.status, saved.seconds
+            self.status, self.seconds_before = saved.status, self.seconds_before + saved.seconds
             last = self.history[-1] if self.history else {}
-            self.read_before, self.written_before = last.get("read_bytes", 0), last.get("scratch_bytes", 0)
+            self.read_before += last.get("read_bytes", 0)
+            self.written_before = last.get("scratch_bytes", 0)
 
     def is_over(self) -> bool:
         """Tell whether the solver has nothing left to do."""
@@ -250,7 +254,7 @@ class Training:
             read_bytes=self.read_before + self.engine.costs.read_bytes,
             scratch_bytes=self.written_before + self.engine.costs.written_bytes,
             peak_memory_bytes=max(peak_bytes(), *self.engine.costs.peaks.values(), 0),
-            projected_memory_bytes=self.plan.projected_bytes,
+            projected_memory_bytes=self.projected_bytes,
             file_page_bytes=file_page_bytes(),
             finished=report.finished or self.status in DONE,
             n_rows=self.source.n_rows,

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from streamsvm.data.first_chunks import FirstChunks
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
-from streamsvm.data.first_chunks import FirstChunks
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine

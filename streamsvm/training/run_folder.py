@@ -11,6 +11,7 @@ checkpoint.npz   the solver's whole state after a step (arrays, no pickle)
 model.npz        the model
 result.json      the object that `--json` prints
 dual.npz         the dual point, if it was asked for (training.dual_file)
+map.npz          what the passes have found that look for a feature map, if there is one (training.on_the_fly)
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ S = TypeVar("S")
 CHECKPOINT_SECONDS = 10.0
 MOST_CHECKPOINT_SHARE = 0.05  # largest share of the time that goes into checkpoints, since the state may be large
 NO_LINES = ""  # the digest of an empty history
-MODEL_FILE, RESULT_FILE = "model.npz", "result.json"
+MODEL_FILE, RESULT_FILE, MAP_FILE = "model.npz", "result.json", "map.npz"
 # In the order in which they are removed: a model is never left beside the checkpoint or the settings of another run.
 RUN_FILES = (
     "tuning.json",
@@ -45,6 +46,7 @@ RUN_FILES = (
     MODEL_FILE,
     "checkpoint.npz",
     "history.jsonl",
+    MAP_FILE,
     "settings.json",
 )
 
@@ -95,6 +97,11 @@ class RunFolder:
         self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside
         self._digests, self._is_new, self._is_settled = [NO_LINES], False, is_settled
         self._check()
+
+    @property
+    def lock(self) -> Lock | None:
+        """The lock of the folder, once it is taken over."""
+        return self._lock
 
     def settle(self, settings: dict[str, Any]) -> None:
         """Take the final settings. Raises InputError if the run that is to be resumed had others."""

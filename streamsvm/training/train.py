@@ -25,6 +25,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.training.dual_file import write_dual_points
 from streamsvm.training.loop import Event, Listener, Requests, Result, Training, drive
 from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma, settle_gammas
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def train(
     overwrite: bool = False,
     lock: Lock | None = None,
     keep_dual: bool = False,
+    spent: Spent = NOTHING,
 ) -> Result:
     """Train a model on all rows of a source.
 
@@ -70,6 +72,8 @@ def train(
         The lock of a caller who writes to `out` already.
     keep_dual : bool, default False
         Whether to keep the dual point behind the lower bound in `out`, from which `verify` computes the bound anew.
+    spent : Spent, optional
+        What has been spent on the rows before, such as the passes that found their feature map; it is counted.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def train(
                 fit = set_up(source, settle_gamma(opened[0], options), keep_dual)
                 if run:
                     run.settle(_describe(source, options, fit))
-            return _carry_out(Training(source, options, fit, *opened, run, listener), keep_dual)
+            return _carry_out(Training(source, options, fit, *opened, run, listener, spent), keep_dual)
 
 
 @contextmanager

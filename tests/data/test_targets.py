@@ -9,9 +9,9 @@ import pytest
 
 from streamsvm.cli.info import describe, verify
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.first_chunks import FirstChunks
 from streamsvm.data.ingest import MOST_CLASSES
 from streamsvm.data.readers import ingest
-from streamsvm.data.first_chunks import FirstChunks
 from streamsvm.data.view import Kept
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.options import TrainOptions

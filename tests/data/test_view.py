@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.first_chunks import FirstChunks
+from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.set_up import set_up
 from streamsvm.options import TrainOptions
 from tests.conftest import make_problem

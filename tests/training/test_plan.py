@@ -11,8 +11,8 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.readers import ingest
 from streamsvm.data.first_chunks import FirstChunks
+from streamsvm.data.readers import ingest
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.subsets import plan_scratch

@@ -17,10 +17,17 @@ from streamsvm.methods.feature_map.options import MAPS, FeatureOptions
 from streamsvm.methods.feature_map.solver import Settings, State
 from streamsvm.methods.fit import MapFit, TakeRows
 from streamsvm.numeric import known_values
-from streamsvm.numeric.feature_maps import PART_VALUES, FeatureMap, PolynomialMap, compute_block, measure_diagonal
+from streamsvm.numeric.feature_maps import (
+    PART_VALUES,
+    FeatureMap,
+    KernelMap,
+    PolynomialMap,
+    compute_block,
+    measure_diagonal,
+)
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.moments import add_moments
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, take_rows
 from streamsvm.options import TrainOptions, make_kernel
 from streamsvm.requests import MemoryNeed
 
@@ -40,6 +47,7 @@ def set_up(source: RowSource, options: FeatureOptions, kernel_options: TrainOpti
         start=partial(solver.start_state, settings),
         solve=partial(solver.solve, settings),
         make_map=partial(_make_map, settings),
+        stand_in=partial(_make_stand_in, source, settings),
         compiled=("feature-map",),
     )
 
@@ -70,6 +78,18 @@ def _describe(settings: Settings) -> dict[str, Any]:
 
 def _make_map(settings: Settings, state: State, take: TakeRows) -> FeatureMap:
     return solver.make_map(settings, state, take(state.pivots).X)
+
+
+def _make_stand_in(source: RowSource, settings: Settings) -> FeatureMap:
+    """Return a map of the size of the one that is to be found; its rows are zeros, as many items as a mean row has."""
+    if settings.name == "polynomial":
+        return PolynomialMap(settings.n_features)
+    m, d = settings.n_pivots, settings.n_features
+    rows: Matrix = np.zeros((1, d), np.float32)
+    if source.is_sparse:
+        items = min(d, 1 + source.nbytes // (8 * source.n_rows))
+        rows = CsrRows(np.zeros(items, np.float32), np.arange(items, dtype=np.int32), np.array([0, items]), d)
+    return KernelMap(settings.kernel, take_rows(rows, np.zeros(m, np.int64)), np.zeros((m, settings.rank)))
 
 
 def need_memory(source: RowSource, settings: Settings, chunk_bytes: int | None, threads: int) -> MemoryNeed:
