@@ -161,17 +161,19 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
-    from streamsvm.training.estimate import plan_training
+    from streamsvm.cli.feature_map import read_map
+    from streamsvm.training.plan_features import plan_rows
 
-    plan = plan_training(dataset, train_options, keep_dual=options.keep_dual)
+    plan = plan_rows(dataset, read_map(options), train_options, keep_dual=options.keep_dual)
     print(json.dumps(plan.as_json()) if options.json else plan)
     return 0
 
 
 def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
+    from streamsvm.cli.feature_map import read_map
     from streamsvm.cli.progress import Display, Line, RowCounter
-    from streamsvm.cli.rows import open_rows
     from streamsvm.training.calibrate import calibrate_run, require_folds
+    from streamsvm.training.on_the_fly import open_rows
     from streamsvm.training.train import train
 
     if options.probabilities:
@@ -179,30 +181,32 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     tell_if_nothing_is_kept(options)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)
-    keep_dual = {"keep_dual": options.keep_dual}
+    map_and_run = read_map(options), train_options, options.out, options.resume, options.overwrite
+    keep_dual = options.keep_dual
     try:
-        with open_rows(options, dataset, train_options, options.out, RowCounter(line).add) as rows:
+        with open_rows(dataset, *map_and_run, keep_dual=keep_dual, report=RowCounter(line).add) as rows:
             result = train(
-                rows.source, rows.settings, options.out, listener=display.show, **keep_dual, **rows.arguments
+                rows.source, rows.options, options.out, listener=display.show, keep_dual=keep_dual, **rows.arguments
             )
     finally:
         line.close()
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
     elif options.probabilities:
-        result = calibrate_run(rows.source, rows.settings, result, options.out)
+        result = calibrate_run(rows.source, rows.options, result, options.out)
     print(json.dumps(result.as_json()) if options.json else sum_up(result, options.out))
     return 0 if result.finished else STATUSES[result.status].exit_code
 
 
 def _tune(options: argparse.Namespace) -> int:
+    from streamsvm.cli.feature_map import add_spent, read_map
     from streamsvm.cli.grid_page import format_tuning, make_tuning_page
     from streamsvm.cli.progress import GridDisplay, Line, RowCounter
-    from streamsvm.cli.rows import add_spent, open_rows
     from streamsvm.data.dataset import open_dataset
     from streamsvm.files import write_atomically
     from streamsvm.training.calibrate import calibrate_run, require_folds
     from streamsvm.training.grid import tune
+    from streamsvm.training.on_the_fly import open_rows
 
     axes, line = read_axes(options), Line()
     settings = read_settings(options)
@@ -211,10 +215,10 @@ def _tune(options: argparse.Namespace) -> int:
     dataset = open_dataset(options.data, options.label, options.groups)
     tell_if_nothing_is_kept(options)
     try:
-        with open_rows(options, dataset, settings, None, RowCounter(line).add) as rows:
+        with open_rows(dataset, read_map(options), settings, report=RowCounter(line).add) as rows:
             tuning = tune(
                 rows.source,
-                rows.settings,
+                rows.options,
                 options.C,
                 () if options.map else options.gamma,
                 options.folds,

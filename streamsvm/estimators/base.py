@@ -29,6 +29,7 @@ from streamsvm.estimators.inputs import (
 )
 from streamsvm.interrupts import caught
 from streamsvm.machine import parse_bytes
+from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.option_fields import name_options
 from streamsvm.methods.registry import METHODS
 from streamsvm.models.model import Model
@@ -38,6 +39,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress
 from streamsvm.training.calibrate import calibrate, require_folds
 from streamsvm.training.loop import Event
+from streamsvm.training.on_the_fly import open_rows
 from streamsvm.training.statuses import STATUSES
 from streamsvm.training.train import Result, train
 
@@ -66,11 +68,17 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         options, resume = self._options(), self.checkpoint is not None
         if getattr(self, "probability", False):
             require_folds(options)
-        with caught(), open_source(self, X, y, sample_weight, qid) as source:
+        with (
+            caught(),
+            open_source(self, X, y, sample_weight, qid) as source,
+            open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
+        ):
             listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
-            result = train(source, options, self.checkpoint, resume, self.client, listener)
+            result = train(
+                rows.source, rows.options, self.checkpoint, client=self.client, listener=listener, **rows.arguments
+            )
             if getattr(self, "probability", False) and result.status != "interrupted":
-                result = calibrate(source, options, result, self.client)
+                result = calibrate(rows.source, rows.options, result, self.client)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         self._keep(result, y)
@@ -134,6 +142,10 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _name_options(self) -> dict[str, Any]:
         """Return those fields of TrainOptions that not all estimators share."""
         raise NotImplementedError
+
+    def _name_map(self) -> FeatureOptions | None:
+        """Return the feature map that makes the rows to learn from, or None."""
+        return None
 
     def _list_own_options(self) -> dict[str, str]:
         """Return the parameters that are options of single methods, as texts, which the methods read and check.

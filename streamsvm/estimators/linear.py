@@ -104,6 +104,18 @@ class LinearSVC(BaseLinear, BaseSVC):
         Whether there are `predict_proba` and `predict_log_proba`. Five models, each trained on four fifths of the rows,
         score the other rows, and sigmoids are fitted to these scores (Platt; Lin, Lin & Weng 2007). The five are
         trained in the same reads, after the model of all rows, and their scores take one read more.
+    feature_map : {"nystrom", "cholesky", "eigen", "polynomial"} or None, default=None
+        Learn from features of the rows, which are made in each pass and not stored: an approximation of a kernel by
+        `rank` features, or all products of two features. The model takes raw rows, and coef_ has a weight for each
+        feature.
+    rank : int, default=300
+        The number of features that approximate the kernel.
+    kernel : {"rbf", "poly", "linear"}, default="rbf"
+        The kernel that the features approximate; without feature_map it has no effect.
+    gamma : float, "scale" or "auto", default="scale"
+    degree : int, default=3
+    coef0 : float, default=0.0
+        Parameters of the kernel, as in SVC.
 
     Attributes
     ----------
@@ -175,6 +187,12 @@ class LinearSVC(BaseLinear, BaseSVC):
         dual: bool | str = "auto",
         probability: bool = False,
         scratch: str | Path | None = None,
+        feature_map: str | None = None,
+        rank: int = 300,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -203,6 +221,12 @@ class LinearSVC(BaseLinear, BaseSVC):
         self.dual = dual
         self.probability = probability
         self.scratch = scratch
+        self.feature_map = feature_map
+        self.rank = rank
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
 
     def _name_options(self) -> dict[str, Any]:
         return {

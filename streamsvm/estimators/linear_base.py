@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
+from streamsvm.methods.feature_map.options import FeatureOptions
+from streamsvm.options import TrainOptions
 
 INTERCEPT_OPTION = "intercept_scaling"
 
@@ -17,6 +20,25 @@ class BaseLinear(BaseSVM):  # type: ignore[misc]
     intercept_scaling: float
     loss: str
     penalty: str = "l2"
+    feature_map: str | None
+    rank: int
+    kernel: str
+    gamma: float | str
+    degree: int
+    coef0: float
+
+    def _name_map(self) -> FeatureOptions | None:
+        if self.feature_map is None:
+            return None
+        return FeatureOptions(self.feature_map, self.rank, int(self.random_state or 0))
+
+    def _options(self) -> TrainOptions:
+        """Return the parameters as TrainOptions; with a feature map they name the kernel that it approximates."""
+        options = super()._options()
+        if self.feature_map is None:
+            return options
+        kernel = {"kernel": self.kernel, "gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
+        return replace(options, **kernel)  # type: ignore[arg-type]
 
     def _list_own_options(self) -> dict[str, str]:
         """Return the options of single methods; a constant feature of 0 stands for no bias."""

@@ -56,6 +56,7 @@ class LogisticRegression(BaseLinear, BaseSVC):
     random_state : int or None, default=0
         The seed of the sample.
     fit_intercept, max_iter, verbose, penalty, dual : as in LinearSVC
+    feature_map, rank, kernel, gamma, degree, coef0 : as in LinearSVC
 
     Attributes
     ----------
@@ -105,6 +106,12 @@ class LogisticRegression(BaseLinear, BaseSVC):
         verbose: int = 0,
         penalty: str = "l2",
         dual: bool = False,
+        feature_map: str | None = None,
+        rank: int = 300,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
     ) -> None:
         self.C = C
         self.tol = tol
@@ -123,6 +130,12 @@ class LogisticRegression(BaseLinear, BaseSVC):
         self.verbose = verbose
         self.penalty = penalty
         self.dual = dual
+        self.feature_map = feature_map
+        self.rank = rank
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, (n, K).

@@ -84,6 +84,7 @@ class LinearSVR(BaseLinear, BaseSVR):
         any number of features, and ten times as many reads of the data.
     tol, intercept_scaling, memory, resident_rows, n_jobs, client, checkpoint, random_state : as in LinearSVC
     max_passes, max_seconds, fit_intercept, max_iter, verbose, dual : as in LinearSVC
+    feature_map, rank, kernel, gamma, degree, coef0 : as in LinearSVC
 
     Attributes
     ----------
@@ -129,6 +130,12 @@ class LinearSVR(BaseLinear, BaseSVR):
         max_iter: int = -1,
         verbose: int = 0,
         dual: bool | str = "auto",
+        feature_map: str | None = None,
+        rank: int = 300,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
     ) -> None:
         self.C = C
         self.epsilon = epsilon
@@ -148,6 +155,12 @@ class LinearSVR(BaseLinear, BaseSVR):
         self.max_iter = max_iter
         self.verbose = verbose
         self.dual = dual
+        self.feature_map = feature_map
+        self.rank = rank
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
 
     def _name_options(self) -> dict[str, Any]:
         own = self._list_own_options()

@@ -121,6 +121,7 @@ class MapFit:
 
     make_map: returns the map, from the last state and a function that takes rows by their numbers. stand_in: returns a
     map of the size that the map will have, from which the memory of what follows is projected before rows are read.
+    passes: the reads of all rows that find the map, at most.
     """
 
     settings: Mapping[str, Any]
@@ -129,6 +130,7 @@ class MapFit:
     solve: Callable[[Any], Solver]
     make_map: Callable[[Any, TakeRows], FeatureMap]
     stand_in: Callable[[], FeatureMap]
+    passes: int
     compiled: tuple[str, ...]
 
 

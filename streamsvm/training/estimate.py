@@ -97,7 +97,7 @@ def plan_training(
             case "sampled":
                 passes, speed, between, taken = _plan_passes(fit, options, engine, memory, n_tasks)
     if needs_scale(options):
-        passes = passes.add_one_for_gamma()
+        passes = passes.add(1, "for gamma")
     speed = _slow_down(source, memory, speed)
     first, later = speed.first * source.n_rows, speed.later * source.n_rows
     scratch, most_bytes = fit.scratch or "", _project_scratch(fit, source, memory)

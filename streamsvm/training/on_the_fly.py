@@ -9,15 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.data.mapped import Mapped
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import caught
-from streamsvm.locks import Lock
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.set_up import choose_method, set_up, set_up_map
 from streamsvm.numeric.feature_maps import Features
@@ -27,7 +26,7 @@ from streamsvm.training.feature_checkpoint import FeatureCheckpoint
 from streamsvm.training.features import Report, look_for_map
 from streamsvm.training.loop import Listener, Result
 from streamsvm.training.run_folder import MAP_FILE, RunFolder
-from streamsvm.training.spent import Spent
+from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import put_stand_in
 from streamsvm.training.train import open_for, train
 
@@ -36,12 +35,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MappedRows:
-    """Rows that are mapped in each pass, what finding the map has cost, and the lock of the run's folder."""
+class LearnedRows:
+    """The rows that a training learns from, with its settings, and the arguments of `train` that go with the rows.
 
-    source: Mapped
-    spent: Spent
-    lock: Lock | None = None
+    spent: what has been spent on the map, if there is one.
+    """
+
+    source: RowSource
+    options: TrainOptions
+    arguments: dict[str, Any] = field(default_factory=dict)
+    spent: Spent = NOTHING
 
 
 def train_on_features(
@@ -81,18 +84,15 @@ def train_on_features(
     InputError, MemoryBudgetError, ConnectionError, KeyboardInterrupt
         As `train` and `make_features`.
     """
-    linear = make_linear(features, options, source)
-    with open_mapped(source, features, options, out, resume, overwrite, client, keep_dual, report) as rows:
+    with open_rows(source, features, options, out, resume, overwrite, client, keep_dual, report) as rows:
         return train(
             rows.source,
-            linear,
+            rows.options,
             out,
-            resume=True,
             client=client,
             listener=listener,
-            lock=rows.lock,
             keep_dual=keep_dual,
-            spent=rows.spent,
+            **rows.arguments,
         )
 
 
@@ -112,9 +112,9 @@ def make_linear(features: FeatureOptions, options: TrainOptions, source: RowSour
 
 
 @contextmanager
-def open_mapped(
+def open_rows(
     source: RowSource,
-    features: FeatureOptions,
+    features: FeatureOptions | None,
     options: TrainOptions,
     out: str | Path | None = None,
     resume: bool = False,
@@ -122,12 +122,16 @@ def open_mapped(
     client: Client | None = None,
     keep_dual: bool = False,
     report: Report | None = None,
-) -> Iterator[MappedRows]:
-    """Find the map, and open the rows that it maps; the folder of the run is locked until the end of the block.
+) -> Iterator[LearnedRows]:
+    """Find a feature map, and open the rows that it maps; without `features` these are the rows as they are.
 
-    The arguments and errors are those of `train_on_features`. Settings that cannot be trained, and a training that
-    would exceed the memory, are refused before rows are read.
+    The other arguments and the errors are those of `train_on_features`. Settings that cannot be trained, and a training
+    that would exceed the memory, are refused before rows are read. While there is a map, the folder of the run is
+    locked until the end of the block. Without a folder nothing is kept of the passes that look for the map.
     """
+    if features is None:
+        yield LearnedRows(source, options, {"resume": resume, "overwrite": overwrite})
+        return
     linear = make_linear(features, options, source)
     folder = None if out is None else RunFolder(out, {}, resume, overwrite)
     with caught(), one_blas_thread(), closing(folder) if folder else nullcontext():
@@ -138,7 +142,8 @@ def open_mapped(
         found = look_for_map(source, features, options, kept, resume, client, report)
         mapped = Mapped(source, Features(found.map, source.scaling, source.feature_names))
         spent = Spent(found.passes, found.read_bytes, time.monotonic() - began, found.projected_bytes)
-        yield MappedRows(mapped, spent, folder.lock if folder else None)
+        arguments = {"resume": True, "lock": folder.lock if folder else None, "spent": spent}
+        yield LearnedRows(mapped, linear, arguments, spent)
 
 
 def _refuse_early(

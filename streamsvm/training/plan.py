@@ -30,10 +30,12 @@ class Passes:
     most: int | None
     how: str
 
-    def add_one_for_gamma(self) -> Passes:
-        """Return one pass more, the one that measures gamma "scale"."""
-        least, about, most = (None if n is None else n + 1 for n in (self.least, self.about, self.most))
-        return Passes(least, about, most, f"{self.how}, and one for gamma")
+    def add(self, number: int, which: str) -> Passes:
+        """Return so many passes more; `which` says what they are for."""
+        if not number:
+            return self
+        least, about, most = (None if n is None else n + number for n in (self.least, self.about, self.most))
+        return Passes(least, about, most, f"{self.how}, and {'one' if number == 1 else number} {which}")
 
 
 @dataclass(frozen=True)
@@ -150,15 +152,16 @@ class Plan:
         """Return the plan as a table for people."""
         source, counts = self.source, self.count_passes()
         later, kept = format_bytes(self.first_bytes - self.kept_bytes), format_bytes(self.kept_bytes)
-        times = f"{_show(self.first_seconds)} first, {_show(self.later_seconds)} later"
+        times = f"{show_seconds(self.first_seconds)} first, {show_seconds(self.later_seconds)} later"
         between = self.between_seconds
-        thought = "" if between is None else f", and {_show(between)} between two"
+        thought = "" if between is None else f", and {show_seconds(between)} between two"
         seconds = [self.sum_seconds(count) for count in counts]
         if seconds[1] is not None and seconds[0] is not None and seconds[2] is not None:
             read = format_bytes(self.sum_bytes(counts[1]) or 0)
-            total = f"about {_show(seconds[1])} ({_show(seconds[0])} to {_show(seconds[2])}), {read} read"
+            least, about, most = map(show_seconds, (seconds[0], seconds[1], seconds[2]))
+            total = f"about {about} ({least} to {most}), {read} read"
         else:
-            total = "not known" if seconds[0] is None else f"more than {_show(seconds[0])}"
+            total = "not known" if seconds[0] is None else f"more than {show_seconds(seconds[0])}"
         taken = f", and {format_bytes(self.taken.each_bytes)} of single rows for each" if self.taken.each_bytes else ""
         if self.taken.once_bytes:
             taken += f"; before the first, {format_bytes(self.taken.once_bytes)} of single rows"
@@ -184,7 +187,7 @@ def _show_range(least: int | None, about: int | None, most: int | None) -> str:
     return f"{about}" if least == most else f"about {about}, {least} to {most}"
 
 
-def _show(seconds: float) -> str:
+def show_seconds(seconds: float) -> str:
     """Return a duration with about two significant figures, for people."""
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamsvm.data.mapped import Mapped
 from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.opening import open_engine
@@ -29,6 +30,7 @@ from streamsvm.numeric.exact_pairs import measure_pairs_exactly
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows
+from streamsvm.numeric.scaling import same_scaling
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Scan
@@ -96,7 +98,7 @@ def verify(
     Parameters
     ----------
     model, source : Model, RowSource
-        The model, and the rows.
+        The model, and the rows; a model that maps rows takes raw rows and rows of features.
     dual, dual_file : bool, Path
         Whether to compute D, and the file of the dual point. A kernel model needs no file.
     memory_bytes, threads : int, optional
@@ -112,6 +114,7 @@ def verify(
     InputError, CertificateError
         If the model holds no costs (version 0.1), or the rows or the dual point are not its own; if D exceeds P.
     """
+    source = _map_raw_rows(model, source)
     problem = _read_problem(model, source)
     compile_kernels(_name_kernels(model), source.is_sparse)
     points = None if not dual or isinstance(model, KernelModel) else _read_points(model, source, dual_file)
@@ -133,6 +136,22 @@ def verify(
     return Verification(
         objective, rounding, told[0], is_estimate, told[1], value, gap, bool(agrees), bound_agrees, source.n_rows
     )
+
+
+def _map_raw_rows(model: Model, source: RowSource) -> RowSource:
+    """Return the features that the model was trained on if it maps rows and these are raw; InputError for other rows.
+
+    The features of the rows have the bits that they had in the training, if it mapped the rows in each pass.
+    """
+    if model.features is None or source.features is not None:
+        return source
+    known = model.features
+    if known.map.d != source.n_features:
+        rows = f"{source.name}: rows of {say_count(source.n_features, 'feature')}"
+        raise InputError(f"{rows}; the model was trained on {known.map.d:,}")
+    if not same_scaling(known.scaling, source.scaling):
+        raise InputError(f"{source.name}: the rows are scaled in another way than the rows that the model maps")
+    return Mapped(source, known)
 
 
 def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:

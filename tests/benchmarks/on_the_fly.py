@@ -3,8 +3,8 @@
     python -m tests.benchmarks.on_the_fly [--rows 500000] [--rank 300] [--memory 2GB] [--ways NAME...] [--folder DIR]
 
 The rows are made and never stored (tests/benchmarks/made_rows.py); the classes differ in how far their rows are from
-the centre, which no linear function tells. Each way runs in a process of its own, and a line of a Markdown table is printed
-for it: bytes written, passes of the training, gap, CPU and elapsed seconds, peak memory, accuracy on other rows.
+the centre, which no linear function tells. Each way runs in a process of its own, and prints a line of a Markdown
+table: bytes written, passes of the training, gap, CPU and elapsed seconds, peak memory, accuracy on other rows.
 
     fly         --map nystrom: rows are mapped in each pass
     line        the same, by cutting planes with a line search

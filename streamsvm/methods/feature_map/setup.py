@@ -48,6 +48,7 @@ def set_up(source: RowSource, options: FeatureOptions, kernel_options: TrainOpti
         solve=partial(solver.solve, settings),
         make_map=partial(_make_map, settings),
         stand_in=partial(_make_stand_in, source, settings),
+        passes=solver.PASSES[settings.name],
         compiled=("feature-map",),
     )
 

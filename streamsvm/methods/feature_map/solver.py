@@ -50,6 +50,7 @@ from streamsvm.requests import Progress, Request, Scan, Solver, Step, Take
 BLOCKS = 10  # The pivots are found in so many blocks, one pass each.
 CANDIDATES = 2  # So many candidates are drawn for each pivot.
 EIGEN_SHARE = 4  # The eigenvectors are found within an approximation of so many times the rank.
+PASSES = {"polynomial": 1, "nystrom": 0, "cholesky": BLOCKS, "eigen": BLOCKS + 1}  # reads that find a map, at most
 
 
 @dataclass(frozen=True)
