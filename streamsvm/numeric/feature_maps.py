@@ -97,11 +97,17 @@ class PolynomialMap:
 
 @dataclass(frozen=True)
 class KernelMap:
-    """The map by a kernel, m rows Z (`rows`, (m, d)) and the matrix T (`matrix`, (m, r))."""
+    """The map by a kernel, m rows Z (`rows`, (m, d)) and the matrix T (`matrix`, (m, r)).
+
+    T is kept row by row, as a saved map is loaded, since a product with columns in a row may have other last bits.
+    """
 
     kernel: Kernel
     rows: Matrix
     matrix: F64 = field(repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "matrix", np.ascontiguousarray(self.matrix))
 
     @property
     def d(self) -> int:

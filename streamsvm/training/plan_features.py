@@ -81,7 +81,7 @@ def _make_like(stand_in: FeatureMap, sample: ArrayDataset, options: TrainOptions
     if needs_scale(options):
         kernel = replace(kernel, gamma=measure_gamma(SerialEngine(sample)))
     found = make_nystrom_map(kernel, sample.take(np.arange(min(number, sample.n_rows))).X)
-    return KernelMap(kernel, found.rows, np.ascontiguousarray(found.matrix[:, -width:]))
+    return KernelMap(kernel, found.rows, found.matrix[:, -width:])
 
 
 def _time_row(found: FeatureMap, sample: ArrayDataset) -> float:
