@@ -138,7 +138,7 @@ def make_features(
         caught(),
         one_blas_thread(),
         new_folder(path, options.overwrite) as folder,
-        _open(source, fit, settings, client) as (engine, plan),
+        open_for_map(source, fit, settings, client) as (engine, plan),
     ):
         engine.costs.report = report
         fit = _settle(engine, options, settings, fit)
@@ -170,7 +170,7 @@ def look_for_map(
 ) -> FoundMap:
     """Return the feature map and what it cost, from what `kept` holds if `resume` is set. BLAS runs on one thread."""
     fit = set_up_map(source, options, put_stand_in(settings))
-    with _open(source, fit, settings, client) as (engine, plan):
+    with open_for_map(source, fit, settings, client) as (engine, plan):
         engine.costs.report = report
         fit = _settle(engine, options, settings, fit)
         state = fit.start()
@@ -185,7 +185,7 @@ def _forget(state: Any) -> None:
     """Keep nothing of a state."""
 
 
-def _open(
+def open_for_map(
     source: RowSource, fit: MapFit, settings: TrainOptions, client: Client | None
 ) -> AbstractContextManager[Opened]:
     """Compile what the map needs, and open an engine with room for it.

@@ -23,7 +23,7 @@ from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.feature_checkpoint import FeatureCheckpoint
-from streamsvm.training.features import Report, look_for_map
+from streamsvm.training.features import Report, look_for_map, open_for_map
 from streamsvm.training.loop import Listener, Result
 from streamsvm.training.run_folder import MAP_FILE, RunFolder
 from streamsvm.training.spent import NOTHING, Spent
@@ -133,6 +133,7 @@ def open_rows(
         yield LearnedRows(source, options, {"resume": resume, "overwrite": overwrite})
         return
     linear = make_linear(features, options, source)
+    features = replace(features, chunk_bytes=1)  # No chunk of features is written, so none needs memory.
     folder = None if out is None else RunFolder(out, {}, resume, overwrite)
     with caught(), one_blas_thread(), closing(folder) if folder else nullcontext():
         _refuse_early(source, features, options, linear, client, keep_dual)
@@ -154,10 +155,12 @@ def _refuse_early(
     client: Client | None,
     keep_dual: bool,
 ) -> None:
-    """Set the training up on a map of the same size, and project its memory if this process carries it out."""
-    stand_in = set_up_map(source, features, put_stand_in(options)).stand_in()
-    mapped = Mapped(source, Features(stand_in, source.scaling, source.feature_names))
+    """Set the training up on a map of the same size, and project the memory if this process carries both out."""
+    for_map = set_up_map(source, features, put_stand_in(options))
+    mapped = Mapped(source, Features(for_map.stand_in(), source.scaling, source.feature_names))
     fit = set_up(mapped, linear, keep_dual)
     if client is None and linear.workers is None and linear.scheduler is None:
+        with open_for_map(source, for_map, options, None):
+            pass
         with open_for(mapped, linear, [[fit]], None):
             pass

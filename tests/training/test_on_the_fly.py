@@ -280,19 +280,19 @@ path, acceleration = sys.argv[1:]
 source, features = open_dataset(path), FeatureOptions("nystrom", 400)
 compile_all([FEATURE_MAPS, "cutting-plane", "one-read"])
 options = dict(kernel="rbf", gamma=0.01, threads=2, options={"acceleration": acceleration}, max_passes=3)
-try:
-    train_on_features(source, features, TrainOptions(memory_bytes=1, **options))
-except MemoryBudgetError as refusal:
-    budget = parse_bytes(re.search(r"--memory to at least ([^ ,]+)", str(refusal))[1]) + (64 << 20)
-reset_peak()
-result = train_on_features(source, features, TrainOptions(memory_bytes=budget, **options))
+budget, result = 1, None
+while result is None:  # what the map needs, and then what the training needs
+    try:
+        reset_peak()
+        result = train_on_features(source, features, TrainOptions(memory_bytes=budget, **options))
+    except MemoryBudgetError as refusal:
+        budget = parse_bytes(re.search(r"--memory to at least ([^ ,]+)", str(refusal))[1]) + (4 << 20)
 print(budget, result.projected_memory_bytes, peak_bytes(), 4 * 400 * source.n_rows)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("acceleration", ["line-search", "one-read"])
-@pytest.mark.parametrize("density", [1.0, 0.3])
+@pytest.mark.parametrize(("acceleration", "density"), [("one-read", 1.0), ("line-search", 0.3)])
 def test_the_peak_stays_below_the_projection(tmp_path: Path, acceleration: str, density: float) -> None:
     """In a process of its own; the features are much larger than the memory."""
     source = make_problem(7, n=300_000, d=20, density=density).store(tmp_path / "d.zarr", chunk_bytes=1_000_000)
