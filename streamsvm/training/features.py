@@ -176,6 +176,7 @@ def look_for_map(
         state = fit.start()
         if kept is not None:
             state = kept.begin(state, {"fingerprint": source.fingerprint, **fit.settings}, source.n_rows, resume)
+            kept.save(state)  # before any pass: its settings are those that a resumed run is compared with
         found, passes = _find(engine, fit, state, _forget if kept is None else kept.save)
         passes += int(_needs_gamma(options, settings))
         return FoundMap(found, passes, engine.costs.read_bytes, plan.projected_bytes)
