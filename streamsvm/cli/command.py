@@ -199,7 +199,7 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
 
 
 def _tune(options: argparse.Namespace) -> int:
-    from streamsvm.cli.feature_map import add_spent, read_map
+    from streamsvm.cli.feature_map import add_spent, put_gamma, read_map
     from streamsvm.cli.grid_page import format_tuning, make_tuning_page
     from streamsvm.cli.progress import GridDisplay, Line, RowCounter
     from streamsvm.data.dataset import open_dataset
@@ -209,7 +209,7 @@ def _tune(options: argparse.Namespace) -> int:
     from streamsvm.training.on_the_fly import open_rows
 
     axes, line = read_axes(options), Line()
-    settings = read_settings(options)
+    settings = put_gamma(options, read_settings(options))
     if options.probabilities:
         require_folds(settings)
     dataset = open_dataset(options.data, options.label, options.groups)
@@ -235,8 +235,8 @@ def _tune(options: argparse.Namespace) -> int:
     if tuning.result.status == "interrupted":
         print(f"streamsvm tune: interrupted; {say_what_is_left(options)}", file=sys.stderr)
     elif options.probabilities:
-        best = replace(settings, **tuning.best.params)
-        tuning = replace(tuning, result=calibrate_run(dataset, best, tuning.result, options.out))
+        best = replace(rows.options, **tuning.best.params)
+        tuning = replace(tuning, result=calibrate_run(rows.source, best, tuning.result, options.out))
     about = json.dumps(tuning.as_json())
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
     write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())

@@ -6,8 +6,11 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from streamsvm.errors import InputError
+
 if TYPE_CHECKING:
     from streamsvm.methods.feature_map.options import FeatureOptions
+    from streamsvm.options import TrainOptions
     from streamsvm.training.spent import Spent
     from streamsvm.training.trials import Tuning
 
@@ -19,6 +22,15 @@ def read_map(options: argparse.Namespace) -> FeatureOptions | None:
     return (
         None if options.map is None else FeatureOptions(options.map, options.rank or FeatureOptions.rank, options.seed)
     )
+
+
+def put_gamma(options: argparse.Namespace, settings: TrainOptions) -> TrainOptions:
+    """Return the settings of `tune` with the gamma of the map, if there is one: all fits share one map."""
+    if options.map is None or not options.gamma:
+        return settings
+    if len(options.gamma) > 1:
+        raise InputError("--gamma: all fits share one map (--map), so one value is expected")
+    return replace(settings, gamma=options.gamma[0])
 
 
 def add_spent(tuning: Tuning, spent: Spent) -> Tuning:

@@ -199,6 +199,21 @@ def test_a_grid_shares_the_map(tmp_path: Path) -> None:
     assert tuning.best.mean > 0.7
 
 
+def test_a_grid_from_the_command_line(run: Run, tmp_path: Path) -> None:
+    """The map has the gamma that is asked for, and the sigmoids are fitted to scores of mapped rows."""
+    source = store(PROBLEMS["dense"], tmp_path)
+    command = ("tune", source.path, "--map", "nystrom", "--rank", 20, "--C", "0.1,1", "--folds", 2, "--out")
+    more = "--gamma", 0.07, "--probabilities", "sigmoid"
+    assert run(*command, tmp_path / "grid", *more).code == 0
+    model = load(tmp_path / "grid")
+    assert model.features is not None
+    assert isinstance(model.features.map, KernelMap)
+    assert model.features.map.kernel.gamma == 0.07
+    assert run("evaluate", tmp_path / "grid", source.path, "--json").result["brier_score"] < 0.25
+    ran = run(*command, tmp_path / "other", "--gamma", "0.1,0.2")
+    assert (ran.code, "all fits share one map" in ran.err) == (2, True)
+
+
 BAD = {
     "a kernel method": (["--map", "nystrom", "--solver", "smo"], "solver smo: it evaluates kernels itself"),
     "a large rank": (["--map", "eigen", "--rank", N + 1], f"rank is {N + 1}; "),
