@@ -21,10 +21,17 @@ from numba.extending import register_jitable
 from streamsvm import interrupts
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
+from streamsvm.numeric.prefetch import prefetch
+from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, U32, Rows, split
+
+AHEAD = 4  # visits from the fetching of a row to its own visit
+LINE = 16  # numbers of 4 bytes in a line of the cache
+MOST_LINES = 16  # of a row that are fetched: the processor itself goes on from there
+COST, STEP, SHARE = 0, 1, 2  # columns of `Part.own`
+LONGEST = float(np.finfo(np.float64).max)
 
 
-@register_jitable
+@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
 def _dot(values: F32, indices: I32, indptr: I64, i: int, w: F64) -> float:
     total = 0.0
     if values.ndim == 1:
@@ -48,69 +55,118 @@ def _add_row(values: F32, indices: I32, indptr: I64, i: int, coef: float, w: F64
             w[j] += coef * x[j]
 
 
+@register_jitable
+def _fetch_row(values: F32, indices: I32, indptr: I64, i: int) -> None:
+    if values.ndim == 1:
+        start = indptr[i]
+        for e in range(start, min(indptr[i + 1], start + MOST_LINES * LINE), LINE):
+            prefetch(values, e)
+            prefetch(indices, e)
+    else:
+        start = i * values.shape[1]
+        for e in range(start, start + min(values.shape[1], MOST_LINES * LINE), LINE):
+            prefetch(values, e)
+
+
+@register_jitable
+def _draw(order: I64, draws: U32, k: int) -> int:
+    """Move one of the rows order[k:] to place k, and return it (the shuffle of Fisher & Yates)."""
+    other = k + np.int64((np.uint64(draws[k]) * np.uint64(order.size - k)) >> np.uint64(32))
+    order[k], order[other] = order[other], order[k]
+    return int(order[k])
+
+
 @njit(cache=True, nogil=True)
 def _visit(
     values: F32,
     indices: I32,
     indptr: I64,
-    y: F64,
-    costs: F64,
-    squares: F64,
-    bias_feature: float,
+    own: F64,
     order: I64,
+    draws: U32,
     w: F64,
-    share: F64,
+    bias_feature: float,
     limit: float,
-) -> tuple[float, float, int]:
-    """Visit the rows of `order`, and move the rows that are not left out to its front.
+) -> tuple[float, float, float, int]:
+    """Visit the rows of `order` in random order, and move the rows that are not left out to its front.
 
-    Return the duality gap, whose terms are taken as the rows are visited, the largest violation, and the number of rows
-    that are not left out. w (d+1,) and share (n,) change in place. limit: the largest violation of the epoch before.
+    Return the duality gap, whose terms are taken as the rows are visited, the change of sum C_i c_i, the largest
+    violation, and the number of rows that are not left out. w (d+1,) and the shares in `own` change in place. draws
+    (n,): random numbers; limit: the largest violation of the epoch before.
     """
-    gap, worst, n = 0.0, 0.0, 0
-    for k in range(order.size):
+    gap, gained, worst, n = 0.0, 0.0, 0.0, 0
+    for k in range(-2 * AHEAD, order.size):
+        if k + 2 * AHEAD < order.size:
+            i = _draw(order, draws, k + 2 * AHEAD)
+            prefetch(own, 4 * i)
+            if values.ndim == 1:
+                prefetch(indptr, i)
+        if 0 <= k + AHEAD < order.size:
+            _fetch_row(values, indices, indptr, order[k + AHEAD])
+        if k < 0:
+            continue
         i = order[k]
-        slope = 1.0 - y[i] * (_dot(values, indices, indptr, i, w) + w[-1] * bias_feature)
-        gap += costs[i] * (max(slope, 0.0) - share[i] * slope)
-        if (share[i] <= 0.0 and slope < -limit) or (share[i] >= 1.0 and slope > limit):
+        cost, share = abs(own[i, COST]), own[i, SHARE]
+        y = 1.0 if own[i, COST] > 0.0 else -1.0
+        slope = 1.0 - y * (_dot(values, indices, indptr, i, w) + w[-1] * bias_feature)
+        gap += cost * (max(slope, 0.0) - share * slope)
+        if (share <= 0.0 and slope < -limit) or (share >= 1.0 and slope > limit):
             continue
         order[n] = i
         n += 1
-        after = min(max(share[i] + slope / (costs[i] * squares[i]), 0.0), 1.0)
-        if after != share[i]:
+        after = min(max(share + slope * own[i, STEP], 0.0), 1.0)
+        if after != share:
             worst = max(worst, abs(slope))
-            coef = (after - share[i]) * costs[i] * y[i]
+            coef = (after - share) * own[i, COST]
             _add_row(values, indices, indptr, i, coef, w)
             w[-1] += coef * bias_feature
-            share[i] = after
-    return gap, worst, n
+            gained += (after - share) * cost
+            own[i, SHARE] = after
+    return gap, gained, worst, n
 
 
 @dataclass
 class Part:
-    """Rows in memory that the ascent visits one after another, and their shares c (n,), which it changes in place.
+    """Rows in memory that the ascent visits one after another.
 
-    y, costs, squares (n,): labels, C_i and |x_i|^2, the constant feature included; order: the rows that the ascent
-    still visits.
+    own (n, 4): what the ascent knows of each row, side by side so that one line of the cache has it: y_i C_i, the step
+    1 / (C_i |x_i|^2) of c_i for a slope of 1, c_i, which it changes in place, and nothing. |x_i|^2 includes the
+    constant feature. order: the rows that the ascent still visits.
     """
 
     rows: Rows
-    share: F64
-    y: F64
-    costs: F64
-    squares: F64
+    own: F64
     order: I64
+
+    @property
+    def costs(self) -> F64:
+        """C_i, (n,)."""
+        return np.abs(self.own[:, COST])
+
+    @property
+    def y(self) -> F64:
+        """Labels of -1 and +1, (n,); those of rows without a cost are +1."""
+        return np.where(self.own[:, COST] < 0.0, -1.0, 1.0)
+
+    @property
+    def share(self) -> F64:
+        """c_i, (n,)."""
+        return self.own[:, SHARE]
 
     def start_over(self) -> None:
         """Let the ascent visit all rows again that can move."""
-        self.order = np.flatnonzero(self.costs * self.squares > 0.0)
+        self.order = np.flatnonzero(self.own[:, STEP] > 0.0)
 
 
 def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> Part:
     """Return these rows with a copy of their shares."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
-    part = Part(rows, share.copy(), y, costs, squares, np.empty(0, np.int64))
+    curvature = costs * (compute_squares(rows.X).astype(np.float64) + bias_feature**2)
+    own = np.zeros((rows.n_rows, 4))
+    own[:, COST], own[:, SHARE] = y * costs, share
+    with np.errstate(divide="ignore", over="ignore"):  # a step that is infinite would make a slope of 0 no number
+        own[:, STEP] = np.where(curvature > 0.0, np.minimum(1.0 / curvature, LONGEST), 0.0)
+    part = Part(rows, own, np.empty(0, np.int64))
     part.start_over()
     return part
 
@@ -132,17 +188,17 @@ def ascend(
     """
     w, rng, limit = w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
+    cost = others + sum(float(part.costs @ part.share) for part in parts)
     for _ in range(epochs):
         interrupts.check()
         is_whole, gap, worst = [len(part.order) for part in parts] == whole, 0.0, 0.0
         for part in parts:
-            rng.shuffle(part.order)
-            arrays = part.y, part.costs, part.squares, bias_feature, part.order, w, part.share
-            own_gap, own_worst, n = _visit(*split(part.rows.X), *arrays, limit)
-            gap, worst, part.order = gap + own_gap, max(worst, own_worst), part.order[:n]
+            draws = rng.integers(0, 1 << 32, len(part.order), np.uint32)
+            seen = _visit(*split(part.rows.X), part.own, part.order, draws, w, bias_feature, limit)
+            gap, cost, worst = gap + seen[0], cost + seen[1], max(worst, seen[2])
+            part.order = part.order[: seen[3]]
         limit = worst
-        inside = sum(float(part.costs @ part.share) for part in parts)
-        if gap <= max(wanted, tol * (others + inside - float(w @ w) / 2)):
+        if gap <= max(wanted, tol * (cost - float(w @ w) / 2)):
             if is_whole:
                 break
             for part in parts:
