@@ -70,7 +70,7 @@ def compare(X: Any, y: Any, problem: Any, loss: str, C: float, tolerances: list[
     bound = fit(X, y, loss, C, min(tolerances) / 100).lower_bound_
     lines = []
     for tol in tolerances:
-        find = lambda w: find_distance(X, y, loss, C, w, bound)  # noqa: E731, B023
+        find = lambda w: find_distance(X, y, loss, C, w, bound)  # noqa: E731
         theirs = choose_solver(problem, loss, C, tol, find)
         ours, times, models, other = [], [], [], []
         n = rounds if theirs is None or run_liblinear(problem, C, *theirs).seconds > QUICK_SECONDS else 3 * rounds

@@ -16,6 +16,7 @@ from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import Fit
 from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
+from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import TrainOptions, compute_class_costs
@@ -64,4 +65,5 @@ def run_kernels(group: str, rows: Rows) -> None:
     add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
     compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
     add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
+    add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(2))
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))
