@@ -180,28 +180,42 @@ def ascend(
     tol: float,
     epochs: int,
     seed: tuple[int, ...],
-) -> F64:
-    """Improve the shares of the rows of all parts, while the shares of all other rows are fixed; return w.
+    patience: float = np.inf,
+) -> tuple[F64, bool]:
+    """Improve the shares of the rows of all parts, while the shares of all other rows are fixed.
 
-    The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, or after `epochs` epochs.
-    w (d+1,): its last entry is the weight of the constant feature; others: sum C_i c_i of the other rows.
+    Return w, and whether the gap is small enough.
+
+    The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, after `epochs` epochs, or
+    if it is expected to take so many more visits of a row as `patience` epochs over all rows have. w (d+1,): its last
+    entry is the weight of the constant feature; others: sum C_i c_i of the other rows.
     """
     w, rng, limit = w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
     cost = others + sum(float(part.costs @ part.share) for part in parts)
+    gap = np.inf
     for _ in range(epochs):
         interrupts.check()
-        is_whole, gap, worst = [len(part.order) for part in parts] == whole, 0.0, 0.0
+        is_whole, before, gap, worst = [len(part.order) for part in parts] == whole, gap, 0.0, 0.0
         for part in parts:
             draws = rng.integers(0, 1 << 32, len(part.order), np.uint32)
             seen = _visit(*split(part.rows.X), part.own, part.order, draws, w, bias_feature, limit)
             gap, cost, worst = gap + seen[0], cost + seen[1], max(worst, seen[2])
             part.order = part.order[: seen[3]]
-        limit = worst
-        if gap <= max(wanted, tol * (cost - float(w @ w) / 2)):
+        limit, enough = worst, max(wanted, tol * (cost - float(w @ w) / 2))
+        if gap > enough > 0.0 and _count_epochs(before, gap, enough) * sum(len(part.order) for part in parts) > (
+            patience * sum(whole)
+        ):
+            break
+        if gap <= enough:
             if is_whole:
-                break
+                return w, True
             for part in parts:
                 part.start_over()  # the rows that were left out may have to move after all
             limit = np.inf
-    return w
+    return w, False
+
+
+def _count_epochs(before: float, gap: float, enough: float) -> float:
+    """Return how many more epochs make the gap small enough if each one shrinks it as the last one did."""
+    return float(np.log(gap / enough) / np.log(before / gap)) if before > gap else np.inf
