@@ -28,6 +28,8 @@ AHEAD = 4  # visits from the fetching of a row to its own visit
 LINE = 16  # numbers of 4 bytes in a line of the cache
 MOST_LINES = 16  # of a row that are fetched: the processor itself goes on from there
 COST, STEP, SHARE = 0, 1, 2  # columns of `Part.own`
+LEAST_EPOCHS = 3  # before the ascent is found to be slow
+LOOK_BACK = 4  # epochs, whose mean rate is that of the next ones
 LONGEST = float(np.finfo(np.float64).max)
 
 
@@ -193,19 +195,18 @@ def ascend(
     w, rng, limit = w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
     cost = others + sum(float(part.costs @ part.share) for part in parts)
-    gap = np.inf
+    gaps: list[float] = []
     for _ in range(epochs):
         interrupts.check()
-        is_whole, before, gap, worst = [len(part.order) for part in parts] == whole, gap, 0.0, 0.0
+        is_whole, gap, worst = [len(part.order) for part in parts] == whole, 0.0, 0.0
         for part in parts:
             draws = rng.integers(0, 1 << 32, len(part.order), np.uint32)
             seen = _visit(*split(part.rows.X), part.own, part.order, draws, w, bias_feature, limit)
             gap, cost, worst = gap + seen[0], cost + seen[1], max(worst, seen[2])
             part.order = part.order[: seen[3]]
         limit, enough = worst, max(wanted, tol * (cost - float(w @ w) / 2))
-        if gap > enough > 0.0 and _count_epochs(before, gap, enough) * sum(len(part.order) for part in parts) > (
-            patience * sum(whole)
-        ):
+        gaps.append(gap)
+        if _count_epochs(gaps, enough) * sum(len(part.order) for part in parts) > patience * sum(whole):
             break
         if gap <= enough:
             if is_whole:
@@ -216,6 +217,11 @@ def ascend(
     return w, False
 
 
-def _count_epochs(before: float, gap: float, enough: float) -> float:
-    """Return how many more epochs make the gap small enough if each one shrinks it as the last one did."""
-    return float(np.log(gap / enough) / np.log(before / gap)) if before > gap else np.inf
+def _count_epochs(gaps: list[float], enough: float) -> float:
+    """Return how many more epochs make the gap small enough if they shrink it as the last LOOK_BACK epochs did."""
+    gap, before = gaps[-1], gaps[-1 - min(LOOK_BACK, len(gaps) - 1)]
+    if len(gaps) <= LEAST_EPOCHS or gap <= enough:
+        return 0.0
+    if gap >= before or enough <= 0.0:
+        return np.inf
+    return float(np.log(gap / enough) / np.log(before / gap)) * min(LOOK_BACK, len(gaps) - 1)
