@@ -94,7 +94,7 @@ def take_block(settings: BlockAscent, effort: Effort, carry: Carry, rows: Rows) 
     pairs = [(own, numbers[new])] if carry.kept is None else [(carry.kept, carry.numbers), (own, numbers[new])]
     parts = [make_part(some, class_costs, bias, share[at]) for some, at in pairs]
     wanted = effort.wanted * sum(len(at) for _, at in pairs)
-    w, _ = ascend(parts, bias, carry.w, 0.0, wanted, 0.0, effort.epochs, (*effort.seed, carry.block))
+    w, *_ = ascend(parts, bias, carry.w, 0.0, wanted, 0.0, effort.epochs, (*effort.seed, carry.block))
     for part, (_, at) in zip(parts, pairs, strict=True):
         share[at] = part.share
     kept, kept_numbers = _keep_nearest(settings, parts, [at for _, at in pairs], w)

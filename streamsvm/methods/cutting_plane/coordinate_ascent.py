@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -29,7 +30,8 @@ LINE = 16  # numbers of 4 bytes in a line of the cache
 MOST_LINES = 16  # of a row that are fetched: the processor itself goes on from there
 COST, STEP, SHARE = 0, 1, 2  # columns of `Part.own`
 LEAST_EPOCHS = 3  # before the ascent is found to be slow
-LOOK_BACK = 4  # epochs, whose mean rate is that of the next ones
+MEAN_EPOCHS = 4  # whose w have about the same part in a mean
+LOOK_BACK = 8  # epochs, whose mean rate is that of the next ones
 LONGEST = float(np.finfo(np.float64).max)
 
 
@@ -173,6 +175,14 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
     return part
 
 
+class Ascent(NamedTuple):
+    """What an ascent found: w of the shares, a mean of w in the last epochs, whose P is lower, and if it is enough."""
+
+    w: F64
+    mean: F64
+    is_enough: bool
+
+
 def ascend(
     parts: Sequence[Part],
     bias_feature: float,
@@ -183,16 +193,16 @@ def ascend(
     epochs: int,
     seed: tuple[int, ...],
     patience: float = np.inf,
-) -> tuple[F64, bool]:
+    tries_all: bool = True,
+) -> Ascent:
     """Improve the shares of the rows of all parts, while the shares of all other rows are fixed.
 
-    Return w, and whether the gap is small enough.
-
     The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, after `epochs` epochs, or
-    if it is expected to take so many more visits of a row as `patience` epochs over all rows have. w (d+1,): its last
-    entry is the weight of the constant feature; others: sum C_i c_i of the other rows.
+    if it is expected to take as many more visits of a row as `patience` epochs over all rows have. w (d+1,): its last
+    entry is the weight of the constant feature; others: sum C_i c_i of the other rows; tries_all: whether the rows that
+    were left out have to be tried again before the gap counts as small enough.
     """
-    w, rng, limit = w.copy(), np.random.default_rng(seed), np.inf
+    w, mean, rng, limit = w.copy(), w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
     cost = others + sum(float(part.costs @ part.share) for part in parts)
     gaps: list[float] = []
@@ -205,16 +215,17 @@ def ascend(
             gap, cost, worst = gap + seen[0], cost + seen[1], max(worst, seen[2])
             part.order = part.order[: seen[3]]
         limit, enough = worst, max(wanted, tol * (cost - float(w @ w) / 2))
+        mean += (w - mean) / min(len(gaps) + 1, MEAN_EPOCHS)
         gaps.append(gap)
         if _count_epochs(gaps, enough) * sum(len(part.order) for part in parts) > patience * sum(whole):
             break
         if gap <= enough:
-            if is_whole:
-                return w, True
+            if is_whole or not tries_all:
+                return Ascent(w, mean, True)
             for part in parts:
                 part.start_over()  # the rows that were left out may have to move after all
             limit = np.inf
-    return w, False
+    return Ascent(w, mean, False)
 
 
 def _count_epochs(gaps: list[float], enough: float) -> float:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 ASCENT_PASSES = 3  # after so many passes over a few rows an interior-point method takes the ascent's place
 TRIES = 3  # of the interior-point method in a row that have moved neither P nor D: another one would not, either
-ASCENT_SHARE = 0.5  # of the gap that is asked for, at which the ascent ends, whose gap is that of w on the way
+ASCENT_SHARE = 0.9  # of the gap that is asked for, at which the ascent ends: its gap is that of w on the way
+LESS = 0.5  # times as large a gap ends the ascent after a pass that has not proved enough
+FEW_SHARE = 0.5  # of the gap that is asked for, at which the interior-point method ends
 NEWTON_SHARE = 0.8  # of the gap that is asked for, at which Newton's method ends, whose gap the pass will prove
 NEWTON_FEATURES = 400  # with more features Newton's matrices cost more than further epochs
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as so many epochs over all rows, and as its matrices
@@ -41,16 +43,16 @@ def improve(settings: BlockAscent, state: State, rows: Rows) -> tuple[State, F64
     class_costs, bias = np.array(settings.class_costs), settings.bias_feature
     if state.passes >= ASCENT_PASSES and rows.n_rows <= MOST_ROWS:
         if state.stuck < TRIES:
-            state = _improve_few(class_costs, bias, ASCENT_SHARE * settings.tol, state, rows)
+            state = _improve_few(class_costs, bias, FEW_SHARE * settings.tol, state, rows)
         return state, state.best_w
     by_newton = has_newton(rows.n_rows, rows.X.shape[1])
     patience = _count_epochs(rows) if by_newton else np.inf
-    part, tol = make_part(rows, class_costs, bias, state.share), ASCENT_SHARE * settings.tol
+    part, tol = make_part(rows, class_costs, bias, state.share), ASCENT_SHARE * LESS**state.passes * settings.tol
     seed = settings.seed, state.passes
-    w, is_enough = ascend([part], bias, state.master_w, 0.0, 0.0, tol, state.epochs, seed, patience)
-    state = replace(state, share=part.share.copy(), master_w=w)
-    if is_enough or not by_newton:
-        return state, state.best_w
+    found = ascend([part], bias, state.master_w, 0.0, 0.0, tol, state.epochs, seed, patience, tries_all=False)
+    state = replace(state, share=part.share.copy(), master_w=found.w)
+    if found.is_enough or not by_newton:
+        return state, found.mean
     return _descend(class_costs, bias, NEWTON_SHARE * settings.tol, state, rows)
 
 
