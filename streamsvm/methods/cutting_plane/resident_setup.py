@@ -11,10 +11,14 @@ from streamsvm.methods.fit import Fit
 from streamsvm.options import TrainOptions
 
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
-MOST_BYTES = 256 << 20  # of rows that are all in memory, up to which the ascent is quicker than one read of its threads
+MOST_BYTES = 256 << 20  # of arrays in memory: for more of them one read, which threads share, is over sooner
 TOO_MANY_FEATURES = (
     f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
     "have {:,}."
+)
+IN_MEMORY = (
+    "All rows stay in memory: coordinate ascent on them, then Newton's method if that is expected to cost less, and "
+    "one pass that proves."
 )
 NO_ROWS = "The memory has no room for the resident rows with which fewer reads of the data are enough."
 
@@ -35,14 +39,14 @@ def set_up(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -
 def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
     """Return the fit of one read, or of ascent on blocks if that is quicker with the rows that there are.
 
-    It is if all rows are in memory, and they are not too many for one thread. With few rows in memory it needs fewer
-    reads. It holds shares of all rows. If the memory has no room for these, one read is made all the same, or None is
-    returned if its sample would be too small.
+    It is for arrays in memory, unless they are too many for one thread. With few rows in memory it needs fewer reads.
+    It holds shares of all rows. If the memory has no room for these, one read is made all the same, or None is returned
+    if its sample would be too small.
     """
-    if own.acceleration != "one-read" and source.nbytes <= MOST_BYTES:
+    if own.acceleration != "one-read" and not source.on_disk and source.nbytes <= MOST_BYTES:
         fit = block_ascent_setup.set_up(source, options, own)
         if fit is not None and fit.settings["resident_rows"] == source.n_rows:
-            return fit
+            return replace(fit, note=IN_MEMORY)
     settings = one_read_setup.choose_settings(source, options, own)
     tell_more = one_read_setup.tell_more
     number = settings.resident_rows
