@@ -19,9 +19,9 @@ def _add_magnitudes(values: F32, indices: I32, indptr: I64, weight: F64, sums: F
         cost = weight[i]
         if values.ndim == 1:
             for e in range(indptr[i], indptr[i + 1]):
-                j, size = np.uint32(indices[e]), np.float64(abs(values[e]))
-                sums[j] += cost * size
-                largest[j] = max(largest[j], size)
+                at, size = np.uint32(indices[e]), np.float64(abs(values[e]))
+                sums[at] += cost * size
+                largest[at] = max(largest[at], size)
         else:
             x = values[i]
             for j in range(x.size):

@@ -16,10 +16,6 @@ TOO_MANY_FEATURES = (
     f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
     "have {:,}."
 )
-IN_MEMORY = (
-    "All rows stay in memory: coordinate ascent on them, then Newton's method if that is expected to cost less, and "
-    "one pass that proves."
-)
 NO_ROWS = "The memory has no room for the resident rows with which fewer reads of the data are enough."
 
 
@@ -46,7 +42,7 @@ def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOp
     if own.acceleration != "one-read" and not source.on_disk and source.nbytes <= MOST_BYTES:
         fit = block_ascent_setup.set_up(source, options, own)
         if fit is not None and fit.settings["resident_rows"] == source.n_rows:
-            return replace(fit, note=IN_MEMORY)
+            return fit
     settings = one_read_setup.choose_settings(source, options, own)
     tell_more = one_read_setup.tell_more
     number = settings.resident_rows
