@@ -12,6 +12,7 @@ from streamsvm.methods.cutting_plane import line_search_setup, resident_setup
 from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
+from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import Fit
 from streamsvm.numeric.exact_losses import add_exact, start_exact
@@ -60,6 +61,7 @@ def run_kernels(group: str, rows: Rows) -> None:
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
         ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
+        HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
         return
     totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
     add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
