@@ -137,14 +137,6 @@ def absolute(X: Matrix) -> Matrix:
     return np.abs(X)
 
 
-def raise_largest(largest: F64, X: Matrix) -> None:
-    """Set largest_j = max(largest_j, max_i x_ij)."""
-    if isinstance(X, CsrRows):
-        np.maximum.at(largest, X.indices, X.data)
-    elif len(X):
-        np.maximum(largest, X.max(axis=0), out=largest)
-
-
 def _choose_tile_rows(X: Matrix) -> int:
     """Return TILE_ROWS, or fewer rows if sparse rows that are written out would leave the cache."""
     if not isinstance(X, CsrRows) or not X.shape[0]:

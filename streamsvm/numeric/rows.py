@@ -20,6 +20,7 @@ from numba.extending import register_jitable
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
+U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 Values = F32 | F64
 

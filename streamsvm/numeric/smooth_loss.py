@@ -11,7 +11,7 @@ scores that is smooth lies below the loss by no more than m/4 for each row near 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self, TypeGuard
 
 import numpy as np
 
@@ -59,7 +59,6 @@ class Kinks(NamedTuple):
     costs: F64
 
 
-@runtime_checkable
 class KinkedLoss(SmoothLoss, Protocol):
     """A loss with kinks, of which a SmoothLoss shows the smoothing of some width; with the width 0 it is the loss."""
 
@@ -71,6 +70,11 @@ class KinkedLoss(SmoothLoss, Protocol):
 
     def find_kinks(self, rows: Rows) -> Kinks:
         """Return the kinks of the rows."""
+
+
+def has_kinks(loss: SmoothLoss) -> TypeGuard[KinkedLoss]:
+    """Return whether a loss has kinks. isinstance would look for all methods of the protocol, for each tile of rows."""
+    return hasattr(loss, "sharpen")
 
 
 def smooth_hinge(u: F64, width: float) -> tuple[F64, F64]:

@@ -25,10 +25,10 @@ import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
-from streamsvm.methods.cutting_plane.coordinate_ascent import Part
+from streamsvm.methods.cutting_plane.coordinate_ascent import Visit
 from streamsvm.numeric.class_losses import read_costs, score_classes
 from streamsvm.numeric.kernels import compute_squares
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, split
+from streamsvm.numeric.rows import F32, F64, I32, I64, U32, Rows, split
 
 
 @register_jitable
@@ -182,19 +182,35 @@ def _find_leads(scores: F64, y: I32, share: F64, distances: F64, is_free: npt.ND
 
 
 @dataclass
-class ClassPart(Part):
-    """Rows in memory that the ascent visits. y: codes of their classes; share (n, K): c_ik, and s_i for k = y_i."""
+class ClassPart:
+    """Rows in memory that the ascent visits (see coordinate_ascent.AscentRows).
+
+    share (n, K): c_ik, and s_i for k = y_i, which the ascent changes in place; y (n,): codes of the classes; costs
+    (n,): C_i; squares (n,): |x_i|^2 with the constant feature; order: the rows that the ascent still visits.
+    """
+
+    rows: Rows
+    share: F64
+    y: I32
+    costs: F64
+    squares: F64
+    order: I64
 
     @property
     def gain(self) -> float:
         """The rows' part of the linear term of D: sum C_i s_i."""
         return float(self.costs @ self.share[np.arange(len(self.y)), self.y])
 
-    def visit(self, bias_feature: float, w: F64, limit: float) -> tuple[float, float, int]:
-        """Visit the rows in their order, as `_visit` does. w: V (d+1, K)."""
+    def start_over(self) -> None:
+        """Let the ascent visit all rows again that can move."""
+        self.order = np.flatnonzero(self.costs * self.squares > 0.0)
+
+    def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
+        """Visit the rows of `order` in the order of their draws, as `_visit` does. w: V (d+1, K)."""
+        self.order, before = self.order[np.argsort(draws, kind="stable")], self.gain
         arrays = self.y, self.costs, self.squares, bias_feature, self.order, w, self.share
-        found: tuple[float, float, int] = _visit(*split(self.rows.X), *arrays, limit)
-        return found
+        gap, worst, n_left = _visit(*split(self.rows.X), *arrays, limit)
+        return Visit(gap, self.gain - before, worst, n_left)
 
     def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
         """Return how far the rows are from another best class, (n,), and whether their shares may move both ways."""

@@ -22,11 +22,12 @@ from streamsvm.methods.crammer_singer.lines import find_ends, look_along
 from streamsvm.methods.cutting_plane import block_ascent
 from streamsvm.methods.cutting_plane.block_ascent import DualTotals, Way, combine_dual, start_dual, take_bound
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent
-from streamsvm.methods.cutting_plane.coordinate_ascent import Part, ascend
+from streamsvm.methods.cutting_plane.coordinate_ascent import AscentRows, ascend
 from streamsvm.numeric.class_losses import add_multiples, read_costs
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import Scan, Solver
 
+WHOLE_SHARE = 0.5  # of the gap that is asked for, at which the ascent ends if all rows are in memory
 STEPS = np.arange(1, 9) / 8  # where a pass looks on the line from the best point to that of the shares
 
 
@@ -39,16 +40,16 @@ class ClassAscent(BlockAscent):
         """The number K of classes."""
         return len(self.class_costs)
 
-    def make_part(self, rows: Rows, share: F64) -> Part:
+    def make_part(self, rows: Rows, share: F64) -> AscentRows:
         """Return rows with a copy of their shares (n, K)."""
         return make_part(rows, np.array(self.class_costs), self.bias_feature, share)
 
     def ascend(
-        self, parts: Sequence[Part], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
+        self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
     ) -> F64:
         """Improve the shares of the parts. The ascent has the weights of a feature next to each other, (d+1, K)."""
         V = np.ascontiguousarray(w.reshape(self.n_classes, -1).T)
-        after = ascend(parts, self.bias_feature, V, 0.0, wanted, tol, epochs, seed)
+        after = ascend(parts, self.bias_feature, V, 0.0, wanted, tol, epochs, seed).w
         return np.ascontiguousarray(after.T).ravel()
 
 
@@ -76,9 +77,16 @@ def solve(settings: ClassAscent, state: State) -> Solver:
     return block_ascent.solve(settings, state, CLASSES)
 
 
-def _list_scans(settings: ClassAscent, state: block_ascent.State) -> list[Scan]:
+def _improve(settings: ClassAscent, state: block_ascent.State, rows: Rows) -> tuple[block_ascent.State, F64]:
+    """Return the state with better shares of all rows, which are in memory, and the point to look from to their W."""
+    part, seed = settings.make_part(rows, state.share), (settings.seed, state.passes)
+    W = settings.ascend([part], state.master_w, 0.0, WHOLE_SHARE * settings.tol, state.epochs, seed)
+    return replace(state, share=part.share, master_w=W), state.best_w
+
+
+def _list_scans(settings: ClassAscent, state: block_ascent.State, start: F64) -> list[Scan]:
     """Return the sums over all rows that a pass is asked for: D, P along the line, and what bounds their rounding."""
-    ends, class_costs = _find_ends(settings, state), np.array(settings.class_costs)
+    ends, class_costs = find_ends(start, state.master_w, settings.n_classes), np.array(settings.class_costs)
     shared = (class_costs, settings.bias_feature)
     dual = Scan(partial(start_dual, len(state.best_w)), add_dual, combine_dual, shared, (state.share,))
     of_rounding = look_for_rounding(state, ends, *shared, settings.tol)
@@ -108,16 +116,12 @@ def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: flo
     totals.cost += float(costs @ own)
 
 
-def _find_ends(settings: ClassAscent, state: block_ascent.State) -> F64:
-    return find_ends(state.best_w, state.master_w, settings.n_classes)
-
-
-def _prove(settings: ClassAscent, state: block_ascent.State, totals: Sequence[Any]) -> block_ascent.State:
+def _prove(settings: ClassAscent, state: block_ascent.State, start: F64, totals: Sequence[Any]) -> block_ascent.State:
     """Return the state with D of its shares, and with the best point of the line, from sums over all rows."""
     dual, line, *others = totals
-    ends = _find_ends(settings, state)
+    ends = find_ends(start, state.master_w, settings.n_classes)
     state = take_best(take_rounding(state, ends, others), ends, STEPS, line)
     return take_bound(state, dual)
 
 
-CLASSES = Way(block_ascent.improve_all, _list_scans, _prove)
+CLASSES = Way(_improve, _list_scans, _prove)

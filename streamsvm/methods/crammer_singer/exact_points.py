@@ -24,9 +24,9 @@ from streamsvm.methods.cutting_plane.exact_points import (
 from streamsvm.numeric.class_losses import read_costs
 from streamsvm.numeric.exact_class_losses import add_exact_classes
 from streamsvm.numeric.exact_losses import combine_exact, start_exact
-from streamsvm.numeric.kernels import absolute, raise_largest
+from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, Rows, add_rows
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import Scan
 
 S = TypeVar("S", bound=CutState)
@@ -51,9 +51,8 @@ def look_for_rounding(state: CutState, ends: F64, class_costs: F64, bias_feature
 
 def add_sizes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_feature: float) -> None:
     """Add the magnitudes of rows."""
-    costs, every, sizes = read_costs(class_costs, rows), np.arange(rows.n_rows), absolute(rows.X)
-    add_rows(totals.sums[None, :], sizes, every, np.zeros_like(every), costs)
-    raise_largest(totals.largest[:-1], sizes)
+    costs = read_costs(class_costs, rows)
+    add_row_magnitudes(totals.sums, totals.largest, rows.X, costs)
     cost = float(np.sum(costs))
     totals.sums[-1] += abs(bias_feature) * cost
     totals.largest[-1] = abs(bias_feature)

@@ -33,7 +33,7 @@ from streamsvm.methods.cutting_plane.cuts import (
     scale_costs,
 )
 from streamsvm.numeric.convex_loss import ConvexLoss
-from streamsvm.numeric.kernels import absolute, raise_largest
+from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
 from streamsvm.requests import All, Scan, Solver, Step
 
@@ -151,10 +151,8 @@ def start_sizes(width: int) -> Sizes:
 
 def add_sizes(totals: Sizes, rows: Rows, loss: ConvexLoss, bias_feature: float) -> None:
     """Add the sizes of rows."""
-    steepest, X = loss.steepest(rows), absolute(rows.X)
-    every = np.arange(rows.n_rows)
-    add_rows(totals.sums[None, :], X, every, np.zeros_like(every), steepest)
-    raise_largest(totals.largest[:-1], X)
+    steepest = loss.steepest(rows)
+    add_row_magnitudes(totals.sums, totals.largest, rows.X, steepest)
     totals.sums[-1] += abs(bias_feature) * float(np.sum(steepest))
     totals.largest[-1] = abs(bias_feature)
     totals.cost += float(np.sum(loss.measure(rows, np.zeros(rows.n_rows))[0] + steepest))

@@ -16,7 +16,7 @@ from streamsvm.methods.fit import Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.convex_loss import ConvexLoss
-from streamsvm.numeric.kernels import absolute, raise_largest
+from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
@@ -72,7 +72,7 @@ def _make_model(
 
 def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
     """Call the compiled functions that add rows up, and solve a master problem."""
-    every, sizes = np.arange(rows.n_rows), absolute(rows.X)
-    add_rows(np.zeros((1, 3)), sizes, every, np.zeros_like(every), np.ones(rows.n_rows))
-    raise_largest(np.zeros(2), sizes)
+    every = np.arange(rows.n_rows)
+    add_rows(np.zeros((1, 3)), rows.X, every, np.zeros_like(every), np.ones(rows.n_rows))
+    add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(rows.n_rows))
     solve_master(np.eye(2), np.ones(2), np.zeros(2), 1e-9)

@@ -10,7 +10,8 @@ it takes a few passes where sums over all rows at a few points take dozens.
 
 P and D are proved by sums over all rows, for the shares with which a pass begins: while a block is in memory, it is
 added to D of these shares and to P along the line from the best point to their w, before its shares move. So the last
-pass is the one that proves. If all rows fit into memory, their shares are improved there, and a pass only proves.
+pass is the one that proves. If all rows fit into memory, their shares are improved there, and a pass only
+proves (cutting_plane.rows_in_memory).
 
 Sources: Yu, Hsieh, Chang & Lin 2010, "Large linear classification when data cannot fit in memory" (blocks); Chang &
 Roth 2011, "Selective block minimization for faster convergence of limited memory large-scale linear models" (kept
@@ -36,8 +37,7 @@ from streamsvm.methods.cutting_plane.exact_points import (
     take_exact,
     take_magnitudes,
 )
-from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, maximise_shares, multiply_rows
-from streamsvm.methods.cutting_plane.multiplier_refinement import can_refine, refine_shares
+from streamsvm.methods.cutting_plane.rows_in_memory import improve
 from streamsvm.methods.cutting_plane.segments import LineState, look_along, search_line
 from streamsvm.numeric.exact_losses import ExactLosses
 from streamsvm.numeric.labels import read_labels
@@ -50,10 +50,7 @@ SLOW = 0.4
 STUCK = 0.8  # takes the place of SLOW if all rows are in memory
 MOST_EPOCHS = 80  # on a block; more of them cost more time than the passes that they save
 WHOLE_EPOCHS = 1000  # if all rows are in memory, where more epochs cost no read
-ASCENT_PASSES = 3  # after so many passes over a few rows in memory an interior-point method takes the ascent's place
-TRIES = 3  # of the interior-point method in a row that have moved neither P nor D: another one would not, either
 ASCENT_SHARE = 0.3  # the ascent on a block ends at this share of the gap that is asked for, of the rows in memory
-WHOLE_SHARE = 0.5  # of the gap that is asked for, at which the ascent ends if all rows are in memory
 LINE = np.ones(1)  # the cut step of the line: its end
 
 
@@ -138,13 +135,14 @@ def warm_state(settings: BlockAscent, before: State, factor: float) -> State:
 class Way(NamedTuple):
     """What the ascent does by the loss.
 
-    improve: improves the shares of all rows, which are in memory; list_scans: the sums over all rows that a pass is
-    asked for, the dual point's first; prove: returns the state with P and D that these sums prove.
+    improve: improves the shares of all rows, which are in memory, and returns the state and a point; list_scans: the
+    sums over all rows that a pass is asked for along the line from a point, the dual point's first; prove: returns the
+    state with P and D that these sums prove.
     """
 
-    improve: Callable[[Any, State, Rows], State]
-    list_scans: Callable[[Any, State], list[Scan]]
-    prove: Callable[[Any, State, Sequence[Any]], State]
+    improve: Callable[[Any, State, Rows], tuple[State, F64]]
+    list_scans: Callable[[Any, State, F64], list[Scan]]
+    prove: Callable[[Any, State, F64, Sequence[Any]], State]
 
 
 def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Solver:
@@ -152,7 +150,7 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Solver
 
     way: None is HINGE.
     """
-    improve, list_scans, prove = way or HINGE
+    way = way or HINGE
     kept: Rows | None = None
     while True:
         before = state
@@ -160,14 +158,15 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Solver
             kept = yield Take(state.resident)
         if settings.keeps_all:
             assert kept is not None
-            state = improve(settings, state, kept)
-            first, *others = list_scans(settings, state)
-            state = prove(settings, state, (yield All([replace(first, held=kept), *others])))
+            state, start = way.improve(settings, state, kept)
+            first, *others = way.list_scans(settings, state, start)
+            state = way.prove(settings, state, start, (yield All([replace(first, held=kept), *others])))
         else:
+            start = state.best_w
             (carry,), *totals = yield All(
-                [_make_walk(settings, state, kept), *list_scans(settings, state)], in_walk=True
+                [_make_walk(settings, state, kept), *way.list_scans(settings, state, start)], in_walk=True
             )
-            state, kept = prove(settings, state, totals), carry.kept
+            state, kept = way.prove(settings, state, start, totals), carry.kept
             change = carry.w - before.master_w
             w = totals[0].gradient + change  # the sum over all rows, without the rounding of earlier ascents
             state = replace(state, share=carry.share, resident=carry.numbers, master_w=w)
@@ -191,9 +190,9 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
     return replace(state, epochs=epochs, slow=epochs == MOST_EPOCHS)
 
 
-def _list_scans(settings: BlockAscent, state: State) -> list[Scan]:
+def _list_scans(settings: BlockAscent, state: State, start: F64) -> list[Scan]:
     """Return the sums over all rows that a pass is asked for: D, P along the line, and what rounding asks for."""
-    ends, class_costs = np.stack((state.best_w, state.master_w)), np.array(settings.class_costs)
+    ends, class_costs = np.stack((start, state.master_w)), np.array(settings.class_costs)
     shared = (class_costs, settings.bias_feature)
     dual = Scan(partial(start_dual, len(state.best_w)), add_dual, combine_dual, shared, (state.share,))
     points = choose_line_points(*ends) if is_noisy(state, settings.tol) else None
@@ -221,39 +220,6 @@ def combine_dual(left: DualTotals, right: DualTotals) -> DualTotals:
     return DualTotals(left.gradient + right.gradient, left.cost + right.cost)
 
 
-def _improve(settings: BlockAscent, state: State, rows: Rows) -> State:
-    """Improve the shares of all rows, which are in memory; few of them by an interior-point method in later passes."""
-    class_costs, bias, tol = np.array(settings.class_costs), settings.bias_feature, WHOLE_SHARE * settings.tol
-    if state.passes >= ASCENT_PASSES and rows.n_rows <= MOST_ROWS:
-        return _improve_few(class_costs, bias, tol, state, rows) if state.stuck < TRIES else state
-    return improve_all(settings, state, rows)
-
-
-def improve_all(settings: BlockAscent, state: State, rows: Rows) -> State:
-    """Improve the shares of all rows, which are in memory, by the ascent."""
-    part, tol = settings.make_part(rows, state.share), WHOLE_SHARE * settings.tol
-    w = settings.ascend([part], state.master_w, 0.0, tol, state.epochs, (settings.seed, state.passes))
-    return replace(state, share=part.share, master_w=w)
-
-
-def _improve_few(class_costs: F64, bias: float, tol: float, state: State, rows: Rows) -> State:
-    """Improve the shares of a few hundred rows by an interior-point method."""
-    products = multiply_rows(rows, bias)
-    share, is_enough = maximise_shares(rows, products, class_costs, bias, state.share, state.master_w, 0.0, 0.0, tol)
-    w = _sum_up(class_costs, bias, rows, share)
-    if not is_enough and can_refine(rows.n_rows, len(w)):
-        share = refine_shares(rows, class_costs, bias, share, w, tol)
-        w = _sum_up(class_costs, bias, rows, share)
-    return replace(state, share=share, master_w=w)
-
-
-def _sum_up(class_costs: F64, bias: float, rows: Rows, share: F64) -> F64:
-    """Return w of the shares of these rows."""
-    totals = start_dual(rows.X.shape[1] + 1)
-    add_dual(totals, rows, class_costs, bias, share)
-    return totals.gradient
-
-
 def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     blocks = settings.list_blocks()
     order = np.random.default_rng((settings.seed, state.passes)).permutation(len(blocks))
@@ -263,11 +229,11 @@ def _make_walk(settings: BlockAscent, state: State, kept: Rows | None) -> Walk:
     return Walk(partial(take_block, settings, effort), [carry], [[blocks[k] for k in order]])
 
 
-def _prove(settings: BlockAscent, state: State, totals: Sequence[Any]) -> State:  # noqa: ARG001
+def _prove(settings: BlockAscent, state: State, start: F64, totals: Sequence[Any]) -> State:  # noqa: ARG001
     """Return the state with D of its shares, and with the best point of the line, from sums over all rows."""
     dual, segment, *others = totals
     state = take_magnitudes(state, others)
-    ends = np.stack((state.best_w, state.master_w))
+    ends = np.stack((start, state.master_w))
     state, _, _ = search_line(state, ends, LINE, segment)
     if len(others) and isinstance(others[0], ExactLosses):
         state = take_exact(state, choose_line_points(*ends), others[0])[0]
@@ -286,4 +252,4 @@ def take_bound(state: S, dual: DualTotals) -> S:
     return replace(state, tried_rounding=0.0 if value <= state.lower_bound else rounding)
 
 
-HINGE = Way(_improve, _list_scans, _prove)
+HINGE = Way(improve, _list_scans, _prove)

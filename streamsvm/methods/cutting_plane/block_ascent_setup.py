@@ -16,6 +16,7 @@ from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, PRODUCTS
 from streamsvm.methods.cutting_plane.multiplier_refinement import COPIES as COPIES_OF_ROWS
 from streamsvm.methods.cutting_plane.multiplier_refinement import MATRICES, can_refine
 from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES, CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.rows_in_memory import has_newton
 from streamsvm.methods.cutting_plane.segments import totals_bytes
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
@@ -25,7 +26,9 @@ from streamsvm.requests import MemoryNeed
 
 MOST_BESIDE = 50_000  # features: with more of them, the cuts of a line search beside take too much memory
 COPIES = 4  # of the kept rows while others are chosen, and of a block while the next one is read and put together
-ROW_VECTORS = 10  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
+ROW_VECTORS = 12  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
+NEWTON_VECTORS = 12  # vectors of 8 bytes for each row in memory, where Newton's method goes on
+NEWTON_MATRICES = 4  # matrices of all pairs of features
 SHARES = 6  # vectors of 8 bytes for each row of the source: shares of two states, of a checkpoint, and of the walk
 VECTORS = 24  # vectors of the width of w
 
@@ -77,6 +80,8 @@ def _need_memory(source: RowSource, settings: BlockAscent, threads: int) -> Memo
         block = max(map(settings.count_rows, settings.list_blocks()))
         walk_bytes = (COPIES - 1) * kept_bytes + COPIES * block * row_bytes + 2 * sums_bytes + n
     rows_bytes = kept_bytes * (2 if settings.keeps_all else 1)
+    if settings.keeps_all and has_newton(n, source.n_features):
+        rows_bytes += 8 * (NEWTON_VECTORS * n + NEWTON_MATRICES * width**2)
     if n <= MOST_ROWS:
         rows_bytes += 8 * (MATRICES * n**2 + COPIES_OF_ROWS * n * width if can_refine(n, width) else PRODUCTS * n**2)
     return MemoryNeed(

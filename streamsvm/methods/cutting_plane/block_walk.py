@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.methods.cutting_plane.coordinate_ascent import Part, ascend, make_part
+from streamsvm.methods.cutting_plane.coordinate_ascent import AscentRows, ascend, make_part
 from streamsvm.methods.cutting_plane.near_rows import choose_rows, join_rows
 from streamsvm.numeric.rows import F64, I64, Rows
 
@@ -47,15 +47,15 @@ class BlockAscent:
         """How many rows are kept from block to block."""
         return self.n_rows if self.keeps_all else max(1, int(KEPT_SHARE * self.resident_rows))
 
-    def make_part(self, rows: Rows, share: F64) -> Part:
+    def make_part(self, rows: Rows, share: F64) -> AscentRows:
         """Return rows with a copy of their shares."""
         return make_part(rows, np.array(self.class_costs), self.bias_feature, share)
 
     def ascend(
-        self, parts: Sequence[Part], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
+        self, parts: Sequence[AscentRows], w: F64, wanted: float, tol: float, epochs: int, seed: tuple[int, ...]
     ) -> F64:
         """Improve the shares of the parts; see coordinate_ascent.ascend."""
-        return ascend(parts, self.bias_feature, w, 0.0, wanted, tol, epochs, seed)
+        return ascend(parts, self.bias_feature, w, 0.0, wanted, tol, epochs, seed).w
 
     def count_rows(self, chunks: Sequence[int]) -> int:
         """Return the number of rows of successive chunks."""
@@ -110,7 +110,9 @@ def take_block(settings: BlockAscent, effort: Effort, carry: Carry, rows: Rows) 
     yield Carry(carry.block + 1, share, w, kept, kept_numbers)
 
 
-def _keep_nearest(settings: BlockAscent, parts: Sequence[Part], numbers: Sequence[I64], w: F64) -> tuple[Rows, I64]:
+def _keep_nearest(
+    settings: BlockAscent, parts: Sequence[AscentRows], numbers: Sequence[I64], w: F64
+) -> tuple[Rows, I64]:
     """Return the rows of all parts that are nearest the margin at w, and their numbers."""
     distances = [_find_distances(part, settings.bias_feature, w) for part in parts]
     nearest = np.argsort(np.concatenate(distances), kind="stable")[: settings.kept_rows]
@@ -123,7 +125,7 @@ def _keep_nearest(settings: BlockAscent, parts: Sequence[Part], numbers: Sequenc
     return join_rows(kept), np.concatenate(found)
 
 
-def _find_distances(part: Part, bias_feature: float, w: F64) -> F64:
+def _find_distances(part: AscentRows, bias_feature: float, w: F64) -> F64:
     """Return the distances from the margin, (n,): less for rows whose share may move both ways, and more for rows
     without a cost.
     """

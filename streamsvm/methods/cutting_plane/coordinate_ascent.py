@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,20 @@ from numba.extending import register_jitable
 from streamsvm import interrupts
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.labels import read_labels
-from streamsvm.numeric.rows import F32, F64, I32, I64, Rows, compute_scores, split
+from streamsvm.numeric.prefetch import prefetch
+from streamsvm.numeric.rows import F32, F64, I32, I64, SUMS_MAY_BE_REORDERED, U32, Rows, compute_scores, split
+
+AHEAD = 4  # visits from the fetching of a row to its own visit
+LINE = 16  # numbers of 4 bytes in a line of the cache
+MOST_LINES = 16  # of a row that are fetched: the processor itself goes on from there
+COST, STEP, SHARE = 0, 1, 2  # columns of `Part.own`
+LEAST_EPOCHS = 3  # before the ascent is found to be slow
+MEAN_EPOCHS = 4  # whose w have about the same part in a mean
+LOOK_BACK = 8  # epochs, whose mean rate is that of the next ones
+LONGEST = float(np.finfo(np.float64).max)
 
 
-@register_jitable
+@register_jitable(fastmath=SUMS_MAY_BE_REORDERED)
 def _dot(values: F32, indices: I32, indptr: I64, i: int, w: F64) -> float:
     total = 0.0
     if values.ndim == 1:
@@ -50,91 +60,183 @@ def _add_row(values: F32, indices: I32, indptr: I64, i: int, coef: float, w: F64
             w[j] += coef * x[j]
 
 
+@register_jitable
+def _fetch_row(values: F32, indices: I32, indptr: I64, i: int) -> None:
+    if values.ndim == 1:
+        start = indptr[i]
+        for e in range(start, min(indptr[i + 1], start + MOST_LINES * LINE), LINE):
+            prefetch(values, e)
+            prefetch(indices, e)
+    else:
+        start = i * values.shape[1]
+        for e in range(start, start + min(values.shape[1], MOST_LINES * LINE), LINE):
+            prefetch(values, e)
+
+
+@register_jitable
+def _draw(order: I64, draws: U32, k: int) -> int:
+    """Move one of the rows order[k:] to place k, and return it (the shuffle of Fisher & Yates)."""
+    other = k + np.int64((np.uint64(draws[k]) * np.uint64(order.size - k)) >> np.uint64(32))
+    order[k], order[other] = order[other], order[k]
+    return int(order[k])
+
+
 @njit(cache=True, nogil=True)
 def _visit(
     values: F32,
     indices: I32,
     indptr: I64,
-    y: F64,
-    costs: F64,
-    squares: F64,
-    bias_feature: float,
+    own: F64,
     order: I64,
+    draws: U32,
     w: F64,
-    share: F64,
+    bias_feature: float,
     limit: float,
-) -> tuple[float, float, int]:
-    """Visit the rows of `order`, and move the rows that are not left out to its front.
+) -> tuple[float, float, float, int]:
+    """Visit the rows of `order` in random order, and move the rows that are not left out to its front.
 
-    Return the duality gap, whose terms are taken as the rows are visited, the largest violation, and the number of rows
-    that are not left out. w (d+1,) and share (n,) change in place. limit: the largest violation of the epoch before.
+    Return the duality gap, whose terms are taken as the rows are visited, the change of sum C_i c_i, the largest
+    violation, and the number of rows that are not left out. w (d+1,) and the shares in `own` change in place. draws
+    (n,): random numbers; limit: the largest violation of the epoch before.
     """
-    gap, worst, n = 0.0, 0.0, 0
-    for k in range(order.size):
+    gap, gained, worst, n = 0.0, 0.0, 0.0, 0
+    for k in range(-2 * AHEAD, order.size):
+        if k + 2 * AHEAD < order.size:
+            i = _draw(order, draws, k + 2 * AHEAD)
+            prefetch(own, 4 * i)
+            if values.ndim == 1:
+                prefetch(indptr, i)
+        if 0 <= k + AHEAD < order.size:
+            _fetch_row(values, indices, indptr, order[k + AHEAD])
+        if k < 0:
+            continue
         i = order[k]
-        slope = 1.0 - y[i] * (_dot(values, indices, indptr, i, w) + w[-1] * bias_feature)
-        gap += costs[i] * (max(slope, 0.0) - share[i] * slope)
-        if (share[i] <= 0.0 and slope < -limit) or (share[i] >= 1.0 and slope > limit):
+        cost, share = abs(own[i, COST]), own[i, SHARE]
+        y = 1.0 if own[i, COST] > 0.0 else -1.0
+        slope = 1.0 - y * (_dot(values, indices, indptr, i, w) + w[-1] * bias_feature)
+        gap += cost * (max(slope, 0.0) - share * slope)
+        if (share <= 0.0 and slope < -limit) or (share >= 1.0 and slope > limit):
             continue
         order[n] = i
         n += 1
-        after = min(max(share[i] + slope / (costs[i] * squares[i]), 0.0), 1.0)
-        if after != share[i]:
+        after = min(max(share + slope * own[i, STEP], 0.0), 1.0)
+        if after != share:
             worst = max(worst, abs(slope))
-            coef = (after - share[i]) * costs[i] * y[i]
+            coef = (after - share) * own[i, COST]
             _add_row(values, indices, indptr, i, coef, w)
             w[-1] += coef * bias_feature
-            share[i] = after
-    return gap, worst, n
+            gained += (after - share) * cost
+            own[i, SHARE] = after
+    return gap, gained, worst, n
+
+
+class Visit(NamedTuple):
+    """What a visit of rows returns: see `_visit`."""
+
+    gap: float
+    gained: float
+    worst: float
+    n_left: int
+
+
+class AscentRows(Protocol):
+    """Rows in memory, as the ascent knows them: see `Part`."""
+
+    rows: Rows
+    order: I64
+
+    @property
+    def costs(self) -> F64:
+        """C_i, (n,)."""
+
+    @property
+    def share(self) -> F64:
+        """The shares, whose first axis is that of the rows."""
+
+    @property
+    def gain(self) -> float:
+        """The rows' part of the linear term of D."""
+
+    def start_over(self) -> None:
+        """Let the ascent visit all rows again that can move."""
+
+    def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
+        """Visit the rows of `order` in random order; w and the shares change in place."""
+
+    def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
+        """Return how far the shares are from moving, (n,), and whether they may move both ways, (n,)."""
 
 
 @dataclass
 class Part:
-    """Rows in memory that the ascent visits one after another, and their shares c (n,), which it changes in place.
+    """Rows in memory that the ascent visits one after another.
 
-    y, costs, squares (n,): labels, C_i and |x_i|^2, the constant feature included; order: the rows that the ascent
-    still visits.
+    own (n, 4): what the ascent knows of each row, side by side so that one line of the cache has it: y_i C_i, the step
+    1 / (C_i |x_i|^2) of c_i for a slope of 1, c_i, which it changes in place, and nothing. |x_i|^2 includes the
+    constant feature. order: the rows that the ascent still visits.
     """
 
     rows: Rows
-    share: F64
-    y: npt.NDArray[Any]
-    costs: F64
-    squares: F64
+    own: F64
     order: I64
+
+    @property
+    def costs(self) -> F64:
+        """C_i, (n,)."""
+        return np.abs(self.own[:, COST])
+
+    @property
+    def y(self) -> F64:
+        """Labels of -1 and +1, (n,); those of rows without a cost are +1."""
+        return np.where(self.own[:, COST] < 0.0, -1.0, 1.0)
+
+    @property
+    def share(self) -> F64:
+        """c_i, (n,)."""
+        return self.own[:, SHARE]
 
     @property
     def gain(self) -> float:
         """The rows' part of the linear term of D: sum C_i c_i."""
         return float(self.costs @ self.share)
 
-    def visit(self, bias_feature: float, w: F64, limit: float) -> tuple[float, float, int]:
-        """Visit the rows in their order, as `_visit` does."""
-        arrays = self.y, self.costs, self.squares, bias_feature, self.order, w, self.share
-        found: tuple[float, float, int] = _visit(*split(self.rows.X), *arrays, limit)
-        return found
+    def start_over(self) -> None:
+        """Let the ascent visit all rows again that can move."""
+        self.order = np.flatnonzero(self.own[:, STEP] > 0.0)
+
+    def visit(self, draws: U32, bias_feature: float, w: F64, limit: float) -> Visit:
+        """Visit the rows of `order`, as `_visit` does."""
+        return Visit(*_visit(*split(self.rows.X), self.own, self.order, draws, w, bias_feature, limit))
 
     def find_distances(self, bias_feature: float, w: F64) -> tuple[F64, npt.NDArray[np.bool_]]:
         """Return |1 - y_i w.x_i|, (n,), and whether the share of the row may move both ways, (n,)."""
         scores = compute_scores(self.rows.X, np.ascontiguousarray(w[None, :-1]))[:, 0] + w[-1] * bias_feature
         return np.abs(1.0 - self.y * scores), (self.share > 0.0) & (self.share < 1.0)
 
-    def start_over(self) -> None:
-        """Let the ascent visit all rows again that can move."""
-        self.order = np.flatnonzero(self.costs * self.squares > 0.0)
-
 
 def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> Part:
     """Return these rows with a copy of their shares."""
     y, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    squares = compute_squares(rows.X).astype(np.float64) + bias_feature**2
-    part = Part(rows, share.copy(), y, costs, squares, np.empty(0, np.int64))
+    curvature = costs * (compute_squares(rows.X).astype(np.float64) + bias_feature**2)
+    own = np.zeros((rows.n_rows, 4))
+    own[:, COST], own[:, SHARE] = y * costs, share
+    with np.errstate(divide="ignore", over="ignore"):  # a step that is infinite would make a slope of 0 no number
+        own[:, STEP] = np.where(curvature > 0.0, np.minimum(1.0 / curvature, LONGEST), 0.0)
+    part = Part(rows, own, np.empty(0, np.int64))
     part.start_over()
     return part
 
 
+class Ascent(NamedTuple):
+    """What an ascent found: w of the shares, a mean of w in the last epochs, whose P is lower, and if it is enough."""
+
+    w: F64
+    mean: F64
+    is_enough: bool
+
+
 def ascend(
-    parts: Sequence[Part],
+    parts: Sequence[AscentRows],
     bias_feature: float,
     w: F64,
     others: float,
@@ -142,28 +244,48 @@ def ascend(
     tol: float,
     epochs: int,
     seed: tuple[int, ...],
-) -> F64:
-    """Improve the shares of the rows of all parts, while the shares of all other rows are fixed; return w.
+    patience: float = np.inf,
+    tries_all: bool = True,
+) -> Ascent:
+    """Improve the shares of the rows of all parts, while the shares of all other rows are fixed.
 
-    The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, or after `epochs` epochs.
-    w (d+1,): its last entry is the weight of the constant feature, or weights of another shape that the parts take;
-    others: sum C_i c_i of the other rows.
+    The ascent ends when these rows' part of the duality gap is at most `wanted` or tol * D, after `epochs` epochs, or
+    if it is expected to take as many more visits of a row as `patience` epochs over all rows have. w (d+1,): its last
+    entry is the weight of the constant feature, or weights of another shape that the parts take; others: sum C_i c_i of
+    the other rows; tries_all: whether the rows that were left out have to be tried again before the gap counts as small
+    enough.
     """
-    w, rng, limit = w.copy(), np.random.default_rng(seed), np.inf
+    w, mean, rng, limit = w.copy(), w.copy(), np.random.default_rng(seed), np.inf
     whole = [len(part.order) for part in parts]
+    cost = others + sum(part.gain for part in parts)
+    gaps: list[float] = []
     for _ in range(epochs):
         interrupts.check()
         is_whole, gap, worst = [len(part.order) for part in parts] == whole, 0.0, 0.0
         for part in parts:
-            rng.shuffle(part.order)
-            own_gap, own_worst, n = part.visit(bias_feature, w, limit)
-            gap, worst, part.order = gap + own_gap, max(worst, own_worst), part.order[:n]
-        limit = worst
-        inside = sum(part.gain for part in parts)
-        if gap <= max(wanted, tol * (others + inside - float(np.vdot(w, w)) / 2)):
-            if is_whole:
-                break
+            draws = rng.integers(0, 1 << 32, len(part.order), np.uint32)
+            seen = part.visit(draws, bias_feature, w, limit)
+            gap, cost, worst = gap + seen.gap, cost + seen.gained, max(worst, seen.worst)
+            part.order = part.order[: seen.n_left]
+        limit, enough = worst, max(wanted, tol * (cost - float(np.vdot(w, w)) / 2))
+        mean += (w - mean) / min(len(gaps) + 1, MEAN_EPOCHS)
+        gaps.append(gap)
+        if _count_epochs(gaps, enough) * sum(len(part.order) for part in parts) > patience * sum(whole):
+            break
+        if gap <= enough:
+            if is_whole or not tries_all:
+                return Ascent(w, mean, True)
             for part in parts:
                 part.start_over()  # the rows that were left out may have to move after all
             limit = np.inf
-    return w
+    return Ascent(w, mean, False)
+
+
+def _count_epochs(gaps: list[float], enough: float) -> float:
+    """Return how many more epochs make the gap small enough if they shrink it as the last LOOK_BACK epochs did."""
+    gap, before = gaps[-1], gaps[-1 - min(LOOK_BACK, len(gaps) - 1)]
+    if len(gaps) <= LEAST_EPOCHS or gap <= enough:
+        return 0.0
+    if gap >= before or enough <= 0.0:
+        return np.inf
+    return float(np.log(gap / enough) / np.log(before / gap)) * min(LOOK_BACK, len(gaps) - 1)

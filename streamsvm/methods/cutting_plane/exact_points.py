@@ -18,11 +18,11 @@ import numpy as np
 
 from streamsvm.methods.cutting_plane.cuts import CutState, is_better
 from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, start_exact
-from streamsvm.numeric.kernels import absolute, raise_largest
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.losses import FINE_STEPS
+from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.rounding import bound_rounding
-from streamsvm.numeric.rows import F64, Rows, add_rows
+from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import Scan
 
 NOISE_SHARE = 0.1  # rounding of P that is less than this share of the gap asked for does not matter
@@ -56,9 +56,7 @@ def start_magnitudes(width: int) -> Magnitudes:
 def add_magnitudes(totals: Magnitudes, rows: Rows, class_costs: F64, bias_feature: float) -> None:
     """Add the magnitudes of rows."""
     _, costs = read_labels(class_costs, rows.y, rows.sample_weight)
-    every, sizes = np.arange(rows.n_rows), absolute(rows.X)
-    add_rows(totals.sums[None, :], sizes, every, np.zeros_like(every), costs)
-    raise_largest(totals.largest[:-1], sizes)
+    add_row_magnitudes(totals.sums, totals.largest, rows.X, costs)
     cost = float(np.sum(costs))
     totals.sums[-1] += abs(bias_feature) * cost
     totals.largest[-1] = abs(bias_feature)

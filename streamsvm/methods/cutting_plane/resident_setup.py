@@ -12,6 +12,7 @@ from streamsvm.methods.fit import Fit
 from streamsvm.options import TrainOptions
 
 MOST_FEATURES = 400  # with more features the matrices of `one_read` cost more than the reads that it saves
+MOST_BYTES = 256 << 20  # of arrays in memory: for more of them one read, which threads share, is over sooner
 TOO_MANY_FEATURES = (
     f"The data are read block by block (block-ascent): one-read is for up to {MOST_FEATURES} features, and the rows "
     "have {:,}."
@@ -42,11 +43,16 @@ def _choose(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) 
 
 
 def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
-    """Return the fit of one read, or of ascent on blocks if that needs fewer reads with the rows that there are.
+    """Return the fit of one read, or of ascent on blocks if that is quicker with the rows that there are.
 
-    Ascent on blocks holds shares of all rows. If the memory has no room for these, one read is made all the same, or
-    None is returned if its sample would be too small.
+    It is for arrays in memory, unless they are too many for one thread. With few rows in memory it needs fewer reads.
+    It holds shares of all rows. If the memory has no room for these, one read is made all the same, or None is returned
+    if its sample would be too small.
     """
+    if own.acceleration != "one-read" and not source.on_disk and source.nbytes <= MOST_BYTES:
+        fit = block_ascent_setup.set_up(source, options, own)
+        if fit is not None and fit.settings["resident_rows"] == source.n_rows:
+            return fit
     settings = one_read_setup.choose_settings(source, options, own)
     tell_more = one_read_setup.tell_more
     number = settings.resident_rows

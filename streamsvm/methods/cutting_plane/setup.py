@@ -12,10 +12,12 @@ from streamsvm.methods.cutting_plane import line_search_setup, resident_setup
 from streamsvm.methods.cutting_plane.coordinate_ascent import ascend, make_part
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.cutting_plane.point_cuts import add_points, start_points
+from streamsvm.methods.cutting_plane.smoothed_newton import HingeRows
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import Fit
 from streamsvm.numeric.exact_losses import add_exact, start_exact
 from streamsvm.numeric.losses import FINE_STEPS, add_segment_totals
+from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.row_norms import bound_rows, make_norm, measure_rows
 from streamsvm.numeric.rows import Rows, compute_scores_of_parts
 from streamsvm.options import TrainOptions, compute_class_costs
@@ -61,9 +63,11 @@ def run_kernels(group: str, rows: Rows) -> None:
     if group == "ascent":
         part = make_part(rows, np.ones(2), 1.0, np.zeros(2))
         ascend([part], 1.0, np.zeros(3), 0.0, 0.0, 0.0, 1, (0,))
+        HingeRows(rows, np.ones(2), np.ones(2), 1.0).add_products(None, np.arange(2), np.ones(2))
         return
     totals: tuple[Any, ...] = np.zeros((FINE_STEPS + 1, 2)), np.zeros(2), np.zeros((2, 3))
     add_segment_totals(rows, np.zeros((2, 3)), np.ones(2), np.ones(1), 1.0, *totals)
     compute_scores_of_parts(rows.X, np.zeros((1, 2, 2)))
     add_points(start_points(2, 3), rows, np.zeros((2, 3)), np.ones(2), 1.0)
+    add_row_magnitudes(np.zeros(3), np.zeros(3), rows.X, np.ones(2))
     add_exact(start_exact(1), rows, np.zeros((1, 2)), np.zeros(1), np.ones(2))

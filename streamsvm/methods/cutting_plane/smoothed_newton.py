@@ -127,13 +127,15 @@ class _Quadratic:
         return solution
 
 
-def minimise(data: HingeRows, linear: Linear, tol: float, start: F64, pull: Pull | None = None) -> Optimum:
-    """Minimise F, with the pull if there is one, until its gap is at most tol times F.
+def minimise(
+    data: HingeRows, linear: Linear, tol: float, start: F64, pull: Pull | None = None, smoothing: float = FIRST_WIDTH
+) -> Optimum:
+    """Minimise F, with the pull if there is one, until its gap is at most tol times F. smoothing: the first width.
 
     The search also ends after MOST_STEPS, or where rounding leaves no step. The optimum's objective and lower bound
     are those of F with the pull.
     """
-    w, smoothing, quadratic = start, FIRST_WIDTH, _Quadratic(linear, pull)
+    w, quadratic = start, _Quadratic(linear, pull)
     margins, costs = data.find_margins(start), data.costs
     best = Optimum(start, float("inf"), np.zeros(len(costs)), float("-inf"), 0)
     for steps in range(1, MOST_STEPS + 1):

@@ -13,7 +13,7 @@ from streamsvm.methods.newton.sums import sum_rows
 from streamsvm.numeric.row_norms import measure_rows
 from streamsvm.numeric.rows import Rows, compute_scores
 from streamsvm.numeric.samples import pick_rows, weigh_rows
-from streamsvm.numeric.smooth_loss import KinkedLoss, Kinks
+from streamsvm.numeric.smooth_loss import Kinks, has_kinks
 
 LAST_STEP = 0.1  # of the gap that is asked for: so much may the last step on the sample lower P
 SMOOTH_SHARE = 0.3  # of this gap: what the smoothing of kinks may take
@@ -38,20 +38,26 @@ def minimise_sample(settings: Newton, state: State, sample: Rows) -> State:
     """
     rows = weigh_rows(sample, state.n_rows / sample.n_rows)
     own, few = replace(state, resident=state.resident[:0]), np.arange(0, sample.n_rows, FEW)
-    if len(few) >= ROWS_A_FEATURE * len(own.best_w) and not isinstance(settings.loss, KinkedLoss):
+    if len(few) >= ROWS_A_FEATURE * len(own.best_w) and not has_kinks(settings.loss):
         own, _ = _minimise(settings, own, weigh_rows(pick_rows(rows, few), FEW), FEW_TOL)
         own = replace(own, base_w=own.next_w, objective=float("inf"), value=float("inf"), lower_bound=0.0)
-    if not isinstance(settings.loss, KinkedLoss):
+    if not has_kinks(settings.loss):
         own, _ = _minimise(settings, own, rows, settings.tol)
     else:
         own = _minimise_with_kinks(settings, own, rows, sample.n_rows == state.n_rows)
-    scores = compute_scores(rows.X, own.next_w[None, :-1])[:, 0] + settings.bias_feature * own.next_w[-1]
-    look = make_look(settings, own)
-    lengths = measure_rows(look.norm, rows, settings.bias_feature)[0]
-    variance = float(np.sum((look.loss.measure(rows, scores)[1] * lengths) ** 2))
-    others = max(0.0, 1.0 - sample.n_rows / state.n_rows)
-    reach = FIRST_REACH * float(np.sqrt(variance * others)) + own.reach
+    reach = own.reach
+    if sample.n_rows < state.n_rows:
+        others = 1.0 - sample.n_rows / state.n_rows
+        reach += FIRST_REACH * float(np.sqrt(others * _find_variance(settings, own, rows)))
     return replace(state, resident=own.resident, next_w=own.next_w, A=own.A, reach=reach, width=own.width)
+
+
+def _find_variance(settings: Newton, state: State, rows: Rows) -> float:
+    """Return the variance of the gradient of as many rows as there are in the sample, in the norm of the ball."""
+    scores = compute_scores(rows.X, state.next_w[None, :-1])[:, 0] + settings.bias_feature * state.next_w[-1]
+    look = make_look(settings, state)
+    lengths = measure_rows(look.norm, rows, settings.bias_feature)[0]
+    return float(np.sum((look.loss.measure(rows, scores)[1] * lengths) ** 2))
 
 
 def _minimise(
@@ -61,7 +67,7 @@ def _minimise(
 
     Then its last step may lower P by no more than last_step tol P.
     """
-    steps = KINKED_STEPS if isinstance(settings.loss, KinkedLoss) else FEW_STEPS
+    steps = KINKED_STEPS if has_kinks(settings.loss) else FEW_STEPS
     for _ in range(most):
         interrupts.check()
         look, width = replace(make_look(settings, state), reach=0.0, steps=steps), state.width
@@ -78,7 +84,7 @@ def _minimise_with_kinks(settings: Newton, state: State, rows: Rows, are_all: bo
 
     If there are no other rows, the width is so small that hardly any are near but those that lie on their kinks.
     """
-    assert isinstance(settings.loss, KinkedLoss)
+    assert has_kinks(settings.loss)
     kinks, bias = settings.loss.find_kinks(rows), settings.bias_feature
     paid = np.flatnonzero(kinks.costs[0] > 0.0)
     own, kinks = pick_rows(rows, paid), Kinks(*(part[:, paid] for part in kinks))

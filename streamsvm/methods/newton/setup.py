@@ -21,7 +21,7 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.gram import BUFFER_ROWS
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import Rows
-from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
+from streamsvm.numeric.smooth_loss import SmoothLoss, has_kinks
 from streamsvm.options import TrainOptions, count_resident
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.smooth_losses import Logistic
@@ -77,7 +77,7 @@ def _count_rows(source: RowSource, options: TrainOptions, settings: Newton) -> i
         return count_resident(options.resident_rows, source.n_rows)
     wanted = max(LEAST_ROWS, ROWS_A_FEATURE * (source.n_features + 1), source.n_rows // SHARE)
     wanted = max(wanted, SMALL_BYTES // _find_row_bytes(source, settings))
-    if isinstance(settings.loss, KinkedLoss):  # with all rows in memory their kinks are found exactly
+    if has_kinks(settings.loss):  # with all rows in memory their kinks are found exactly
         wanted = source.n_rows
     need = _need_memory(source, settings, 1)
     other = OTHER_BYTES + need.driver_bytes + 8 * need.totals_bytes + 2 * source.stream_bytes()
@@ -87,7 +87,7 @@ def _count_rows(source: RowSource, options: TrainOptions, settings: Newton) -> i
 
 
 def _find_row_bytes(source: RowSource, settings: Newton) -> int:
-    vectors = ROW_VECTORS + (KINK_VECTORS // COPIES if isinstance(settings.loss, KinkedLoss) else 0)
+    vectors = ROW_VECTORS + (KINK_VECTORS // COPIES if has_kinks(settings.loss) else 0)
     return source.nbytes // source.n_rows + 8 * vectors
 
 

@@ -60,8 +60,10 @@ def solve(settings: Newton, state: State) -> Solver:
             state = minimise_sample(settings, state, sample)
             look = make_look(settings, state)
             del sample
+        if before.passes == 0:  # there is no line to the first point
+            look = replace(look, steps=(1.0,))
         ends = np.stack((state.base_w if before.passes else state.next_w, state.next_w))
-        start = partial(start_totals, len(state.best_w) - 1)
+        start = partial(start_totals, len(state.best_w) - 1, len(look.steps))
         totals = yield Scan(start, add_totals, combine_totals, (ends, look), scored=0, held=held)
         state = take_step(state, look, ends, totals, SMOOTH_SHARE * max(settings.tol, LEAST_TOL))
         lower = state.objective < before.objective * (1.0 - LEAST_MOVE)

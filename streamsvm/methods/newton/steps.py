@@ -14,7 +14,7 @@ from streamsvm.methods.newton.sums import Look, Totals
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64
-from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
+from streamsvm.numeric.smooth_loss import SmoothLoss, has_kinks
 from streamsvm.requests import Progress
 
 NEXT_REACH = 0.2  # times the step that has been made: its error is much smaller near the minimiser
@@ -91,7 +91,7 @@ class State:
 def make_look(settings: Newton, state: State) -> Look:
     """Return what the next pass looks for."""
     norm = RowNorm(state.A if len(state.A) else np.eye(len(state.best_w)))
-    loss = settings.loss.sharpen(state.width) if isinstance(settings.loss, KinkedLoss) else settings.loss
+    loss = settings.loss.sharpen(state.width) if has_kinks(settings.loss) else settings.loss
     return Look(loss, settings.bias_feature, norm, state.reach if len(state.A) else 0.0)
 
 

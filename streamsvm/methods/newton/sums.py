@@ -16,7 +16,7 @@ from streamsvm.numeric.gram import GramSum
 from streamsvm.numeric.rounding import SMALLEST, bound_rounding
 from streamsvm.numeric.row_norms import RowNorm, add_sizes, measure_scaled_rows
 from streamsvm.numeric.rows import F64, CsrRows, Matrix, Rows, add_rows, compute_scores
-from streamsvm.numeric.smooth_loss import KinkedLoss, SmoothLoss
+from streamsvm.numeric.smooth_loss import SmoothLoss, has_kinks
 
 STEPS = (0.01, 0.1, 0.4, 1.0)  # where the loss is found: shares of the line to w
 SCORE_ROUNDINGS = 32  # of a score on the line, besides those of its d+1 terms, and of the bound of its rounding
@@ -135,7 +135,7 @@ def _add_losses(totals: Totals, k: int, rows: Rows, scores: F64, off: F64, loss:
     """Add the losses of step k, and how far they can be off; return the sizes of the slopes, and the slopes."""
     losses, slopes = loss.measure(rows, scores)
     totals.losses[k] += np.sum(losses)
-    if isinstance(loss, KinkedLoss):
+    if has_kinks(loss):
         smoothing = loss.smooth(rows, scores, off)
         totals.excess[k] += np.sum(smoothing.excess)
         totals.errors[k] += float(smoothing.steepest @ off)

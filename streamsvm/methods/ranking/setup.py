@@ -18,6 +18,7 @@ from streamsvm.models.model import RankModel
 from streamsvm.numeric.exact_losses import compute_exact_scores
 from streamsvm.numeric.exact_pairs import count_pairs_exactly, measure_pairs_exactly
 from streamsvm.numeric.exact_sums import add_exact_sums, start_exact_sums
+from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import Rows, add_rows
 from streamsvm.options import TrainOptions
@@ -88,3 +89,4 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         count_pairs_exactly(np.zeros(2), pairs)
     add_exact_sums(start_exact_sums(2), rows, np.ones(2))
     add_rows(np.zeros((1, 2)), rows.X, np.arange(2), np.zeros(2, np.int64), np.ones(2))
+    add_row_magnitudes(np.zeros(2), np.zeros(2), rows.X, np.ones(2))

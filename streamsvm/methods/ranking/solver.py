@@ -39,7 +39,7 @@ from streamsvm.methods.cutting_plane.exact_points import is_noisy
 from streamsvm.methods.ranking.pair_losses import PairLoss, Sample, draw_sample, find_step, measure_pairs
 from streamsvm.numeric.exact_losses import bound_score, compute_exact_scores
 from streamsvm.numeric.exact_pairs import measure_pairs_exactly
-from streamsvm.numeric.kernels import absolute, raise_largest
+from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, Rows, add_rows, compute_scores
@@ -174,9 +174,7 @@ def add_magnitudes(totals: F64, rows: Rows, most: F64) -> None:
 
     most_i is the largest size of row i's coef, so the sum bounds the terms of feature j in any cut.
     """
-    every, sizes = np.arange(rows.n_rows), absolute(rows.X)
-    add_rows(totals, sizes, every, np.zeros_like(every), most)
-    raise_largest(totals[1], sizes)
+    add_row_magnitudes(totals[0], totals[1], rows.X, most)
 
 
 def combine_magnitudes(left: F64, right: F64) -> F64:

@@ -41,7 +41,7 @@ def test_a_visit_finds_the_best_shares_of_a_row(seed: int, size: float) -> None:
     part = make_part(Rows(0, x[None, :], y), np.ones(K), 0.0, start)
     alpha = np.where(np.arange(K) == y[0], start[0], -start[0])
     V = np.concatenate((others + np.outer(x, alpha), np.zeros((1, K))))
-    part.visit(0.0, V, np.inf)
+    part.visit(np.zeros(len(part.order), np.uint32), 0.0, V, np.inf)
     scores = x.astype(np.float64) @ others
     lead = 1.0 + scores - scores[y[0]]
     expected = find_best(lead, int(y[0]), float(part.squares[0]))

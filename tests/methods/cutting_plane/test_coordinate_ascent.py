@@ -41,7 +41,7 @@ def climb(
     slices = [slice(start, stop) for start, stop in pairwise(limits)]
     parts = [make_part(rows.slice(own), np.array(CLASS_COSTS), bias_feature, share[own]) for own in slices]
     settings = {"others": 0.0, "wanted": 0.0, "tol": 1e-10, "epochs": 5000, "seed": (0, 0)} | changed
-    after = ascend(parts, bias_feature, np.zeros(problem.X.shape[1] + 1) if w is None else w, **settings)
+    after, *_ = ascend(parts, bias_feature, np.zeros(problem.X.shape[1] + 1) if w is None else w, **settings)
     return np.concatenate([part.share for part in parts]), after
 
 

@@ -31,9 +31,10 @@ def make_source(n: int, d: int) -> ArrayDataset:
     return ArrayDataset(np.zeros((1000, d), np.float32), (np.arange(1000) % 2).astype(np.int32), CLASSES)
 
 
-def choose(n: int, d: int, **settings: Any) -> Fit:
+def choose(n: int, d: int, on_disk: bool = True, **settings: Any) -> Fit:
     """The fit for n rows of d values, which need not exist."""
     source = make_source(n, d)
+    source.on_disk = on_disk
     source.n_rows, source.nbytes = n, 4 * n * d
     source.chunk_starts = np.linspace(0, n, max(2, source.nbytes // CHUNK_BYTES)).astype(np.int64)
     fit = set_up(source, replace(OPTIONS, **{"memory_bytes": 8 << 30, **settings}))
@@ -64,6 +65,19 @@ def test_the_choice_if_nothing_is_said(n: int, d: int, one_read: int | None, blo
     assert not fit.note
     asked = choose(n, d, options={"acceleration": "block-ascent"})
     assert (asked.settings["acceleration"], asked.settings["resident_rows"]) == ("block-ascent", block_ascent)
+
+
+def test_arrays_in_memory_are_for_the_ascent() -> None:
+    """As far as they fit, and are not so many that one read is over sooner, which threads share."""
+    found = choose(100_000, 100, on_disk=False)
+    assert (found.settings["acceleration"], found.settings["resident_rows"]) == ("block-ascent", 100_000)
+    for other in (
+        choose(1_000_000, 100, on_disk=False),
+        choose(100_000, 100, on_disk=False, memory_bytes=370 << 20),
+        choose(100_000, 100, on_disk=False, resident_rows="50%"),
+        choose(100_000, 100, on_disk=False, options={"acceleration": "one-read"}),
+    ):
+        assert other.settings["acceleration"] == "one-read"
 
 
 def test_what_more_memory_would_save_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,62 @@
+"""Arrays in memory: coordinate ascent, or Newton's method where it is slow, and one pass that proves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streamsvm.methods.cutting_plane import rows_in_memory
+from streamsvm.numeric.magnitudes import add_row_magnitudes
+from streamsvm.training.train import TrainOptions, train
+from tests.conftest import compute_objective, make_problem
+
+OPTIONS = TrainOptions(threads=1)
+KINDS = {
+    "dense": make_problem(1, n=900, d=12),
+    "sparse": make_problem(2, n=900, d=30, density=0.2),
+    "weighted": make_problem(3, n=900, d=12, weighted=True),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("C", "by_newton"), [(0.001, False), (100.0, True)])
+def test_the_optimum_is_that_of_the_line_search(
+    name: str, C: float, by_newton: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The intervals of P and D of both overlap; high costs are for Newton's method, and low ones for the ascent."""
+    calls, minimise = [], rows_in_memory.minimise
+    monkeypatch.setattr(rows_in_memory, "minimise", lambda *a, **named: calls.append(1) or minimise(*a, **named))
+    problem = KINDS[name]
+    found = train(problem.in_memory(), replace(OPTIONS, C=C, tol=1e-5))
+    other = train(problem.in_memory(), replace(OPTIONS, C=C, tol=1e-5, options={"acceleration": "line-search"}))
+    assert (found.status, other.status) == ("converged", "converged")
+    assert bool(calls) == by_newton
+    assert found.passes <= 2
+    assert found.lower_bound is not None
+    assert other.lower_bound is not None
+    assert found.lower_bound <= other.objective
+    assert other.lower_bound <= found.objective
+    assert found.objective == pytest.approx(compute_objective(problem, found.model, problem.costs(C)), rel=1e-9)
+
+
+def test_threads_give_the_same_bits() -> None:
+    problem = KINDS["sparse"]
+    models = [
+        train(problem.in_memory(), replace(OPTIONS, C=C, threads=threads)).model_sha256
+        for C in (0.01, 100.0)
+        for threads in (1, 3)
+    ]
+    assert models[0] == models[1]
+    assert models[2] == models[3]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_magnitudes_are_sums_and_maxima_of_sizes(name: str) -> None:
+    rows = KINDS[name].in_memory().read(0)
+    X, weight = np.abs(np.asarray(KINDS[name].X.todense() if name == "sparse" else KINDS[name].X)), np.arange(900.0)
+    sums, largest = np.ones(X.shape[1]), np.zeros(X.shape[1])
+    add_row_magnitudes(sums, largest, rows.X, weight)
+    np.testing.assert_allclose(sums, 1.0 + weight @ X, rtol=1e-6)
+    np.testing.assert_allclose(largest, X.max(axis=0), rtol=1e-6)
