@@ -19,12 +19,12 @@ pytestmark = pytest.mark.timeout(900)  # with an empty cache each solver compile
 
 # The most kernels, and the lines of LLVM code that were found, on processors with vectors of 256 bits and of 512 bits.
 LIMITS = {
-    ("cutting-plane", "dense"): (9, 12_100),
-    ("cutting-plane", "sparse"): (11, 11_500),
-    ("crammer-singer", "dense"): (9, 10_100),
-    ("crammer-singer", "sparse"): (11, 10_500),
-    ("ranking", "dense"): (8, 9_600),
-    ("ranking", "sparse"): (10, 9_900),
+    ("cutting-plane", "dense"): (10, 12_100),
+    ("cutting-plane", "sparse"): (12, 11_500),
+    ("crammer-singer", "dense"): (10, 10_100),
+    ("crammer-singer", "sparse"): (12, 10_500),
+    ("ranking", "dense"): (9, 9_600),
+    ("ranking", "sparse"): (11, 9_900),
     ("smo", "dense"): (11, 29_500),
     ("smo", "sparse"): (14, 31_500),
     ("irwls", "dense"): (11, 29_500),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.methods.cutting_plane import block_ascent_setup, one_read_setup
+from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS
 from streamsvm.methods.cutting_plane.options import CuttingPlaneOptions
 from streamsvm.methods.fit import Fit
 from streamsvm.options import TrainOptions
@@ -45,11 +46,12 @@ def _choose(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) 
 def _set_up_narrow(source: RowSource, options: TrainOptions, own: CuttingPlaneOptions) -> Fit | None:
     """Return the fit of one read, or of ascent on blocks if that is quicker with the rows that there are.
 
-    It is for arrays in memory, unless they are too many for one thread. With few rows in memory it needs fewer reads.
-    It holds shares of all rows. If the memory has no room for these, one read is made all the same, or None is returned
-    if its sample would be too small.
+    It is for arrays in memory, unless they are too many for one thread, or so few rows that nothing is slow. With few
+    rows in memory it needs fewer reads. It holds shares of all rows. If the memory has no room for these, one read is
+    made all the same, or None is returned if its sample would be too small.
     """
-    if own.acceleration != "one-read" and not source.on_disk and source.nbytes <= MOST_BYTES:
+    is_small = source.n_rows > MOST_ROWS and source.nbytes <= MOST_BYTES
+    if own.acceleration != "one-read" and not source.on_disk and is_small:
         fit = block_ascent_setup.set_up(source, options, own)
         if fit is not None and fit.settings["resident_rows"] == source.n_rows:
             return fit
