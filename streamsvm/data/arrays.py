@@ -66,8 +66,8 @@ def read_arrays(
     y: Any = None,
     sample_weight: Any = None,
     qid: Any = None,
-    groups: Any = None,
     piece_bytes: int = 8 << 20,
+    groups: Any = None,
 ) -> Iterator[SourceRows]:
     """Yield the rows of X (rows, d) with y, sample_weight, qid and groups (rows,), about `piece_bytes` of X at a time.
 

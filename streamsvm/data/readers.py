@@ -97,7 +97,7 @@ def ingest(
                 "label, header and columns are for files: give the labels of rows in memory as y, and leave the column "
                 "of the labels out of a frame, since all its columns are features"
             )
-        pieces = read_arrays(source, y, sample_weight, qid, groups)
+        pieces = read_arrays(source, y, sample_weight, qid, groups=groups)
         name, expected_bytes = "X", _array_bytes(source)
     with caught():
         return write_dataset(pieces, destination, name, expected_bytes, chosen, report)

@@ -26,23 +26,25 @@ class Columns:
     ----------
     label : str, optional
         The column of the labels. By default it is the only one named label, target, class or y, in any case.
-    qid, sample_weight, groups : str, optional
-        The columns of the query ids, of the sample weights, and of the groups that cross-validation holds out whole.
+    qid, sample_weight : str, optional
+        The columns of the query ids and of the sample weights.
     features : tuple of str, optional
         The names of the features, in this order. By default all other columns are features.
     require_label : bool
         Whether a table without its label is refused.
     header : {"auto", "yes", "no"}
         Whether the first row of text names the columns; "auto" decides by its cells (see csv_header).
+    groups : str, optional
+        The column of the groups that cross-validation holds out whole.
     """
 
     label: str | None = None
     qid: str | None = None
     sample_weight: str | None = None
-    groups: str | None = None
     features: tuple[str, ...] | None = None
     require_label: bool = True
     header: str = "auto"
+    groups: str | None = None
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from scipy.sparse import csr_array
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.errors import MemoryBudgetError
 from streamsvm.methods import one_against_rest
-from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import LinearModel
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.train import train
 from streamsvm.training.verify import verify
+from tests.conftest import run_python
 from tests.methods.test_one_against_rest import CHUNKS, LINEAR, ROWS, dataset  # noqa: F401
 
 KINDS = {
@@ -100,27 +97,45 @@ def test_a_problem_that_has_not_begun_is_told_as_it_is(name: str, dataset: Datas
     assert 0.0 <= found.lower_bound < found.objective  # type: ignore[operator]
 
 
+LITTLE_MEMORY = """
+import sys
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.errors import MemoryBudgetError
+from streamsvm.methods.set_up import set_up
+from streamsvm.training.train import TrainOptions, train
+
+random, n, d, n_classes = np.random.default_rng(0), 600, 20_000, 40
+y = np.arange(n) % n_classes
+own = random.integers(0, d // n_classes, (n, 20)) * n_classes + y[:, None]
+columns = np.concatenate((own, random.integers(0, d, (n, 20))), axis=1)
+ones, limits = np.ones(columns.size, np.float32), np.arange(0, columns.size + 1, 40)
+X = csr_array((ones, columns.ravel(), limits), shape=(n, d))
+X.sum_duplicates()
+source = ArrayDataset(X, y.astype(np.int32), np.arange(n_classes))
+options = TrainOptions(threads=1, memory_bytes=700 << 20)
+fit = set_up(source, options)
+size = fit.settings["side_by_side"]
+assert 1 <= size < n_classes
+assert f"at most {size} of them side by side" in fit.note
+found = train(source, options)
+assert found.status == "converged"
+assert found.peak_memory_bytes <= found.projected_memory_bytes <= 700 << 20
+assert all(problem["relative_gap"] <= 1e-3 for problem in found.problems)
+scores = np.concatenate([found.model.decide(source.read(k).X) for k in range(source.n_chunks)])
+assert np.mean(scores.argmax(axis=1) == y) > 0.9
+try:
+    train(source, options, sys.argv[1], keep_dual=True)
+except MemoryBudgetError:
+    print("dual points are kept side by side")
+"""
+
+
 def test_little_memory_is_enough_for_many_classes(tmp_path: Path) -> None:
     """Side by side they ask for gigabytes; in rounds they keep within the budget that was given."""
-    random, n, d, n_classes = np.random.default_rng(0), 600, 20_000, 40
-    y = np.arange(n) % n_classes
-    own = random.integers(0, d // n_classes, (n, 20)) * n_classes + y[:, None]
-    common = random.integers(0, d, (n, 20))
-    columns = np.concatenate((own, common), axis=1)
-    X = csr_array(
-        (np.ones(columns.size, np.float32), columns.ravel(), np.arange(0, columns.size + 1, 40)), shape=(n, d)
-    )
-    X.sum_duplicates()
-    source = ArrayDataset(X, y.astype(np.int32), np.arange(n_classes))
-    options = TrainOptions(threads=1, memory_bytes=700 << 20)
-    fit = set_up(source, options)
-    size = fit.settings["side_by_side"]
-    assert 1 <= size < n_classes
-    assert f"at most {size} of them side by side" in fit.note
-    found = train(source, options)
-    assert found.status == "converged"
-    assert all(problem["relative_gap"] <= 1e-3 for problem in found.problems)
-    scores = np.concatenate([found.model.decide(source.read(k).X) for k in range(source.n_chunks)])
-    assert np.mean(scores.argmax(axis=1) == y) > 0.9
-    with pytest.raises(MemoryBudgetError):
-        train(source, options, tmp_path / "run", keep_dual=True)  # whose dual points are kept side by side
+    ended = run_python(LITTLE_MEMORY, tmp_path / "run")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "dual points are kept side by side\n"
