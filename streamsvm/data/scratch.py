@@ -23,6 +23,7 @@ from streamsvm.numeric.rows import I64, CsrRows, Rows
 
 CRC_BYTES = 4
 HEADER = 4  # numbers at the start of a block: rows, features, stored values (-1: dense rows), whether there are weights
+END = np.zeros(HEADER, np.int64).tobytes()  # follows the last block, since every block has rows
 
 
 @contextmanager
@@ -62,7 +63,10 @@ class ScratchWriter:
         self.written_bytes = 0
         if not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder; all tasks have to share the folder for scratch files")
-        self._file: BinaryIO | None = self.partial.open("xb")
+        try:
+            self._file: BinaryIO | None = self.partial.open("xb")
+        except OSError as error:
+            raise self._explain(error) from error
 
     def append(self, rows: Rows, numbers: I64) -> None:
         """Write rows of one tile, which have labels."""
@@ -86,16 +90,21 @@ class ScratchWriter:
         self._write(crc.to_bytes(CRC_BYTES, "little"))
 
     def finish(self) -> None:
-        """Give the file its name, if all rows had room."""
+        """Mark the end of the file and give it its name, if all rows had room."""
         if self._file is not None:
-            self._file.close()
+            self._write(END)
+            try:
+                self._file.close()
+                self.partial.replace(self.path)
+            except OSError as error:
+                raise self._explain(error) from error
             self._file = None
-            self.partial.replace(self.path)
 
     def close(self) -> None:
         """Remove what is not finished."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # a full disk is told where the file is written
+                self._file.close()
             self._file = None
         with suppress(FileNotFoundError):
             self.partial.unlink()
@@ -105,16 +114,21 @@ class ScratchWriter:
         try:
             self.written_bytes += self._file.write(content)
         except OSError as error:
-            raise WriteError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+            raise self._explain(error) from error
+
+    def _explain(self, error: OSError) -> WriteError:
+        return WriteError(f"{self.path}: cannot be written: {error.strerror or error}")
 
 
 def read_scratch(path: Path) -> Iterator[Rows]:
-    """Yield the rows of each block of a file. Raises IntegrityError if a block is damaged."""
+    """Yield the rows of each block of a file. Raises IntegrityError if a block is damaged, or the end is missing."""
     with path.open("rb") as file:
-        while head := file.read(8 * HEADER):
+        while (head := file.read(8 * HEADER)) != END:
             if len(head) < 8 * HEADER:
                 raise IntegrityError(f"{path}: the scratch file is cut short")
             yield _read_block(file, path, head)
+        if file.read(1):
+            raise IntegrityError(f"{path}: the scratch file is damaged: something follows its end")
 
 
 def _read_block(file: BinaryIO, path: Path, head: bytes) -> Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -105,7 +106,7 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
 
     def _options(self) -> TrainOptions:
         options = super()._options()
-        is_infinite = isinstance(self.C, float) and np.inf == self.C and self.solver != "interior-point"
+        is_infinite = isinstance(self.C, Real) and np.inf == self.C and self.solver != "interior-point"
         return replace(options, C=INFINITE_COST) if is_infinite else options
 
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:

@@ -75,13 +75,14 @@ class LinearSVC(BaseLinear, BaseSVC):
         that has begun is finished, and the model is the best one so far.
     acceleration : {"auto", "one-read", "block-ascent", "guided", "line-search", "none"}, default="auto"
         How few reads of the data are made to do: by the exact solution for the rows near the margin (for up to 400
-        features), by dual coordinate ascent on one block of the rows after another (for more features), by a line
-        search, or by Algorithm 1 of Joachims (2006) as published ("none"). "auto" is the first of these that suits the
-        number of features and the memory; "guided" is its earlier name. The log ("streamsvm", level INFO) tells where
+        features), by dual coordinate ascent on one block of the rows after another (for more features, and for arrays
+        in memory of up to 256 MiB), by a line search, or by Algorithm 1 of Joachims (2006) as published ("none").
+        "auto" chooses by the number of features, the memory, and where the rows are; "guided" is its earlier name. The
+        log ("streamsvm", level INFO) tells where
         more memory would save reads.
     scratch : path or None, default=None
-        A folder in which one read writes the rows that may change sides, if a second read is expected, so that this
-        reads no others; for two classes. The files are removed at the end. None is no such files.
+        A folder in which one read writes the rows that may change sides, if a second read is expected, so that the
+        second read is of these rows alone; for two classes. The files are removed at the end. None is no such files.
     epsilon : float or None, default=None
         The stopping rule of Algorithm 1 in place of `tol`: the violation of the worst cut, as a mean loss. With it,
         "auto" is line search.
@@ -99,7 +100,8 @@ class LinearSVC(BaseLinear, BaseSVC):
         Whether the objective and the gap of each step are printed.
     penalty : {"l2"}, default="l2"
     dual : bool or "auto", default="auto"
-        Without effect: every solver finds the same optimum, and proves it by both problems.
+        Without effect, since every solver finds the same optimum and proves it by both problems; False is refused with
+        the hinge loss, as in scikit-learn.
     probability : bool, default=False
         Whether there are `predict_proba` and `predict_log_proba`. Five models, each trained on four fifths of the rows,
         score the other rows, and sigmoids are fitted to these scores (Platt; Lin, Lin & Weng 2007). The five are

@@ -19,7 +19,7 @@ def hold_out(view: Kept, options: TrainOptions, n_fits: int = 1) -> Fit:
 
     Its engine reads all rows of the source below the view.
     """
-    fit = set_up(view, share_memory(options, n_fits, choose_method(options).process_bytes))
+    fit = set_up(view, share_memory(options, n_fits, choose_method(options).process_bytes), n_fits=n_fits)
     return replace(fit, memory=partial(_need_memory, fit, view.n_rows), solve=partial(_solve, fit, view))
 
 

@@ -69,9 +69,10 @@ def _make_model(
         dual_coef[first, at[~of_first]] = model.dual_coef[~of_first]
     first_model = models[0]
     assert isinstance(first_model, KernelModel)
+    vectors = first_model.keep_vectors(taken.X)
     return replace(
         first_model,
-        support_vectors=first_model.keep_vectors(take_rows(taken.X, order)),
+        support_vectors=vectors if vectors.shape[0] == 0 else take_rows(vectors, order),
         dual_coef=dual_coef,
         intercept=np.array([model.intercept for model in models]),
         classes=np.asarray(source.classes),

@@ -40,15 +40,20 @@ IN_ROUNDS += "read the data one after the other. With more memory, fewer rounds 
 
 
 def make_one_against_rest(
-    source: RowSource, options: TrainOptions, make: Make, process_bytes: int, may_take_rounds: bool = False
+    source: RowSource,
+    options: TrainOptions,
+    make: Make,
+    process_bytes: int,
+    may_take_rounds: bool = False,
+    n_fits: int = 1,
 ) -> Fit:
     """Return the fit of all classes; `make` makes the fit of two classes, and its InputError is raised.
 
     may_take_rounds: whether classes whose problems do not fit into memory together are trained in rounds, which needs
-    linear models.
+    linear models. n_fits: how many fits share a process, and with it what any of them needs once.
     """
     views = view_classes(source)
-    size = _count_side_by_side(source, options, make, process_bytes) if may_take_rounds else len(views)
+    size = _count_side_by_side(source, options, make, process_bytes, n_fits) if may_take_rounds else len(views)
     shared = share_options(source, options, process_bytes, size)
     parts = [make(view, each) for view, each in zip(views, shared, strict=True)]
     if any(part.scratch for part in parts):
@@ -59,15 +64,16 @@ def make_one_against_rest(
     return _join_in_rounds(source, views, parts, at_zero, size)
 
 
-def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int) -> int:
+def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int) -> int:
     """Return how many classes are trained side by side: all of them, or half as many until they fit into memory."""
     budget = options.memory_bytes or default_budget_bytes()
     view, levels = view_classes(source)[0], (len(plan_groups(source)) - 1).bit_length()
     size = n_classes = len(compute_class_factors(source, options))
+    once = (SLACK_BYTES + THREADS * source.stream_bytes()) // n_fits
     while size > 1:
         part = make(view, share_options(source, options, process_bytes, size)[0])
         need = _need_memory([part] * size, THREADS)
-        needed = process_bytes + SLACK_BYTES + THREADS * source.stream_bytes() + need.driver_bytes + need.walk_bytes
+        needed = process_bytes + once + need.driver_bytes + need.walk_bytes
         needed += (3 * THREADS + levels) * need.totals_bytes
         if size < n_classes:
             needed += rounds.MODELS * 8 * n_classes * (source.n_features + 1)

@@ -30,9 +30,9 @@ class State:
     """All that changes from step to step; it is saved as it is.
 
     coefs (K, d) and intercepts (K,): the models of problems whose round has ended, and 0 for all others. The next
-    arrays, (K,), are those of `many_problems.State` for these problems. passes: reads of the data in the rounds that
-    have ended. first: the first problem of the round under way; under_way: its state, alone in a list. A last round of
-    fewer problems is filled up with problems that are done.
+    arrays, (K,), are those of `many_problems.State` for these problems; tried_bounds (K,) is as in Progress. passes:
+    reads of the data in the rounds that have ended. first: the first problem of the round under way; under_way: its
+    state, alone in a list. A last round of fewer problems is filled up with problems that are done.
     """
 
     coefs: F64
@@ -42,9 +42,15 @@ class State:
     lower_bounds: F64
     rounding_bounds: F64
     counts: I64
+    tried_bounds: F64
     passes: int
     first: int
     under_way: list[many_problems.State]
+
+    def check(self) -> None:
+        """Raise ValueError for numbers that no run can have reached."""
+        if not 0 <= self.first <= len(self.statuses) or self.passes < 0:
+            raise ValueError(f"the round under way begins at problem {self.first}, after {self.passes} passes")
 
     @property
     def members(self) -> slice:
@@ -66,6 +72,7 @@ class State:
         """The sums over all problems."""
         known = self.gather()
         bound = float(np.sum(known.lower_bounds))
+        assert not np.isnan(bound)  # linear methods have bounds
         passes = self.passes + self.under_way[0].passes * (self.first < len(self.statuses))
         rounding = float(np.sum(known.rounding_bounds))
         return Progress(float(np.sum(known.objectives)), bound, passes, rounding)
@@ -92,6 +99,7 @@ class Rounds:
             lower_bounds=np.zeros(K),
             rounding_bounds=np.zeros(K),
             counts=np.zeros(K, np.int64),
+            tried_bounds=np.zeros(K),
             passes=0,
             first=0,
             under_way=[self._start_round(0)],
@@ -126,11 +134,15 @@ class Rounds:
     def _end_round(self, state: State) -> State:
         """Return the state at the start of the next round, or after the last one."""
         models = self.make_models(state)
-        known, after = state.gather(), state.members.stop
+        known, mine, tried = state.gather(), state.members, state.tried_bounds.copy()
+        ended = zip(self.parts[mine], state.under_way[0].problems, strict=False)
+        tried[mine] = [part.report(one).tried_bound for part, one in ended]
+        after = mine.stop
         return replace(
             known,
             coefs=models.coef,
             intercepts=np.asarray(models.intercept),
+            tried_bounds=tried,
             passes=state.passes + state.under_way[0].passes,
             first=after,
             under_way=[self._start_round(after)] if after < len(self.parts) else state.under_way,
@@ -152,7 +164,10 @@ class Rounds:
         known, progress = state.gather(), state.progress
         columns = zip(*(getattr(known, name).tolist() for name in KEPT), strict=True)
         return Report(
-            **{part.name: getattr(progress, part.name) for part in fields(Progress)},
+            **{
+                **{part.name: getattr(progress, part.name) for part in fields(Progress)},
+                "tried_bound": float(np.sum(np.maximum(known.rounding_bounds, known.tried_bounds))),
+            },
             problems=tuple(_describe(*column) for column in columns),
         )
 

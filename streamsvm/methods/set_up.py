@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from streamsvm.data.numbered_rows import NumberedRows
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
@@ -19,6 +21,7 @@ from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
 from streamsvm.methods.registry import find_method
 from streamsvm.numeric import known_values
+from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions, check_costs, check_numbers
 from streamsvm.problems.registry import find_kinds, find_problem
 from streamsvm.requests import MemoryNeed
@@ -42,11 +45,14 @@ def read_own_options(options: TrainOptions) -> Any:
     return read_options(method.options, options.options, method.name)
 
 
-def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False) -> Fit:
-    """Return the fit that was asked for; it keeps its dual point if `keep_dual`. InputError if it cannot be made."""
+def set_up(source: RowSource, options: TrainOptions, keep_dual: bool = False, n_fits: int = 1) -> Fit:
+    """Return the fit that was asked for; it keeps its dual point if `keep_dual`. InputError if it cannot be made.
+
+    n_fits: how many fits, of which this is one, share a process. The memory of the options is the part of this one.
+    """
     if options.kernel == known_values.NAME:
         return _set_up_numbered(source, options, keep_dual)
-    return _set_up(source, options, keep_dual)
+    return _set_up(source, options, keep_dual, n_fits)
 
 
 def _set_up_numbered(source: RowSource, options: TrainOptions, keep_dual: bool) -> Fit:
@@ -55,7 +61,20 @@ def _set_up_numbered(source: RowSource, options: TrainOptions, keep_dual: bool) 
     view = NumberedRows(source)
     fit = _set_up(view, options, keep_dual)
     need = partial(_need_numbers, fit, view.n_rows)
-    return replace(fit, memory=need, solve=lambda state: alter_rows(fit.solve(state), view.alteration))
+    take = partial(_take_labels, source)
+    return replace(
+        fit,
+        memory=need,
+        solve=lambda state: alter_rows(fit.solve(state), view.alteration),
+        make_model=lambda state, _: fit.make_model(state, take),
+    )
+
+
+def _take_labels(source: RowSource, rows: I64) -> Rows:
+    """Return rows that take no memory: a model of known values keeps the numbers of its support vectors alone."""
+    y = source.column("y")
+    X = np.broadcast_to(np.float32(0.0), (len(rows), source.n_features))
+    return Rows(-1, X, None if y is None else y[rows])
 
 
 def _need_numbers(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:
@@ -64,7 +83,7 @@ def _need_numbers(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:
     return replace(need, driver_bytes=need.driver_bytes + 8 * n_rows, shared_bytes=need.shared_bytes + 8 * n_rows)
 
 
-def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool) -> Fit:
+def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: int = 1) -> Fit:
     problem, method = find_problem(options.task), choose_method(options)
     own, options = read_own_options(options), replace(options, solver=method.name)
     check_numbers(options)
@@ -82,7 +101,7 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool) -> Fit:
             fit = make_one_against_one(source, options, make, method.process_bytes)
         else:
             may_take_rounds = method.kernels == ("linear",) and not keep_dual
-            fit = make_one_against_rest(source, options, make, method.process_bytes, may_take_rounds)
+            fit = make_one_against_rest(source, options, make, method.process_bytes, may_take_rounds, n_fits)
     else:
         fit = make(source, options)
     if method.kernels == ("linear",):  # so its model is linear, with weights and a bias for each problem

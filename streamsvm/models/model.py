@@ -263,12 +263,16 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     names = saved.read_names(about, d if features is None else features.map.d)
     scaling = saved.read_scaling(about, arrays, d)
     by_class = saved.read_class_sizes(arrays, "n_support", len(classes)) if "n_support" in arrays else None
+    if by_class is not None and kind != "kernel":
+        raise ValueError("n_support is for kernel models")
     n_intercepts = n_scores if by_class is None else count_pairs(len(classes))
     shared = (saved.read_intercept(about, n_intercepts), classes, scaling, names, info, features)
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
     kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
-    m = len(saved.read_part(arrays, "support")) if kernel.name == known_values.NAME else vectors.shape[0]
+    m = vectors.shape[0]
+    if kernel.name == known_values.NAME:
+        m = np.atleast_1d(saved.read_part(arrays, "support")).size
     if by_class is not None and int(by_class.sum()) != m:
         raise ValueError(f"n_support sums to {by_class.sum()}; there are {m} support vectors")
     lead = lead if by_class is None else (len(classes) - 1,)

@@ -33,7 +33,10 @@ def add_exact_classes(totals: ExactLosses, rows: Rows, W: F64, biases: F64, clas
 def _add_rows(
     scores: F64, sizes: F64, bias: F64, y: I32, costs: F64, share: float, loss: float, rest: float, magnitude: float
 ) -> tuple[float, float, float]:
-    """Add rows to the loss, which is a pair, and to its magnitude. scores (K, n, 2) and sizes (n, K): without bias."""
+    """Add rows to the loss, which is a pair, and to its magnitude.
+
+    scores (K, n, 2): without the bias; sizes (n, K): with it.
+    """
     for i in range(y.size if costs.size else 0):
         own, top, low, largest = y[i], -np.inf, 0.0, 0.0
         if costs[i] <= 0.0:

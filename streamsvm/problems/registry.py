@@ -44,7 +44,7 @@ PROBLEMS = {  # The first one is the default.
         "streamsvm.problems.classification",
         "CLASSIFY",
         {"hinge": ("hinge", "convex"), "squared_hinge": ("smooth",), "logistic": ("smooth",)},
-        "two classes, or one against the rest",
+        "two classes, or more (see --multi-class)",
     ),
     "crammer-singer": Entry(
         "streamsvm.problems.joint_classification",

@@ -177,7 +177,7 @@ def _set_up_each(source: RowSource, asked: Sequence[TrainOptions], known: Sequen
     asked: the settings as they were given, from which a training sees that a read for gamma precedes it.
     """
     shares = [share_memory(each, len(known), choose_method(each).process_bytes) for each in known]
-    return [[(each, set_up(source, mine))] for each, mine in zip(asked, shares, strict=True)]
+    return [[(each, set_up(source, mine, n_fits=len(asked)))] for each, mine in zip(asked, shares, strict=True)]
 
 
 def run_chains(

@@ -12,9 +12,12 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.view import Kept
 from streamsvm.methods import one_against_rest
+from streamsvm.methods.held_out import hold_out
 from streamsvm.models.model import LinearModel
-from streamsvm.training.train import train
+from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
 from tests.conftest import run_python
 from tests.methods.test_one_against_rest import CHUNKS, LINEAR, ROWS, dataset  # noqa: F401
@@ -139,3 +142,13 @@ def test_little_memory_is_enough_for_many_classes(tmp_path: Path) -> None:
     ended = run_python(LITTLE_MEMORY, tmp_path / "run")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "dual points are kept side by side\n"
+
+
+def test_the_fits_of_a_grid_need_what_a_process_needs_once() -> None:
+    """A fit of a grid has a small part of the memory, in which the streams of a whole process would have no room."""
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(3000, 20)).astype(np.float32), random.integers(0, 5, 3000).astype(np.int32)
+    source = ArrayDataset(X, y, np.arange(5))
+    view = Kept(source, np.arange(3000) % 5 > 0)
+    fit = hold_out(view, TrainOptions(threads=1, memory_bytes=2_000_000_000), 30)
+    assert "side_by_side" not in fit.settings

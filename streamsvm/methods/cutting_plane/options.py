@@ -33,8 +33,9 @@ class CuttingPlaneOptions:
     )
     max_cuts: int | None = count(4, help="cuts that are kept at once")
     scratch: str | None = folder(
-        help="folder for rows that may change sides, which the first read of one-read writes to a file so that the "
-        "second reads no others; for two classes, and where a second read is expected and is no cheaper"
+        help="folder to which the first read of one-read writes the rows that may change sides, so that later reads "
+        "are of these rows alone; for two classes; nothing is written where one read is expected to be enough, or "
+        "where most rows may change sides"
     )
 
 
