@@ -23,7 +23,6 @@ from streamsvm.numeric.rows import I64, CsrRows, Rows
 
 CRC_BYTES = 4
 HEADER = 4  # numbers at the start of a block: rows, features, stored values (-1: dense rows), whether there are weights
-END = np.zeros(HEADER, np.int64).tobytes()  # follows the last block, since every block has rows
 
 
 @contextmanager
@@ -60,7 +59,7 @@ class ScratchWriter:
 
     def __init__(self, path: Path, most_rows: int) -> None:
         self.path, self.partial, self.room = path, name_partial(path), most_rows
-        self.written_bytes = 0
+        self.written_bytes = self.n_rows = 0
         if not path.parent.is_dir():
             raise InputError(f"{path.parent}: no such folder; all tasks have to share the folder for scratch files")
         try:
@@ -82,7 +81,7 @@ class ScratchWriter:
         parts: list[npt.NDArray[Any]] = [header, numbers, np.asarray(rows.y, np.int32)]
         parts += [] if weight is None else [weight]
         parts += [X.data, X.indices, X.indptr] if isinstance(X, CsrRows) else [X]
-        crc = 0
+        crc, self.n_rows = google_crc32c.value(self.path.name.encode()), self.n_rows + rows.n_rows
         for part in parts:
             content = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
             crc = google_crc32c.extend(crc, content)
@@ -92,7 +91,7 @@ class ScratchWriter:
     def finish(self) -> None:
         """Mark the end of the file and give it its name, if all rows had room."""
         if self._file is not None:
-            self._write(END)
+            self._write(_make_end(self.path, self.n_rows))
             try:
                 self._file.close()
                 self.partial.replace(self.path)
@@ -122,18 +121,27 @@ class ScratchWriter:
 
 def read_scratch(path: Path) -> Iterator[Rows]:
     """Yield the rows of each block of a file. Raises IntegrityError if a block is damaged, or the end is missing."""
+    n_rows = 0
     with path.open("rb") as file:
-        while (head := file.read(8 * HEADER)) != END:
+        while (head := file.read(8 * HEADER)) != _make_end(path, n_rows):
             if len(head) < 8 * HEADER:
                 raise IntegrityError(f"{path}: the scratch file is cut short")
-            yield _read_block(file, path, head)
+            rows = _read_block(file, path, head)
+            n_rows += rows.n_rows
+            yield rows
         if file.read(1):
             raise IntegrityError(f"{path}: the scratch file is damaged: something follows its end")
 
 
+def _make_end(path: Path, n_rows: int) -> bytes:
+    """Return what follows the last block, which is bound to the file's name and its rows; every block has rows."""
+    name = google_crc32c.value(path.name.encode())
+    return np.array([0, n_rows, 0, name], np.int64).tobytes()
+
+
 def _read_block(file: BinaryIO, path: Path, head: bytes) -> Rows:
     n_rows, d, n_values, has_weights = np.frombuffer(head, np.int64).tolist()
-    crc = google_crc32c.value(head)
+    crc = google_crc32c.extend(google_crc32c.value(path.name.encode()), head)
 
     def load(dtype: Any, count: int) -> npt.NDArray[Any]:
         nonlocal crc

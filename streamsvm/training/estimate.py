@@ -206,7 +206,8 @@ def _expect(tries: list[Tried], n_rows: int) -> Passes:
     if tries[0].n_rows == n_rows:
         return Passes(counts[0], counts[0], counts[0], "tried on all rows, which are few")
     if min(counts) < max(counts):
-        return Passes(min(counts), round(math.sqrt(counts[0] * counts[-1])), max(counts), how)
+        more = 0 if tries[0].scans else 1  # a walk through blocks in another order may take another one
+        return Passes(min(counts), round(math.sqrt(counts[0] * counts[-1])), max(counts) + more, how)
     return Passes(max(1, math.floor(LEAST * counts[0])), counts[0], math.ceil(MOST * counts[0]), how)
 
 

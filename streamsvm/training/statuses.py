@@ -31,7 +31,10 @@ STATUSES = {
         0, True, "The stop that `--option epsilon` asked for was reached; the gap that is told is larger than tol."
     ),
     "stationary": Status(
-        0, True, "The kernel is indefinite and has no lower bound; every row meets its condition within the tolerance."
+        0,
+        True,
+        "The kernel is indefinite, or its values were given (`precomputed`), so there is no lower bound; every row "
+        "meets its condition within the tolerance.",
     ),
     "early_stop": Status(0, True, "A stop on rows held out was reached. No solver of this version ends so."),
     "pass_limit": Status(

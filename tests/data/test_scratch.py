@@ -40,6 +40,14 @@ def test_rows_that_are_missing_are_missed(block: int, more: int, tmp_path: Path)
         list(read_scratch(path))
 
 
+@pytest.mark.parametrize("n_blocks", [0, 2])
+def test_the_file_of_others_is_an_error(n_blocks: int, tmp_path: Path) -> None:
+    write(tmp_path / "other", n_blocks)
+    (tmp_path / "other").rename(tmp_path / "rows")
+    with pytest.raises(IntegrityError, match="rows: the scratch file is"):
+        list(read_scratch(tmp_path / "rows"))
+
+
 def test_what_follows_the_end_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     write(path, 1)
