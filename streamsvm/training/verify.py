@@ -116,6 +116,8 @@ def verify(
     """
     source = _map_raw_rows(model, source)
     problem = _read_problem(model, source)
+    if model.info.get("objective") is None:
+        raise InputError("the model does not tell its objective, so there is nothing to compare with")
     compile_kernels(_name_kernels(model), source.is_sparse)
     points = None if not dual or isinstance(model, KernelModel) else _read_points(model, source, dual_file)
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):

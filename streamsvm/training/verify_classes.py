@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.engines.protocol import Engine
+from streamsvm.errors import InputError
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.class_losses import add_line_losses, read_costs, score_classes
 from streamsvm.numeric.kernels import compute_squares
@@ -24,6 +25,8 @@ def evaluate(model: LinearModel, engine: Engine, told: Mapping[str, Any]) -> tup
     A score is off by at most e |x_i| with e = gamma_(d+8) |w_k|, and a loss has two of them and a slope of C_i in each.
     """
     W, feature = _read_weights(model), float(told["bias_feature"])
+    if len(W) != np.size(told["class_costs"]):
+        raise InputError(f"the model has {len(W)} classes, and tells the costs of {np.size(told['class_costs'])}")
     scan = Scan(partial(np.zeros, 2), _add_losses, operator.add, (W, np.asarray(told["class_costs"], np.float64)))
     loss, lengths = engine.scan(scan).tolist()
     penalised = W[:, -1] / feature if feature else np.zeros(len(W))
