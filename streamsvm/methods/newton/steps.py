@@ -101,6 +101,7 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
     smooth_share: the share of P that the smoothing of kinks may take.
     """
     point, least = make_point(ends[1], totals, look, state.n_rows), totals.least.finish()
+    hidden_before = state.tried_rounding
     state = _raise_bound(state, look, point, totals.slack, least)
     steps = np.array(look.steps)
     values, errors = measure_line(ends, steps, totals, state.n_rows)
@@ -111,9 +112,10 @@ def take_step(state: State, look: Look, ends: F64, totals: Totals, smooth_share:
         H = _add_tails(least + totals.rest.finish(), damping * totals.tail)
         state = replace(state, base_w=ends[1], value=point.objective, damping=damping)
         state, decrease = aim(state, point, H)
-        hidden = state.tried_rounding if decrease <= HARDLY * state.objective else 0.0
+        is_rounding = float(np.linalg.norm(point.gradient)) <= point.gradient_error
+        hidden = state.tried_rounding if is_rounding or decrease <= HARDLY * state.objective else 0.0
         return _shrink_width(replace(state, tried_rounding=hidden), totals, smooth_share * state.objective)
-    state = replace(state, damping=1.0, tried_rounding=0.0)
+    state = replace(state, damping=1.0, tried_rounding=hidden_before)
     lowest = ends[0] + steps[k] * (ends[1] - ends[0])
     if float(values[k]) < state.value:  # the next pass finds the gradient there
         return replace(state, base_w=lowest, value=float(values[k]), next_w=lowest, reach=0.0)

@@ -218,6 +218,18 @@ def test_where_rounding_hides_the_bound_a_run_soon_stalls() -> None:
     assert found.objective - found.lower_bound <= 10 * found.rounding_bound
 
 
+@pytest.mark.parametrize("rows", [[[1, 2], [2, 1]], [[1, 2], [2, 1], [3, 3]]])
+def test_rounding_that_hides_the_whole_gradient_is_told(rows: list[list[int]]) -> None:
+    """A score's last bit is more than its row's slack at the minimum, and so no multiplier can be told from 0."""
+    problem = Problem(np.array(rows, np.float32) * np.float32(1e6), np.array([-1, 1, -1])[: len(rows)])
+    found = train(problem.in_memory(), replace(OPTIONS, loss="squared_hinge", C=1e5, tol=1e-3, max_passes=200))
+    assert found.lower_bound is not None
+    assert found.rounding_bound is not None
+    assert found.status == "stalled"
+    assert found.objective - found.lower_bound <= 10 * found.rounding_bound
+    assert found.objective <= 1.01 * make_smooth(problem, "squared_hinge", problem.costs(1e5)).minimise()[1]
+
+
 def test_a_matrix_that_rounding_has_made_singular() -> None:
     """Rows of one large offset: a step along the gradient was so long that 2,000 passes did not bring P down."""
     random = np.random.default_rng(1)
