@@ -122,8 +122,10 @@ def start_workers(
     is killed and replaced.
     """
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import Client
     from distributed.security import Security
+
+    from streamsvm.engines.local_workers import LocalWorkers
 
     _check_descriptors(n_workers)
     no_spilling = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause")}
@@ -134,7 +136,7 @@ def start_workers(
         settings = {**no_spilling, **no_routes, **replaced, "distributed.worker.memory.terminate": 0.99}
         stack.enter_context(dask.config.set(settings | NOTHING_MEASURED))
         with _interrupts_blocked():
-            cluster = LocalCluster(
+            cluster = LocalWorkers(
                 n_workers=n_workers,
                 threads_per_worker=threads,
                 processes=True,

@@ -157,11 +157,12 @@ def _join_settings(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _need_memory(parts: Sequence[Fit], threads: int) -> MemoryNeed:
     """Return the memory of all fits together.
 
-    In walks, the fits take turns with one buffer of rows. Each of their models is in memory three times: as it was
-    before the pass, as it is after it, and as it is being changed.
+    The fits take turns with the working memory of a task, and in walks, which have no totals, with one buffer of rows.
+    There each of their models is in memory three times: as it was before the pass, as it is after it, and as it is
+    being changed.
     """
     needs = [part.memory(threads) for part in parts]
-    others = 3 * sum(need.shared_bytes for need in needs[1:])
+    others = 3 * sum(need.shared_bytes for need in needs[1:] if not need.totals_bytes)
     return replace(sum_memory(needs), walk_bytes=needs[0].walk_bytes + others)
 
 

@@ -196,6 +196,14 @@ def test_the_memory_of_all_pairs_is_counted(dataset: Dataset) -> None:
     assert least < ovo.driver_bytes < 2 * ovr.driver_bytes
 
 
+def test_pairs_take_turns_with_the_working_memory_of_a_task() -> None:
+    """The tiles of kernel values of 300 pairs were counted as if a task held them all: 8 GB for 20 kB of rows."""
+    y = np.repeat(np.arange(25), 8)
+    X = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    need = set_up(ArrayDataset(X, y, classes=np.arange(25)), KERNEL).memory(1)
+    assert need.totals_bytes + need.walk_bytes + need.driver_bytes < 300 << 20
+
+
 def test_other_ways_are_refused(dataset: Dataset) -> None:
     for options, message in (
         (replace(KERNEL, multi_class="ova"), "multi_class 'ova': smo has ovo and ovr"),

@@ -119,7 +119,7 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
     )
 
 
-def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
+def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> MemoryNeed:
     """Return the memory that the solver needs.
 
     Every task is sent the rows that may be active, in float64. A step holds the kernel values of a working set (twice
@@ -136,8 +136,9 @@ def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> Me
     return MemoryNeed(
         driver_bytes=vectors + rows_bytes + shared + settings.cache_bytes + turn,
         turn_bytes=turn,
-        totals_bytes=scores + settings.pass_threads * _tile_bytes(source),
+        totals_bytes=scores,
         shared_bytes=shared,
+        walk_bytes=threads * settings.pass_threads * _tile_bytes(source),
     )
 
 
