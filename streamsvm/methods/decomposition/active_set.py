@@ -53,9 +53,9 @@ class ActiveSet:
 
     tube: of a regression, whose rows have sides y; else None.
 
-    Three fields serve to bound the errors of f. errors: (m,), a bound for the time when f was formed. moved: the sum of
-    |change of a_j| over all changes since then. terms: (m,), for a Gaussian kernel, the sum of |change of a_j| k(x_i,
-    x_j) over these changes.
+    Four fields serve to bound the errors of f. errors: (m,), a bound for the time when f was formed. moved: the sum of
+    |change of a_j| over all changes since then. terms: (m,), the sum of |change of a_j| k(x_i, x_j) over these changes,
+    or empty if errors are not bounded by it (all_active.bounds_by_terms). largest: the greatest kernel value.
     """
 
     X: Matrix
@@ -67,6 +67,7 @@ class ActiveSet:
     errors: F64 = field(default_factory=lambda: np.empty(0))
     terms: F64 = field(default_factory=lambda: np.empty(0))
     moved: float = 0.0
+    largest: float = 1.0
     tube: Tube | None = None
 
     @property
@@ -238,7 +239,7 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
     coef = (found.alpha - active.alpha)[changed] * active.y[changed]
     active.alpha[:] = np.clip(found.alpha, 0.0, active.costs)
     active.moved += float(np.sum(np.abs(coef)))
-    active.terms += float(np.sum(np.abs(coef)))
+    active.terms += active.largest * float(np.sum(np.abs(coef)))
     add_kernel_sums(rounds.kernel, active.X, take_rows(active.X, changed), coef, active.f, rounds.threads)
     return found.converged
 
@@ -257,8 +258,8 @@ def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed:
             into = (cache.columns, cache.assign(new[part])) if is_kept else None
             X = take_rows(active.X, new[part])
             add_kernel_sums(rounds.kernel, active.X, X, new_coef[part], active.f, rounds.threads, into)
-    if rounds.kernel.name == "rbf" and len(active.terms):
+    if len(active.terms):
         is_cached = cache.slot[changed] >= 0
         slots = cache.slot[changed[is_cached]]
         add_chosen_columns(cache.columns, slots, sizes[is_cached], active.terms, rounds.threads)
-        active.terms += float(np.sum(sizes[~is_cached]))
+        active.terms += active.largest * float(np.sum(sizes[~is_cached]))

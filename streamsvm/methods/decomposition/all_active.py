@@ -36,7 +36,7 @@ from streamsvm.numeric.kernels import (
     type_of,
 )
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, I64, CsrRows, take_rows, to_dense
+from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, take_rows, to_dense
 
 MOST_REFINEMENTS = 10
 MOST_STRETCHES = 3  # of the multipliers, until all rows on the margin are there for certain
@@ -45,6 +45,8 @@ MOST_STRETCHES = 3  # of the multipliers, until all rows on the margin are there
 FAR_BEYOND = 0.1
 FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 UNIT_32 = 2.0**-24  # half the spacing of float32 numbers, as UNIT is that of float64
+SMALLEST_32 = 2.0**-126  # the smallest float32 number with all digits
+LARGEST_LOSS = 0.1  # beyond, a relative error is not bounded
 MOST_PRODUCTS = 4e8  # of numbers, in a QR factorisation or in kernel values of twice the precision
 NOISE_SHARE = 0.1  # if rounding exceeds this share of the violation, kernel values need more digits
 
@@ -152,14 +154,28 @@ def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
     _form_sums(active, kernel, near, errors, threads)
     if len(near) == len(errors):
         active.moved = 0.0
-    active.errors[near], active.terms[near] = errors[near], 0.0
+    active.errors[near] = errors[near]
+    if len(active.terms):
+        active.terms[near] = 0.0
     return errors
+
+
+def bounds_by_terms(kernel: Kernel, X: Matrix) -> bool:
+    """Whether each kernel value has a small relative error, so that errors of sums follow from their terms.
+
+    Those of a Gaussian kernel have, and those of a polynomial kernel if nothing is subtracted: no value of X or coef0
+    is negative.
+    """
+    if kernel.name == "poly":
+        return kernel.coef0 >= 0.0 and bool(np.min(X.data if isinstance(X, CsrRows) else X, initial=0.0) >= 0.0)
+    return kernel.name == "rbf"
 
 
 def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
     """Return a bound, (n,), of the errors of an f that the rounds have updated, each with its own kernel values.
 
-    A kernel value of two rows with `items` stored values each is off by at most `unit` times `shares`.
+    A kernel value of two rows with `items` stored values each is off by at most `unit` times `shares`. A power of a sum
+    of positive terms is off by a share of itself, besides what is lost below SMALLEST_32.
     """
     squares: F64 = compute_squares(active.X, np.float64).astype(np.float64, copy=False)
     longest = float(np.max(squares, initial=0.0))
@@ -173,6 +189,11 @@ def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:
         length_items = 0 if unit == UNIT_32 else items  # the lengths of float32 rows are summed in float64
         shares = (items + length_items + 8) * kernel.gamma * (squares + longest) + 12
         return active.errors + 1.01 * unit * shares * active.terms + UNIT * MOST_ROUNDS * np.abs(active.f)
+    elif len(active.terms):
+        lost = unit * kernel.degree * (items + 6)
+        share = lost / (1 - 2 * lost) if lost < LARGEST_LOSS else np.inf
+        below = SMALLEST_32 * kernel.degree * (1 + kernel.gamma * items) * max(1.0, active.largest)
+        return active.errors + share * active.terms + below * active.moved + UNIT * MOST_ROUNDS * np.abs(active.f)
     else:
         sizes = kernel.gamma * np.sqrt(squares * longest) + abs(kernel.coef0)
         degree = kernel.degree if kernel.name == "poly" else 1

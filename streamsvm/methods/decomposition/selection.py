@@ -19,6 +19,7 @@ import numpy.typing as npt
 from streamsvm.numeric.rows import F64, I64
 
 RULES = ("second-order", "largest", "smallest", "random", "chunking", "platt")
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny) ** 0.5  # of a row in a draw, so that its weight can be divided by
 PREVIOUS_SET_DIVISOR = 2  # at most half of a working set comes from the working set before it
 
 Mask = npt.NDArray[np.bool_]
@@ -147,11 +148,13 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
 
     Free rows make up half of the set, or what the violators leave. The sides are equal, if they can be, because
     multipliers of one side can only move as far as those of the other: sum_i y_i a_i stays. If the set is not full,
-    the rows with the least |e| among all others complete it.
+    the rows with the least |e| among all others complete it. Violators are drawn with weights e^2, and free rows with
+    weights |e|: who violates most is most often a support vector in the end, and the others have their turn, too.
     """
     e, free = conditions.errors, conditions.free
-    up, down = (rng.permutation(np.flatnonzero(side & ~free)) for side in conditions.find_violators(tol))
-    some_free = rng.permutation(np.flatnonzero(free))[: max(size // 2, size - len(up) - len(down))]
+    shares = np.abs(e) / max(float(np.max(np.abs(e))), LEAST_WEIGHT)
+    up, down = (_draw(np.flatnonzero(side & ~free), shares**2, rng) for side in conditions.find_violators(tol))
+    some_free = _draw(np.flatnonzero(free), shares, rng)[: max(size // 2, size - len(up) - len(down))]
     room = size - len(some_free)
     n_up = min(len(up), max(room // 2, room - len(down)))
     drawn = np.concatenate((some_free, up[:n_up], down[: room - n_up]))
@@ -159,6 +162,16 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
     is_other[drawn] = False
     others = np.flatnonzero(is_other)
     return np.sort(np.concatenate((drawn, others[_find_largest(-np.abs(e[others]), size - len(drawn))])))
+
+
+def _draw(rows: I64, weights: F64, rng: np.random.Generator) -> I64:
+    """Return the rows in a random order, in which they are drawn one after the other with these weights.
+
+    Efraimidis & Spirakis (2006), Weighted random sampling with a reservoir.
+    """
+    lives = rng.standard_exponential(len(rows)) / np.maximum(weights[rows], LEAST_WEIGHT)
+    drawn: I64 = rows[np.argsort(lives, kind="stable")]
+    return drawn
 
 
 def _choose_one(kind: Mask, rule: str, e: F64, rng: np.random.Generator) -> int:

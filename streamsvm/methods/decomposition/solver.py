@@ -37,7 +37,13 @@ import numpy as np
 
 from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
-from streamsvm.methods.decomposition.all_active import NOISE_SHARE, solve_all, solve_by_interior_point, suits_factor
+from streamsvm.methods.decomposition.all_active import (
+    NOISE_SHARE,
+    bounds_by_terms,
+    solve_all,
+    solve_by_interior_point,
+    suits_factor,
+)
 from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
 from streamsvm.methods.decomposition.selection import draw_active_rows
@@ -173,7 +179,8 @@ def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows
         f=state.f[chosen],
         rows=chosen,
         errors=state.errors[chosen],
-        terms=np.zeros(len(chosen) if len(chosen) == len(state.alpha) else 0),
+        terms=np.zeros(len(chosen) if len(chosen) == len(state.alpha) and bounds_by_terms(settings.kernel, X) else 0),
+        largest=settings.kernel.bound_values(longest),
         tube=tube,
     )
 

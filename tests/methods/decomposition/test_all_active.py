@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from streamsvm.methods.decomposition import active_set, all_active
-from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, Rounds
-from streamsvm.methods.decomposition.all_active import FAR_BEYOND, form_exact_sums, solve_all
+from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.all_active import FAR_BEYOND, bounds_by_terms, form_exact_sums, solve_all
 from streamsvm.numeric.certificates import certify
-from streamsvm.numeric.kernels import Kernel
+from streamsvm.numeric.kernels import Kernel, compute_squares
 from streamsvm.numeric.rows import F64
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, matrix_of
@@ -18,10 +20,13 @@ N = 300
 PROBLEMS = {"dense": make_problem(1, n=N), "sparse": make_problem(2, n=N, d=30, density=0.2)}
 
 
-def make_active(problem: Problem, C: float = 1.0) -> ActiveSet:
+def make_active(problem: Problem, C: float = 1.0, kernel: Kernel = KINDS["rbf"]) -> ActiveSet:
     n = len(problem.y)
-    rows = problem.in_memory().take(np.arange(n))
-    return ActiveSet(rows.X, problem.y.astype(float), np.full(n, C), *np.zeros((2, n)), np.arange(n), *np.zeros((2, n)))
+    X, (alpha, f, errors) = problem.in_memory().take(np.arange(n)).X, np.zeros((3, n))
+    terms = np.zeros(n if bounds_by_terms(kernel, X) else 0)
+    largest = kernel.bound_values(float(np.max(compute_squares(X, np.float64))))
+    y, costs = problem.y.astype(float), np.full(n, C)
+    return ActiveSet(X, y, costs, alpha, f, np.arange(n), errors, terms, largest=largest)
 
 
 def make_rounds(kernel: Kernel, gap: float | None) -> Rounds:
@@ -37,7 +42,7 @@ def exact_sums(problem: Problem, kernel: Kernel, alpha: F64) -> F64:
 @pytest.mark.parametrize("name", KINDS)
 def test_the_gap_asked_for_is_proved_by_exact_sums(kind: str, name: str) -> None:
     problem, kernel = PROBLEMS[kind], KINDS[name]
-    active = make_active(problem, 0.05 if name == "sigmoid" else 1.0)
+    active = make_active(problem, 0.05 if name == "sigmoid" else 1.0, kernel)
     for gap in (0.1, 1e-3, 1e-5):
         solve_all(active, make_rounds(kernel, gap / 2), ColumnCache.of_size(N, 4 * N * N), 1e-6, gap)
         f = exact_sums(problem, kernel, active.alpha)
@@ -67,6 +72,21 @@ def test_only_rows_well_beyond_the_margin_keep_the_sums_of_float32(name: str) ->
     assert far.any()
     np.testing.assert_allclose(active.f[near], truth[near], rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(active.f[far], truth[far] + 1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
+@pytest.mark.parametrize("density", [1.0, 0.2])
+def test_errors_of_powers_of_positive_sums_follow_from_their_terms(density: float, scale: float) -> None:
+    """Norms of rows would bound the errors of most rows by more than the margin."""
+    drawn, kernel = make_problem(5, n=N, d=30, density=density), Kernel("poly", 0.1 / scale**2, 1.0, 5)
+    problem = replace(drawn, X=(scale * np.abs(drawn.X)).astype(np.float32))
+    active = make_active(problem, 1.0, kernel)
+    assert len(active.terms) == N
+    improve(active, make_rounds(kernel, None), ColumnCache.of_size(N, 4 * N * N), 1e-3, 50)
+    bounds, truth = all_active._bound_working_sums(active, kernel), exact_sums(problem, kernel, active.alpha)
+    assert np.any(np.abs(active.f - truth) > 0.0)
+    assert np.all(np.abs(active.f - truth) <= bounds + 1e-12 * np.abs(truth))
+    assert np.all(bounds <= 1e-4 * (active.terms + 1.0))
 
 
 def test_where_rounding_is_large_no_row_keeps_them() -> None:

@@ -15,6 +15,7 @@ from streamsvm.methods.decomposition.selection import (
     Conditions,
     choose_candidates,
     choose_working_set,
+    draw_active_rows,
     find_conditions,
 )
 from streamsvm.numeric.rows import F64, I64
@@ -179,3 +180,16 @@ def test_random_depends_on_the_seed_alone_and_reaches_every_candidate() -> None:
     counts = np.bincount(np.concatenate(draws), minlength=n)
     assert counts.min() >= 1
     assert counts.max() <= 30
+
+
+def test_active_rows_are_drawn_by_how_far_they_violate() -> None:
+    """Of two kinds of violators on each side, 1 and 3, the second is drawn nine times as often at first; both are."""
+    n, rng = 4000, np.random.default_rng(0)
+    y = np.where(np.arange(n) % 2, 1.0, -1.0)
+    f = -y * np.where(np.arange(n) % 4 < 2, 0.0, 2.0)  # errors y - f of 1 and 3, and a bias of 0
+    conditions = find_conditions(y, np.ones(n), np.zeros(n), f)
+    drawn = draw_active_rows(conditions, 200, 0.1, rng)
+    far = np.count_nonzero(np.arange(n)[drawn] % 4 >= 2)
+    assert len(np.unique(drawn)) == 200
+    assert np.count_nonzero(y[drawn] > 0) == 100
+    assert 160 <= far <= 196
