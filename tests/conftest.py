@@ -41,6 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("streamsvm", deadline=None, derandomize=True)  # main does not turn red by chance
+settings.register_profile("few", settings.get_profile("streamsvm"), max_examples=35)  # the suite without slow tests
 settings.register_profile("explore", deadline=None, print_blob=True)  # --hypothesis-profile explore
 settings.load_profile("streamsvm")
 
@@ -81,6 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Say what slow means, and keep whether slow tests are run: tests that are imported from now on ask for it."""
     _RUN["slow"] = bool(config.option.slow)
+    settings.load_profile("streamsvm" if config.option.slow else "few")
     config.addinivalue_line(
         "markers", "slow: needs several processes or much data for many seconds; .ci/run runs it with one interpreter"
     )
