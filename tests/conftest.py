@@ -32,7 +32,7 @@ from streamsvm.data.readers import ingest
 from streamsvm.engines.workers import start_workers
 from streamsvm.methods.registry import METHODS
 from streamsvm.models.model import LinearModel
-from tests.covering import mark_the_others
+from tests.covering import mark_cases
 
 # Hundreds of processes import the package: they shall keep the bytecode of its sources, not make it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -41,6 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("streamsvm", deadline=None, derandomize=True)  # main does not turn red by chance
+settings.register_profile("few", settings.get_profile("streamsvm"), max_examples=35)  # the suite without slow tests
 settings.register_profile("explore", deadline=None, print_blob=True)  # --hypothesis-profile explore
 settings.load_profile("streamsvm")
 
@@ -73,13 +74,15 @@ def is_whole_suite(config: pytest.Config) -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that runs slow tests with the whole suite."""
+    """Add the options that run slow tests with the whole suite."""
     parser.addoption("--slow", action="store_true", default=None, help="run slow tests with the whole suite as well")
+    parser.addoption("--rest", action="store_true", help="as --slow, without the cases that the suite chose of many")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Say what slow means, and keep whether slow tests are run: tests that are imported from now on ask for it."""
     _RUN["slow"] = bool(config.option.slow)
+    settings.load_profile("streamsvm" if config.option.slow else "few")
     config.addinivalue_line(
         "markers", "slow: needs several processes or much data for many seconds; .ci/run runs it with one interpreter"
     )
@@ -87,20 +90,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "covering(k): the suite runs so many cases that any k values of parameters meet, the slow tests all"
     )
+    config.addinivalue_line("markers", "chosen: a case of a covering test that the suite runs; --rest leaves it out")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out, unless they are asked for. `-m slow` runs the thorough ones, too, which try more then."""
+    """Leave slow tests out, unless they are asked for. `-m slow` runs the thorough ones, too, which try more then.
+
+    With --rest, what is left out is what another interpreter's suite has run of many cases.
+    """
     for item in items:
         if "thorough" in getattr(item, "fixturenames", ()):
             item.add_marker("thorough")
             if config.option.markexpr == "slow":
                 item.add_marker("slow")
-    mark_the_others(items)
-    if not config.option.slow:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    mark_cases(items)
+    left_out = "chosen" if config.option.rest else "" if config.option.slow else "slow"
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(left_out)])
+    items[:] = [item for item in items if not item.get_closest_marker(left_out)]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -112,7 +119,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.option.slow = config.workerinput["slow"]
     elif config.option.slow is None:
-        config.option.slow = not is_whole_suite(config) or "slow" in config.option.markexpr
+        config.option.slow = config.option.rest or not is_whole_suite(config) or "slow" in config.option.markexpr
     if is_whole_suite(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         config.option.numprocesses, config.option.dist = 2, "worksteal"
 

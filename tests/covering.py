@@ -22,13 +22,14 @@ def choose_covering(cases: Sequence[Mapping[str, object]], together: int) -> lis
     return sorted(chosen)
 
 
-def mark_the_others(items: Sequence[pytest.Item]) -> None:
-    """Mark as slow what is not chosen of the cases of tests with the mark `covering`."""
+def mark_cases(items: Sequence[pytest.Item]) -> None:
+    """Mark the cases of tests with the mark `covering`: as chosen if any others are left, and the others as slow."""
     for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         same = list(group)
         mark = same[0].get_closest_marker("covering")
         if mark is None:
             continue
         chosen = choose_covering([item.callspec.params for item in same], *mark.args)  # type: ignore[attr-defined]
-        for k in set(range(len(same))) - set(chosen):
-            same[k].add_marker("slow")
+        if len(chosen) < len(same):
+            for k, item in enumerate(same):
+                item.add_marker("chosen" if k in chosen else "slow")

@@ -21,6 +21,7 @@ from streamsvm.data.dataset import Dataset, split_rows
 from streamsvm.engines.group import run_group
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.requests import Scan
+from tests.conftest import choose_examples
 from tests.data.conftest import Collect, Write, measure_peak
 
 CODECS = ("crc32c", "lz4", "zstd")
@@ -107,7 +108,8 @@ def assert_same(found: dict[str, Any], case: Case, dataset: Dataset, rows: Any =
         np.testing.assert_array_equal(dataset.classes[found["y"]], case.labels[rows])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(20, 60, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_chunks_and_pieces_change_nothing(case: Case, write: Write, collect: Collect) -> None:
     with patch.multiple(layouts, TILE_BYTES=8 * case.tile_items, TILE_ITEMS=case.tile_items):
@@ -131,7 +133,8 @@ def test_chunks_and_pieces_change_nothing(case: Case, write: Write, collect: Col
     assert_same(collect([dataset.take(case.taken)]), case, dataset, np.array(case.taken, int))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(10, 30, 30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(), seed=st.integers(0, 9))
 def test_shuffle_keeps_the_set_of_rows(case: Case, seed: int, write: Write, collect: Collect) -> None:
     number = np.arange(case.X.shape[0], dtype=float)

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from streamsvm.data.npy import read_npy
 from streamsvm.data.parquet import read_parquet
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns
+from tests.conftest import choose_examples
 from tests.data.pieces import together
 
 
@@ -81,7 +83,8 @@ def every_source(table: dict[str, Any], folder: Path) -> Iterator[tuple[str, Ite
     yield "Dask frame", read_arrays(parts[list(frame)], parts["label"], parts["w"], q, size)
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(7, 20, 20), deadline=None)
 @given(table=tables())
 def test_every_source_gives_the_same_rows(table: dict[str, Any]) -> None:
     """One table in eleven forms."""

@@ -22,7 +22,7 @@ from streamsvm import LinearSVC, RankSVM
 from streamsvm.errors import CertificateError
 from streamsvm.requests import Progress, find_status
 from streamsvm.training.statuses import STATUSES, require_proved
-from tests.conftest import ROOT
+from tests.conftest import ROOT, choose_examples
 
 Long = npt.NDArray[np.longdouble]
 KINDS = ("normal", "separable", "copies", "constant", "offset", "mixed", "lattice")
@@ -86,7 +86,8 @@ def hinge(costs: Long, y: npt.NDArray[np.int64], scores: Long) -> np.longdouble:
     return np.longdouble(np.sum(costs * np.maximum(0, 1 - np.where(y == 1, 1, -1) * scores)))
 
 
-@settings(max_examples=60)
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(20, 60, 60))
 @given(
     problem=hostile_problems(), sparse=st.booleans(), tol=st.sampled_from([1e-3, 1e-6]),
     acceleration=st.sampled_from(["auto", "block-ascent", "line-search", "none"]),
@@ -104,7 +105,8 @@ def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration:
     check(model, objective, min(objective, zero), tol)
 
 
-@settings(max_examples=40)
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(15, 40, 40))
 @given(
     problem=hostile_problems(40), sparse=st.booleans(), tol=st.sampled_from([1e-3, 1e-6]),
     acceleration=st.sampled_from(["line-search", "none"]),

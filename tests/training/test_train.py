@@ -26,7 +26,7 @@ from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
 from streamsvm.training.train import Event, Result, TrainOptions, train
-from tests.conftest import Problem, compute_objective, make_problem
+from tests.conftest import Problem, choose_examples, compute_objective, make_problem
 from tests.linear_problems import bracket_by_qp
 
 PROBLEMS = st.builds(
@@ -40,7 +40,8 @@ PROBLEMS = st.builds(
 COSTS = st.floats(-3, 1).map(lambda exponent: 10.0**exponent)
 
 
-@settings(max_examples=30)
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(10, 30, 30))
 @given(
     problem=PROBLEMS, C=COSTS, layout=st.sampled_from(["dense", "sparse"]), codec=st.sampled_from(["crc32c", "lz4"]),
     chunk_bytes=st.integers(50, 4000),
@@ -76,7 +77,8 @@ def train_serially(source: Any, options: TrainOptions) -> Result:
         return train(source, options)
 
 
-@settings(max_examples=8)
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(3, 8, 8))
 @given(problem=PROBLEMS, C=COSTS, chunk_bytes=st.integers(300, 4000))
 def test_who_computes_never_changes_a_bit(client: Client, problem: Problem, C: float, chunk_bytes: int) -> None:
     """Serially, on threads, on workers; the groups are as many as may be."""

@@ -9,6 +9,7 @@ from scipy.optimize import minimize_scalar
 
 from streamsvm.methods.budgeted_sgd import merging
 from streamsvm.methods.budgeted_sgd.merging import build_table, search_share
+from tests.conftest import choose_examples
 
 compute_loss, rate_partners = njit(merging.compute_loss), njit(merging.rate_partners)
 merge_in_turn, merge_by_ascent = njit(merging.merge_in_turn), njit(merging.merge_by_ascent)
@@ -35,7 +36,8 @@ def minimise(ratio, separation):
     return min(found.fun, degrade(grid[k], ratio, separation))
 
 
-@settings(deadline=None, max_examples=300)
+@pytest.mark.usefixtures("thorough")
+@settings(deadline=None, max_examples=choose_examples(100, 300, 300))
 @given(RATIOS, SEPARATIONS)
 @example(1.0, 2.0)
 @example(1.0, 5.0)
@@ -54,7 +56,8 @@ def test_two_terms_merge_as_well_as_by_brute_force(ratio, separation):
     assert f * f == pytest.approx(1 + ratio**2 + 2 * ratio * np.exp(-separation) - loss, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=300)
+@pytest.mark.usefixtures("thorough")
+@settings(deadline=None, max_examples=choose_examples(100, 300, 300))
 @given(RATIOS, SEPARATIONS)
 @example(1.0, 2.0)
 def test_best_place_is_in_the_range_of_its_signs(ratio, separation):
@@ -65,7 +68,8 @@ def test_best_place_is_in_the_range_of_its_signs(ratio, separation):
         assert -1 / np.sqrt(2 * separation) - 1e-9 <= u <= 0
 
 
-@settings(deadline=None, max_examples=300)
+@pytest.mark.usefixtures("thorough")
+@settings(deadline=None, max_examples=choose_examples(100, 300, 300))
 @given(RATIOS, SEPARATIONS)
 def test_golden_section_and_closed_form_agree(ratio, separation):
     by_search = weigh_share(ratio, separation, search_share(ratio, separation))[1]
@@ -143,7 +147,8 @@ def measure(alpha, points, z, merged):
     return coef @ K @ coef
 
 
-@settings(deadline=None, max_examples=200)
+@pytest.mark.usefixtures("thorough")
+@settings(deadline=None, max_examples=choose_examples(70, 200, 200))
 @given(st.one_of(groups("equal"), groups("unlike")), st.sampled_from([merge_in_turn, merge_by_ascent]))
 def test_degradation_of_a_group_is_that_of_its_kernel_matrix(group, merge):
     alpha, points = group
@@ -154,7 +159,8 @@ def test_degradation_of_a_group_is_that_of_its_kernel_matrix(group, merge):
         assert loss == pytest.approx(measure(alpha, points, shares @ points, merged), abs=1e-7)
 
 
-@settings(deadline=None, max_examples=200)
+@pytest.mark.usefixtures("thorough")
+@settings(deadline=None, max_examples=choose_examples(70, 200, 200))
 @given(groups("equal"))
 def test_ascent_starts_at_the_mean_and_ends_where_the_gradient_is_flat(group):
     alpha, points = group

@@ -52,7 +52,7 @@ def make_fit(way: str, source: ArrayDataset, C: float, share: float) -> Fit:
     return block_ascent_setup.make_fit(source, BlockAscent((C, C), source.n_rows, starts))
 
 
-@settings(max_examples=choose_examples(250, 500, 1000), deadline=None)
+@settings(max_examples=choose_examples(100, 500, 1000), deadline=None)
 @given(
     kind=st.sampled_from(KINDS), seed=st.integers(0, 10**6), n=st.integers(10, 150), d=st.integers(1, 12),
     log_C=st.floats(-3, 2), share=st.sampled_from([0.02, 0.1, 0.3, 1.0]),

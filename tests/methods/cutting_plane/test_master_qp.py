@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.linalg.lapack import dpotrf
 
 from streamsvm.methods.cutting_plane.master_qp import MasterSolution, solve_master
+from tests.conftest import choose_examples
 
 F64 = npt.NDArray[np.float64]
 EPS = np.finfo(np.float64).eps
@@ -107,7 +108,8 @@ def starts(m: int) -> Iterator[F64]:
     yield np.where(np.arange(m) % 2, np.nan, 0.4)
 
 
-@settings(deadline=None, max_examples=500)
+@pytest.mark.usefixtures("thorough")
+@settings(deadline=None, max_examples=choose_examples(150, 500, 500))
 @given(problems())
 def test_gap_closes_to_rounding_from_any_start_at_any_scale(problem: tuple[F64, F64]) -> None:
     gram, offsets = problem
@@ -118,7 +120,8 @@ def test_gap_closes_to_rounding_from_any_start_at_any_scale(problem: tuple[F64, 
         assert solution.gap <= 16 * rounding_of_gap(gram, offsets, solution.z) + no_multiplier
 
 
-@settings(deadline=None, max_examples=150)
+@pytest.mark.usefixtures("thorough")
+@settings(deadline=None, max_examples=choose_examples(50, 150, 150))
 @given(problems(), st.floats(0.0, 1.0))
 def test_value_never_falls_below_that_of_the_start(problem: tuple[F64, F64], share: float) -> None:
     gram, offsets = problem
@@ -132,7 +135,8 @@ def test_value_never_falls_below_that_of_the_start(problem: tuple[F64, F64], sha
         assert solution.gap <= share * gap + rounding
 
 
-@settings(deadline=None, max_examples=200)
+@pytest.mark.usefixtures("thorough")
+@settings(deadline=None, max_examples=choose_examples(70, 200, 200))
 @given(problems(scaled=False))
 def test_value_is_that_of_another_solver(problem: tuple[F64, F64]) -> None:
     gram, offsets = problem

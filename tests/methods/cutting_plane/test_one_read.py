@@ -24,7 +24,7 @@ from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.requests import Step
 from streamsvm.training.train import TrainOptions, train
-from tests.conftest import F64, Problem, make_problem
+from tests.conftest import F64, Problem, choose_examples, make_problem
 from tests.faults.instants import describe
 from tests.linear_problems import bracket_by_qp, objective_by_liblinear, run_steps, with_bias
 
@@ -52,7 +52,8 @@ def test_what_all_groups_keep_is_counted_where_it_is_added_up() -> None:
     assert sum_memory([need, need]).gathered_bytes == 2 * need.gathered_bytes
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.usefixtures("thorough")
+@settings(max_examples=choose_examples(20, 60, 60), deadline=None)
 @given(
     seed=st.integers(0, 10**6), n=st.integers(20, 300), d=st.sampled_from([1, 4, 8]),
     density=st.sampled_from([1.0, 0.4]), weighted=st.booleans(), C=st.sampled_from([1e-3, 0.1, 10.0]),
