@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.errors import CertificateError, InputError
+from streamsvm.methods.decomposition.one_class import OneClassRows
 from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
 from streamsvm.numeric.certificates import Proof
 from streamsvm.numeric.kernels import Kernel
@@ -45,6 +46,8 @@ class State:
     rounding_bound that belongs to D.
     least_gap: the least P - D so far. longest: the largest |x_i|^2. passes: steps so far, each of one read of all rows.
     stuck: steps in a row that neither raised D nor lowered the gap. is_precise: active sets are held in float64.
+    total: of one class, the sum that the multipliers are to have; otherwise NaN. Then P is 1/2 |w|^2, and D a bound of
+    it (see numeric.one_class_certificates).
     """
 
     alpha: F64
@@ -68,7 +71,8 @@ class State:
     dual_error: float = 0.0
     targets: F64 = field(default_factory=lambda: np.empty(0))
     width: float = 0.0
-    added: ClassVar = ("dual_error", "targets", "width")
+    total: float = math.nan
+    added: ClassVar = ("dual_error", "targets", "width", "total")
     shapes: ClassVar = {"targets": ("n",)}
 
     @property
@@ -77,8 +81,10 @@ class State:
         return Tube(self.targets, self.width) if len(self.targets) else None
 
     @property
-    def hinges(self) -> Hinges:
+    def hinges(self) -> Hinges | OneClassRows:
         """The hinges of all rows."""
+        if not math.isnan(self.total):
+            return OneClassRows(self.y, self.costs, self.alpha, self.f, self.total)
         return Hinges(self.y, self.costs, self.alpha, self.f, self.tube)
 
     @property
