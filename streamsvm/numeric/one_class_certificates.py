@@ -26,6 +26,9 @@ from streamsvm.numeric.certificates import Certificate, Proof, find_best_bias
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64
 
+# The model's offset is lower than rho by this share of it, so that rows on the boundary (0 < a_i < C_i) are of the class
+# however their scores are rounded. Neither the objective nor the bound is those of this offset.
+BOUNDARY_SHARE = 1e-9
 
 def find_offset(costs: F64, f: F64, total: float) -> float:
     """Return the middle of all rho that maximise total rho - sum_i C_i max(0, rho - f_i)."""
@@ -65,7 +68,8 @@ def prove_one_class(
         dual_error = dual - (1.0 - 8 * UNIT) * _bound_optimum(margin - margin_error, square + square_error)
     else:
         dual, dual_error = margin - square / 2, margin_error + square_error / 2 + 4 * UNIT * (abs(margin) + abs(square))
-    return Proof(objective, objective_error, dual, dual_error, -rho, 1.0, abs(objective))
+    offset = rho - BOUNDARY_SHARE * abs(rho)
+    return Proof(objective, objective_error, dual, dual_error, -offset, 1.0, abs(objective))
 
 
 def _bound_square(square: float, lacking: float) -> float:
