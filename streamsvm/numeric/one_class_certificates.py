@@ -9,10 +9,10 @@ feasible a, every Q(a) is at least
 
     M^2 / (2 |w|^2)      if M > 0,     which is the greatest -P(t w, t rho) over t,   P = 1/2 |w|^2 - M
 
-The rho that maximises M is a quantile of the scores f_i, in which row i counts C_i. Both numbers are positive, and equal
-at the optimum. Multipliers that lack l = N - sum_i a_i of their sum become feasible if others rise by as much, and then
-|w| grows by no more than |l| max sqrt(k_ii). For a kernel that is not positive semidefinite there is no bound, but
-|w|^2 - M is a sum of one share for each row, none of which is negative, and each of which is zero if the row's
+The rho that maximises M is a quantile of the scores f_i, in which row i counts C_i. Both numbers are positive, and
+equal at the optimum. Multipliers that lack l = N - sum_i a_i of their sum become feasible if others rise by as much,
+and then |w| grows by no more than |l| max sqrt(k_ii). For a kernel that is not positive semidefinite there is no bound,
+but |w|^2 - M is a sum of one share for each row, none of which is negative, and each of which is zero if the row's
 condition holds; 1/2 |w|^2 less that sum takes the place of the bound.
 """
 
@@ -26,8 +26,8 @@ from streamsvm.numeric.certificates import Certificate, Proof, find_best_bias
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64
 
-# The model's offset is lower than rho by this share of it, so that rows on the boundary (0 < a_i < C_i) are of the class
-# however their scores are rounded. Neither the objective nor the bound is those of this offset.
+# The model's offset is lower than rho by this share of it, so that rows on the boundary (0 < a_i < C_i) are of the
+# class however their scores are rounded. The bound is that of rho itself.
 BOUNDARY_SHARE = 1e-9
 
 def find_offset(costs: F64, f: F64, total: float) -> float:

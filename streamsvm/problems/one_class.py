@@ -1,6 +1,8 @@
 """One class: a region that holds most rows, from which novel rows are told. No labels are needed.
 
-    min over w, rho    1/2 |w|^2 - N rho + sum_i C_i max(0, rho - w.phi(x_i)),     C_i = sample_weight_i,  N = nu sum_i C_i
+    min over w, rho    1/2 |w|^2 - N rho + sum_i C_i max(0, rho - w.phi(x_i))
+
+    C_i = sample_weight_i,   N = nu sum_i C_i
 
 The score of a row is w.phi(x) - rho, and rows with scores above 0 lie in the region. At most the share nu of the rows
 lies outside, and at least the share nu are support vectors, where a row counts as much as its weight.

@@ -13,7 +13,6 @@ cache of bounded size keeps kernel columns.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -23,8 +22,8 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.irwls import solve_by_irwls
-from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
 from streamsvm.methods.decomposition.one_class import OneClassRows, find_rises
+from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.selection import Conditions, choose_working_set
 from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides

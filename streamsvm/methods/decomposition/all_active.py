@@ -115,7 +115,7 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
 
 def _solve_both_sides(active: ActiveSet, Z: F64, gap: float) -> None:
     """Replace sides and multipliers of a regression. The corners are moved to -1 to 1, which shifts the bias alone."""
-    both = active.hinges.list_both()
+    both = Hinges(active.y, active.costs, active.alpha, active.f, active.tube).list_both()
     low, high = float(np.min(both.corners)), float(np.max(both.corners))
     scale = (high - low) / 2 or 1.0
     corners = (both.corners - (low + scale)) / scale

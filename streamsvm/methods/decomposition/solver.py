@@ -43,7 +43,7 @@ from streamsvm.methods.decomposition.one_class import choose_lowest, compute_tot
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
 from streamsvm.methods.decomposition.selection import draw_active_rows
 from streamsvm.methods.decomposition.state import OUT_OF_RANGE, State, require_range, update_state
-from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
+from streamsvm.methods.decomposition.tube import Tube, choose_sides
 from streamsvm.numeric import known_values
 from streamsvm.numeric.kernels import (
     Kernel,
@@ -120,6 +120,8 @@ def solve(settings: Decomposition, state: State) -> Solver:
 
 def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return why the run ends after this step, or None if it goes on."""
+    if settings.nu is not None and 0.0 < state.objective <= state.rounding_bound:
+        return "stalled"  # the origin is among the rows: w is 0 but for rounding, and no step can tell
     if settings.kernel.is_definite:
         return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:
@@ -189,7 +191,7 @@ def _find_part(nu: float, state: State, chosen: I64, costs: F64) -> float:
     In the first step it is the share of these rows, whose costs are all that is known.
     """
     if state.passes == 0:
-        return compute_total(nu, costs)
+        return nu * math.fsum(costs.tolist())
     others = np.delete(state.alpha, chosen)
     return min(state.total - math.fsum(others.tolist()), math.fsum(costs.tolist()))
 
@@ -252,7 +254,8 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     if active.tube is not None:
         after = replace(after, targets=active.tube.targets, width=active.tube.width)
     if active.total is not None:
-        after = replace(after, total=active.total)
+        assert settings.nu is not None
+        after = replace(after, total=compute_total(settings.nu, active.costs))
     gap = FLOAT32_GAP_SHARE * settings.tol
     escalated_turn = _is_escalated(state) and state.passes % INTERIOR_POINT_TURN == 0
     ascends, noisy = True, False
@@ -305,8 +308,9 @@ def _list_others(state: State, active: ActiveSet) -> F64:
     """Return the terms that the sum of the active rows' y_i a_i has to cancel."""
     if active.total is not None:
         return np.array([-active.total])
-    others = np.delete(state.y * state.alpha, active.rows)
-    return others[others != 0.0]
+    others: F64 = np.delete(state.y * state.alpha, active.rows)
+    used: F64 = others[others != 0.0]
+    return used
 
 
 def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: F64, sums: RowSums) -> State:

@@ -129,7 +129,9 @@ def update_state(
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
-    moves = _has_progressed(state, proof, gap, is_rounded)
+    # P and D of one class have changed places, and without definiteness D may be too high on the way
+    keeps_dual = kernel.is_definite or math.isnan(state.total)
+    moves = _has_progressed(state if keeps_dual else replace(state, dual=math.inf), proof, gap, is_rounded)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
         raise CertificateError(f"{told}: this is a fault of streamsvm; please report it")
@@ -144,7 +146,7 @@ def update_state(
         rounding_bound=proof.rounding_bound,
         dual_error=proof.dual_error,
         tried_bound=0.0 if moves or proof.is_within(tol) else tried_bound,
-        dual=max(state.dual, proof.dual),
+        dual=max(state.dual, proof.dual) if keeps_dual else proof.dual,
         least_gap=min(gap, state.least_gap),
         passes=state.passes + 1,
         stuck=0 if moves else state.stuck + 1,
