@@ -37,6 +37,8 @@ class TrainOptions:
         Name of the loss of the problem (problems.registry); None is its first one.
     epsilon : float or None, default None
         Half-width of the tube around a target, in which a regression's loss is 0; None is 0.1.
+    nu : float or None, default None
+        Of one class, the share of the rows that may lie outside, in (0, 1]; None is 0.5.
     class_weight : mapping of label to float, "balanced" or None, default None
         Factors of C by label; "balanced" gives all classes the same weight (`compute_class_factors`).
     tol : float, default 1e-3
@@ -80,6 +82,7 @@ class TrainOptions:
     solver: str = "auto"
     loss: str | None = None
     epsilon: float | None = None
+    nu: float | None = None
     class_weight: ClassWeight = None
     tol: float = 1e-3
     memory_bytes: int | None = None

@@ -198,6 +198,7 @@ def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> No
     tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
     metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
     command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
+    command.add_argument("--nu", type=float, help="of one class: the share of rows that may lie outside (default: 0.5)")
     known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
     _add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
     features = (

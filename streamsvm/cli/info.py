@@ -168,6 +168,8 @@ def format_evaluation(scores: dict[str, Any]) -> str:
         return _format_ranking(scores)
     if "mean_absolute_error" in scores:
         return _format_regression(scores)
+    if "novel_rate" in scores:
+        return _format_one_class(scores)
     area = scores["roc_area"]
     shown = "" if area is None else f", ROC area {area:.4f}"
     lines = [f"accuracy {scores['accuracy']:.4f} on {say_count(scores['n_rows'], 'row')}{shown}"]
@@ -200,6 +202,16 @@ def _format_regression(scores: dict[str, Any]) -> str:
     mean, root = scores["mean_absolute_error"], scores["root_mean_squared_error"]
     n_rows = say_count(scores["n_rows"], "row")
     return f"mean absolute error {mean:.6g}, root mean squared error {root:.6g}{share} on {n_rows}"
+
+
+def _format_one_class(scores: dict[str, Any]) -> str:
+    """Return the shares of rows that one class calls novel as a line of text."""
+    named = {"novel": "novel_rate", "false alarms": "false_alarm_rate", "detected": "detection_rate"}
+    shown = [f"{name} {scores[key]:.4f}" for name, key in named.items() if scores[key] is not None]
+    area = "" if scores["roc_area"] is None else f", ROC area {scores['roc_area']:.4f}"
+    unknown = scores["unknown_labels"]
+    tail = f"; {say_count(unknown, 'row')} with labels other than -1 and 1" if unknown else ""
+    return f"{', '.join(shown)}{area} on {say_count(scores['n_rows'], 'row')}{tail}"
 
 
 def _format_confusion(labels: list[str], confusion: list[list[int]]) -> list[str]:

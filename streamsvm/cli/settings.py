@@ -70,7 +70,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
         task=options.task,
         loss=options.loss,
         options=own,
-        **list_given(options, "tol", "degree", "coef0", "epsilon", "multi_class"),
+        **list_given(options, "tol", "degree", "coef0", "epsilon", "nu", "multi_class"),
     )
 
 

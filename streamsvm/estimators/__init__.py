@@ -6,8 +6,20 @@ from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.loading import load
 from streamsvm.estimators.logistic import LogisticRegression
+from streamsvm.estimators.one_class import OneClassSVM
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.estimators.regression import LinearSVR
 from streamsvm.estimators.tuning import tune
 
-__all__ = ["SVC", "SVR", "BudgetedSVC", "LinearSVC", "LinearSVR", "LogisticRegression", "RankSVM", "load", "tune"]
+__all__ = [
+    "SVC",
+    "SVR",
+    "BudgetedSVC",
+    "LinearSVC",
+    "LinearSVR",
+    "LogisticRegression",
+    "OneClassSVM",
+    "RankSVM",
+    "load",
+    "tune",
+]

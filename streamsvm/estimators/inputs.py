@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
-from sklearn.base import is_classifier, is_regressor
+from sklearn.base import is_classifier, is_outlier_detector, is_regressor
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -40,8 +40,7 @@ def open_source(
         refuse_columns(y, sample_weight, qid, groups)
         yield X if isinstance(X, Dataset) else open_dataset(X)
     elif is_dask(X) or estimator.client is not None:
-        if y is None:
-            raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
+        _require_labels(estimator, y)
         with TemporaryDirectory(prefix="streamsvm") as folder:
             options = IngestOptions(regression=is_regressor(estimator))
             rows = Path(folder) / "rows.zarr"
@@ -55,10 +54,11 @@ def open_source(
 
 def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, groups: Any) -> ArrayDataset:
     """Return rows in memory as a source; InputError or ValueError for unsuitable rows or labels."""
-    if y is None:
-        raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
-    rows, labels = validate(estimator, X, y, reset=True)
-    if is_regressor(estimator):
+    _require_labels(estimator, y)
+    rows, labels = (validate(estimator, X, reset=True), None) if y is None else validate(estimator, X, y, reset=True)
+    if labels is None:
+        source = _make_source(estimator, rows, None, None, sample_weight)
+    elif is_regressor(estimator):
         source = _make_source(estimator, rows, None, None, sample_weight)
         source.target = np.asarray(labels, np.float64)
         check_targets(source.target, "y")
@@ -73,6 +73,12 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, 
     if estimator.checkpoint is not None:
         source.fingerprint = _hash_rows(source)
     return source
+
+
+def _require_labels(estimator: Any, y: Any) -> None:
+    """InputError unless there are labels, or the estimator needs none."""
+    if y is None and not is_outlier_detector(estimator):
+        raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
 
 
 def _find_classes(estimator: Any, labels: Any) -> Any:

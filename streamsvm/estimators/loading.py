@@ -13,17 +13,19 @@ from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.linear_base import read_fit_intercept
 from streamsvm.estimators.logistic import LogisticRegression
+from streamsvm.estimators.one_class import OneClassSVM
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.estimators.regression import LinearSVR
 from streamsvm.methods.registry import AUTO, find_method
-from streamsvm.models.model import LinearModel, Model
+from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.models.model import load as load_model
 from streamsvm.models.probabilities import SIGMOIDS
 from streamsvm.numeric.kernels import Kernel
+from streamsvm.problems.one_class import ONE_CLASS
 from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
 
-Estimator = LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | RankSVM
+Estimator = LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | OneClassSVM | RankSVM
 
 
 def load(path: str | Path) -> Estimator:
@@ -39,7 +41,7 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC or RankSVM
+    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, OneClassSVM or RankSVM
 
     Raises
     ------
@@ -63,6 +65,10 @@ def make_estimator(model: Model) -> Estimator:
             estimator = LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"], fit_intercept=has_bias)
         else:
             estimator = SVR(C=C, epsilon=problem["tube"], solver=solver, **_name_kernel(model.kernel))
+        estimator._take_model(model)
+        return cast("Estimator", estimator)
+    if isinstance(model, KernelModel) and model.problem.name == ONE_CLASS.name:
+        estimator = OneClassSVM(nu=model.info["problem"]["nu"], solver=solver, **_name_kernel(model.kernel))
         estimator._take_model(model)
         return cast("Estimator", estimator)
     if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):

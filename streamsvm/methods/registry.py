@@ -20,7 +20,7 @@ from streamsvm.methods.ranking.options import RankingOptions
 
 DECOMPOSITION = Method(
     name="smo",
-    losses=("hinge", "kinked"),
+    losses=("hinge", "kinked", "one-class"),
     options=DecompositionOptions,
     module="streamsvm.methods.decomposition.setup",
     kernels=("linear", "rbf", "poly", "sigmoid", "precomputed"),

@@ -94,6 +94,8 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
         raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
     if options.epsilon is not None and not problem.has_epsilon:
         raise InputError(f"epsilon: the task {options.task} has no tube around a target; leave it out")
+    if options.nu is not None and not problem.has_nu:
+        raise InputError(f"nu: the task {options.task} has no share of rows outside; leave it out")
     make = partial(_set_up_with, method, own, keep_dual)
     n_problems = problem.count_problems(source)
     if n_problems > 1:

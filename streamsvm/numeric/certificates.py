@@ -193,8 +193,8 @@ def _find_size(corners: F64, bias: float) -> float:
     return 1.0 + float(np.max(np.abs(corners))) + abs(bias)
 
 
-def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None) -> float:
-    """Return the middle of all b that minimise sum_i C_i max(0, 1 - y_i (f_i + b)).
+def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None, slope: float = 0.0) -> float:
+    """Return the middle of all b that minimise slope b + sum_i C_i max(0, 1 - y_i (f_i + b)).
 
     The sum is convex and piecewise linear, and its slope grows by C_i at the corner y_i - f_i. Only the corners near
     the minimum are sorted.
@@ -202,12 +202,13 @@ def find_best_bias(y: F64, costs: F64, f: F64, corners: F64 | None = None) -> fl
     corners = (y if corners is None else corners) - f
     size = float(np.finfo(float).eps * len(y) * np.sum(costs))
     low, width = float(corners.min()), float(np.ptp(corners)) / BINS
-    bins, first, last, before = _find_near(corners, costs, low, width, -float(np.sum(costs, where=y > 0)), 2 * size)
+    lowest = slope - float(np.sum(costs, where=y > 0))
+    bins, first, last, before = _find_near(corners, costs, low, width, lowest, 2 * size)
     near = np.flatnonzero((bins >= first) & (bins <= last))
     order = near[np.argsort(corners[near], kind="stable")]
-    slope = before + np.cumsum(costs[order])  # the slope after each corner
-    first = min(int(np.searchsorted(slope, -size)), len(order) - 1)
-    last = min(int(np.searchsorted(slope, size, side="right")), len(order) - 1)
+    slopes = before + np.cumsum(costs[order])  # the slope after each corner
+    first = min(int(np.searchsorted(slopes, -size)), len(order) - 1)
+    last = min(int(np.searchsorted(slopes, size, side="right")), len(order) - 1)
     return float(corners[order[first]] + corners[order[last]]) / 2
 
 

@@ -54,6 +54,12 @@ class Problem:
         Whether the problem reads `class_weight`.
     has_epsilon
         Whether the problem reads `epsilon`, the half-width of the tube around a target.
+    has_nu
+        Whether the problem reads `nu`, the share of the rows that may lie outside.
+    own_classes
+        The classes of its models, where they are not those of the labels that it was trained on.
+    needs_labels
+        Whether rows need labels to be trained on, and to be evaluated.
     reads_queries
         Whether rows are compared within their queries. If so, queries are sampled and held out whole.
     score_name
@@ -101,6 +107,9 @@ class Problem:
     count_right: Callable[[F64, npt.NDArray[Any]], float] | None = None
     has_classes: bool = True
     has_epsilon: bool = False
+    has_nu: bool = False
+    own_classes: tuple[int, ...] | None = None
+    needs_labels: bool = True
     score_name: str = "score"
     measure: str = "right on held-out rows"
     error: str = "Wrong on held-out rows"

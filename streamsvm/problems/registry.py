@@ -18,9 +18,9 @@ class Entry(NamedTuple):
     module and record: the module and the name of the record in it. losses: its losses by name, the default one first,
     with the kinds of losses that each belongs to; every method names the kinds that it minimises. "hinge" is
     C_i max(0, 1 - y_i f_i), "pairs" are hinge losses of pairs of rows, "classes" is the loss of K scores of a row
-    (numeric.class_losses), "convex" is any convex function of a row's score
-    whose slopes are bounded, "smooth" is one whose second derivatives are, and "kinked" is one that can be smoothed
-    (numeric.smooth_loss). help: one line for the command line.
+    (numeric.class_losses), "convex" is any convex function of a row's score whose slopes are bounded, "smooth" is one
+    whose second derivatives are, "kinked" is one that can be smoothed (numeric.smooth_loss), and "one-class" is that of
+    scores below an offset. help: one line for the command line.
     """
 
     module: str
@@ -63,6 +63,12 @@ PROBLEMS = {  # The first one is the default.
         "REGRESS",
         {"epsilon_insensitive": ("kinked", "convex"), "squared_epsilon_insensitive": ("smooth",)},
         "numbers, by support-vector regression",
+    ),
+    "one-class": Entry(
+        "streamsvm.problems.one_class",
+        "ONE_CLASS",
+        {"one_class": ("one-class",)},
+        "the region where rows lie, without labels, to find novel rows",
     ),
 }
 

@@ -26,7 +26,7 @@ from streamsvm.training.statistics import needs_scale
 from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, require_proved
 
 # The settings of a fit that a model tells, so that `verify` can compute its objective anew
-TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube")
+TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube", "nu")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamsvm.errors import CertificateError, InputError, say_count
+from streamsvm.problems.registry import find_problem
 
 if TYPE_CHECKING:
     from streamsvm.options import TrainOptions
@@ -63,6 +64,11 @@ def explain(status: str, progress: Progress, options: TrainOptions, finished: bo
             return f"a signal ended the run after {passes}{proved}; its checkpoint is written"
         case "stalled" if gap is None:
             return "the steps no longer change the multipliers, and the kernel has no lower bound"
+        case "stalled" if find_problem(options.task).has_nu and progress.objective <= progress.rounding_bound:
+            return (
+                "the objective is 0 but for rounding: the origin lies among the rows, and no function of this kernel "
+                "is above 0 on them alone; another kernel helps, such as rbf"
+            )
         case "stalled":
             share = (progress.tell_rounding(status) or 0.0) / progress.objective if progress.objective > 0 else 0.0
             limit = "rounding is the limit" if progress.is_rounded else "this is more than rounding explains"

@@ -34,7 +34,7 @@ from streamsvm.numeric.scaling import same_scaling
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Scan
-from streamsvm.training import verify_classes, verify_dual, verify_kernel, verify_loss
+from streamsvm.training import verify_classes, verify_dual, verify_kernel, verify_loss, verify_one_class
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
@@ -122,7 +122,7 @@ def verify(
     points = None if not dual or isinstance(model, KernelModel) else _read_points(model, source, dual_file)
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
         objective, rounding, bound = _evaluate(model, engine, problem, points)
-    if dual and isinstance(model, KernelModel):
+    if dual and isinstance(model, KernelModel) and not model.problem.has_nu:
         bound = verify_kernel.bound(model, source, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
@@ -223,6 +223,8 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
     if find_entry(model.problem.name).joins_classes:
         assert isinstance(model, LinearModel)
         return *verify_classes.evaluate(model, engine, problem), None
+    if isinstance(model, KernelModel) and model.problem.has_nu:
+        return verify_one_class.evaluate(model, engine, problem)
     n_problems, loss = count_problems(model), problem.get("loss", "hinge")
     assert model.problem.read_losses is not None
     losses = model.problem.read_losses(problem, engine.source, n_problems)

@@ -36,7 +36,7 @@ def evaluate(model: KernelModel, engine: Engine, losses: Sequence[ConvexLoss]) -
     shared = (model.kernel, model.support_vectors, coefs, biases)
     add = partial(_add_kernel_losses, losses, pick)
     totals = engine.scan(Scan(partial(np.zeros, (len(coefs), 2)), add, np.add, shared))
-    squares = _measure_squares(model, coefs)
+    squares = measure_squares(model, coefs)
     loss, size = totals.sum(axis=0)
     terms = engine.source.n_rows + coefs.shape[1] + engine.source.n_features
     half = float(np.sum(squares)) / 2
@@ -45,9 +45,14 @@ def evaluate(model: KernelModel, engine: Engine, losses: Sequence[ConvexLoss]) -
 
 def _separate(model: KernelModel) -> KernelModel:
     """Return the model with the coefficients of each problem over all support vectors; InputError if it has none."""
+    refuse_known_values(model)
+    return model if model.n_support is None else model.list_pairs()
+
+
+def refuse_known_values(model: KernelModel) -> None:
+    """Raise InputError for a model that holds no support vectors."""
     if model.is_of_known_values:
         raise InputError("the objective of a model of known kernel values cannot be computed anew")
-    return model if model.n_support is None else model.list_pairs()
 
 
 def _choose_rows(model: KernelModel) -> Pick:
@@ -86,7 +91,7 @@ def _add_kernel_losses(
         totals[k] += loss, float(costs @ (np.abs(f) + 1.0)) + loss
 
 
-def _measure_squares(model: KernelModel, coefs: F64) -> F64:
+def measure_squares(model: KernelModel, coefs: F64) -> F64:
     """Return |w|^2 of each problem, (n_problems,), computed from the support vectors alone."""
     X = to_float64(model.support_vectors)
     squares = np.zeros(len(coefs))
@@ -112,7 +117,7 @@ def bound(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bou
         return None
     model = _separate(model)
     coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
-    total, squares = np.abs(coefs).sum(axis=1), _measure_squares(model, coefs)
+    total, squares = np.abs(coefs).sum(axis=1), measure_squares(model, coefs)
     if np.any(np.abs(coefs.sum(axis=1)) > SUM_SHARE * total):
         raise InputError("the model's coefficients are no dual point: they do not sum to zero")
     if source.column("sample_weight") is None and np.any((coefs > costs[:, 1:]) | (-coefs > costs[:, :1])):

@@ -19,8 +19,8 @@ import sklearn.svm
 
 import streamsvm
 
-REPLACED = ("SVC", "SVR", "LinearSVC", "LinearSVR")
-MISSING = ("NuSVC", "NuSVR", "OneClassSVM")
+REPLACED = ("SVC", "SVR", "LinearSVC", "LinearSVR", "OneClassSVM")
+MISSING = ("NuSVC", "NuSVR")
 REASON_LENGTH = 110
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.irwls import solve_by_irwls
+from streamsvm.methods.decomposition.one_class import OneClassRows, find_rises
 from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.selection import Conditions, choose_working_set
@@ -51,7 +52,7 @@ INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": sol
 class ActiveSet:
     """m rows in memory. X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows (m,), their numbers in the dataset.
 
-    tube: of a regression, whose rows have sides y; else None.
+    tube: of a regression, whose rows have sides y; else None. total: the sum that the multipliers of one class have.
 
     Four fields serve to bound the errors of f. errors: (m,), a bound for the time when f was formed. moved: the sum of
     |change of a_j| over all changes since then. terms: (m,), the sum of |change of a_j| k(x_i, x_j) over these changes,
@@ -69,11 +70,19 @@ class ActiveSet:
     moved: float = 0.0
     largest: float = 1.0
     tube: Tube | None = None
+    total: float | None = None
 
     @property
-    def hinges(self) -> Hinges:
+    def hinges(self) -> Hinges | OneClassRows:
         """The hinges of the rows."""
+        if self.total is not None:
+            return OneClassRows(self.y, self.costs, self.alpha, self.f, self.total)
         return Hinges(self.y, self.costs, self.alpha, self.f, self.tube)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the corners of the rows are their labels y."""
+        return self.tube is None and self.total is None
 
     def settle(self) -> Conditions:
         """Put each row on its side; return the optimality conditions."""
@@ -168,7 +177,7 @@ def _improve_working_set(
         alpha=active.alpha[chosen],
         f=active.f[chosen],
         costs=active.costs[chosen],
-        corners=None if active.tube is None else active.hinges.corners[chosen],
+        corners=None if active.has_labels else active.hinges.corners[chosen],
     )
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)
@@ -242,6 +251,15 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
     active.terms += active.largest * float(np.sum(np.abs(coef)))
     add_kernel_sums(rounds.kernel, active.X, take_rows(active.X, changed), coef, active.f, rounds.threads)
     return found.converged
+
+
+def fill(active: ActiveSet, rounds: Rounds, cache: ColumnCache) -> None:
+    """Let the multipliers of one class rise to their sum, those of the lowest scores first."""
+    assert active.total is not None
+    rises = find_rises(active.costs, active.alpha, active.f, active.total)
+    changed = np.flatnonzero(rises)
+    active.alpha[changed] = np.minimum(active.alpha + rises, active.costs)[changed]
+    _update_sums(active, rounds, cache, changed, rounds.damping * rises[changed])
 
 
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:

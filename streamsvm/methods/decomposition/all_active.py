@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from streamsvm import interrupts
-from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
 from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.methods.decomposition.dual_interior_point import factor_kernel, solve_in_factor
 from streamsvm.methods.decomposition.exact_kernels import EXACT_KERNELS, sum_exactly
@@ -41,7 +41,7 @@ from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, take_rows, to_dens
 MOST_REFINEMENTS = 10
 MOST_STRETCHES = 3  # of the multipliers, until all rows on the margin are there for certain
 # Rows that are beyond the margin by this, besides twice their error, do not enter P. The unit of a regression is the
-# standard deviation of the targets.
+# standard deviation of the targets, and that of one class the standard deviation of the scores.
 FAR_BEYOND = 0.1
 FLOAT64_ROWS = 4096  # rows that are held in float64 at once
 UNIT_32 = 2.0**-24  # half the spacing of float32 numbers, as UNIT is that of float64
@@ -59,11 +59,14 @@ def solve_all(
     share: each improvement goes on until this share of the violation is left; largest: the greatest k_ii.
     Return a bound of the errors of f, (n,), and whether kernel values of more digits would help.
     """
+    others = np.empty(0) if active.total is None else np.array([-active.total])
+    if active.total is not None:
+        fill(active, rounds, cache)
     for _ in range(MOST_REFINEMENTS):
         violation = active.settle().violation
         before = active.alpha.copy()
         solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
-        restore_balance(active.y, active.alpha, active.costs, np.empty(0))
+        restore_balance(active.y, active.alpha, active.costs, others)
         expected = active.f.copy()
         errors = form_exact_sums(active, rounds.kernel, rounds.threads)
         if not np.all(np.isfinite(active.f)):
@@ -79,10 +82,13 @@ def solve_all(
 
 
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
-    """Whether the kernel has a factor with which a step of the interior-point method takes well under a second."""
+    """Whether the kernel has a factor with which a step of the interior-point method takes well under a second.
+
+    The method is not for one class, whose sum of multipliers is not 0.
+    """
     n, d = active.X.shape
     rank = min(n, d) if is_linear(kernel) else n
-    return kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
+    return active.total is None and kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
 
 
 def is_linear(kernel: Kernel) -> bool:
@@ -111,7 +117,7 @@ def solve_by_interior_point(active: ActiveSet, kernel: Kernel, threads: int, gap
 
 def _solve_both_sides(active: ActiveSet, Z: F64, gap: float) -> None:
     """Replace sides and multipliers of a regression. The corners are moved to -1 to 1, which shifts the bias alone."""
-    both = active.hinges.list_both()
+    both = Hinges(active.y, active.costs, active.alpha, active.f, active.tube).list_both()
     low, high = float(np.min(both.corners)), float(np.max(both.corners))
     scale = (high - low) / 2 or 1.0
     corners = (both.corners - (low + scale)) / scale
@@ -149,7 +155,7 @@ def form_exact_sums(active: ActiveSet, kernel: Kernel, threads: int) -> F64:
     Return a bound of the errors of f, (n,).
     """
     slacks, errors = active.hinges.find_slacks(), _bound_working_sums(active, kernel)
-    far = FAR_BEYOND * (1.0 if active.tube is None else float(np.std(active.tube.targets)))
+    far = FAR_BEYOND * _find_unit(active)
     near = np.flatnonzero((active.alpha > 0) | ~(slacks < -(far + 2 * errors)))
     _form_sums(active, kernel, near, errors, threads)
     if len(near) == len(errors):
@@ -169,6 +175,13 @@ def bounds_by_terms(kernel: Kernel, X: Matrix) -> bool:
     if kernel.name == "poly":
         return kernel.coef0 >= 0.0 and bool(np.min(X.data if isinstance(X, CsrRows) else X, initial=0.0) >= 0.0)
     return kernel.name == "rbf"
+
+
+def _find_unit(active: ActiveSet) -> float:
+    """Return the unit of the slacks: that of labels, of the targets, or of the scores of one class."""
+    if active.total is not None:
+        return float(np.std(active.f))
+    return 1.0 if active.tube is None else float(np.std(active.tube.targets))
 
 
 def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:

@@ -40,6 +40,8 @@ from streamsvm.numeric.kernels import (
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import F64, Matrix, Rows, slice_rows, take_rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
+from streamsvm.problems.one_class import read_nu
+from streamsvm.problems.problem import Labels, Problem
 from streamsvm.problems.registry import find_problem
 from streamsvm.problems.regression import EpsilonInsensitive
 from streamsvm.requests import MemoryNeed
@@ -69,7 +71,9 @@ def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) 
     problem, told = find_problem(options.task), {**asdict(settings), "class_costs": list(settings.class_costs)}
     if settings.tube is None:
         del told["tube"]
-    else:
+    if settings.nu is None:
+        del told["nu"]
+    if not (settings.tube is None and settings.nu is None):
         assert problem.tell_loss is not None
         del told["class_costs"]
         told |= problem.tell_loss(source, options)
@@ -79,7 +83,7 @@ def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) 
         memory=partial(_need_memory, settings, source),
         start=partial(start_state, source.n_rows),
         solve=partial(decomposition.solve, settings),
-        make_model=partial(_make_model, settings, source, problem.has_classes),
+        make_model=partial(_make_model, settings, source, _find_classes(problem, source)),
         report=_report,
         compiled=_name_kernels(options, settings),
     )
@@ -96,15 +100,17 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
     elsewhere = options.workers is not None or options.scheduler is not None
     cache_bytes = 0 if options.kernel == "linear" else own.cache_bytes  # a linear kernel keeps no values
     working_rows = int(np.clip(resident_rows // WORKING_SHARE, *WORKING_ROWS[inner]))
-    loss = _make_regression_loss(source, options)
-    if loss is not None and own.selection == "platt":
-        raise InputError("selection platt: Platt's loops are for classes; choose another selection for a regression")
+    problem, loss = find_problem(options.task), _make_regression_loss(source, options)
+    has_classes = loss is None and not problem.has_nu
+    if own.selection == "platt" and not has_classes:
+        raise InputError("selection platt: Platt's loops are for two classes; choose another selection")
     if options.kernel == known_values.NAME and own.selection == "platt":
         raise InputError("selection platt: Platt's loops compute kernel values; choose another for known values")
     return Decomposition(
         tube=None if loss is None else loss.epsilon,
         numbers=np.empty(0) if loss is None else loss.numbers,
-        class_costs=compute_class_costs(source, options) if loss is None else (loss.C, loss.C),
+        nu=read_nu(options) if problem.has_nu else None,
+        class_costs=compute_class_costs(source, options) if has_classes else (options.C, options.C),
         kernel=make_kernel(source, options),
         inner=inner,
         selection=own.selection,
@@ -149,8 +155,15 @@ def _make_regression_loss(source: RowSource, options: TrainOptions) -> EpsilonIn
     return loss if isinstance(loss, EpsilonInsensitive) else None
 
 
+def _find_classes(problem: Problem, source: RowSource) -> Labels:
+    """Return the classes of the model: those of the labels, of the problem, or none."""
+    if problem.own_classes is not None:
+        return np.array(problem.own_classes)
+    return np.asarray(source.classes) if problem.has_classes else np.empty(0)
+
+
 def _make_model(
-    settings: Decomposition, source: RowSource, has_classes: bool, state: State, take: TakeRows
+    settings: Decomposition, source: RowSource, classes: Labels, state: State, take: TakeRows
 ) -> KernelModel:
     chosen = np.flatnonzero(state.stretch * state.alpha)
     vectors = take(chosen).X
@@ -159,7 +172,7 @@ def _make_model(
         support_vectors=slice_rows(vectors, slice(0, 0)) if settings.kernel.name == known_values.NAME else vectors,
         dual_coef=state.stretch * state.alpha[chosen] * state.y[chosen],
         intercept=state.bias,
-        classes=np.asarray(source.classes) if has_classes else np.empty(0),
+        classes=classes,
         scaling=source.scaling,
         feature_names=source.feature_names,
         support=chosen,

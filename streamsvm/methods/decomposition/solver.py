@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from streamsvm.errors import InputError
-from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
 from streamsvm.methods.decomposition.all_active import (
     NOISE_SHARE,
     bounds_by_terms,
@@ -45,10 +45,11 @@ from streamsvm.methods.decomposition.all_active import (
     suits_factor,
 )
 from streamsvm.methods.decomposition.balance import restore_balance
+from streamsvm.methods.decomposition.one_class import choose_lowest, compute_total, is_full
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
 from streamsvm.methods.decomposition.selection import draw_active_rows
 from streamsvm.methods.decomposition.state import OUT_OF_RANGE, State, require_range, update_state
-from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
+from streamsvm.methods.decomposition.tube import Tube, choose_sides
 from streamsvm.numeric import known_values
 from streamsvm.numeric.kernels import (
     Kernel,
@@ -82,7 +83,7 @@ class Decomposition:
 
     class_costs: C_i of the classes coded 0 and 1, before sample weights. tol: the relative duality gap.
     tube: epsilon of a regression, whose two class costs are C, or None for a classification. numbers: the targets that
-    codes of labels stand for in a regression.
+    codes of labels stand for in a regression. nu: of one class, whose class costs are 1, else None.
     inner: a name of active_set.INNER_SOLVERS; selection: one of selection.RULES.
     working_rows: rows of a working set. resident_rows: rows of an active set; precise_rows: rows of an active set in
     float64, or None for as many. cache_bytes: memory for kernel columns.
@@ -103,6 +104,7 @@ class Decomposition:
     precise_rows: int | None = None
     tube: float | None = None
     numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
+    nu: float | None = None
 
 
 def solve(settings: Decomposition, state: State) -> Solver:
@@ -124,6 +126,8 @@ def solve(settings: Decomposition, state: State) -> Solver:
 
 def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return why the run ends after this step, or None if it goes on."""
+    if settings.nu is not None and 0.0 < state.objective <= state.rounding_bound:
+        return "stalled"  # the origin is among the rows: w is 0 but for rounding, and no step can tell
     if settings.kernel.is_definite:
         return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:
@@ -146,6 +150,8 @@ def _choose_active_rows(settings: Decomposition, state: State) -> I64:
         return np.arange(n_rows)
     if state.passes == 0:
         return np.sort(rng.choice(n_rows, size, replace=False))
+    if settings.nu is not None and not is_full(state.alpha, state.total):
+        return choose_lowest(state.costs, state.alpha, state.f, size)
     conditions = state.hinges.find_conditions()
     tol = VIOLATION_SHARE * conditions.violation
     return draw_active_rows(conditions, size, tol, rng)
@@ -166,7 +172,7 @@ def _choose_damping(state: State, active: ActiveSet) -> float:
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
     """Return the active set of the chosen rows, in float32 or, if that is too coarse, in float64."""
-    y, costs, tube = _read_hinges(settings, read_y(taken), taken.sample_weight)
+    y, costs, tube = _read_hinges(settings, taken.n_rows, read_y(taken), taken.sample_weight)
     require_range(costs, "the costs")
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
     precise = is_small(settings, len(state.alpha)) or state.is_precise or not _suits_float32(settings.kernel, longest)
@@ -182,11 +188,27 @@ def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows
         terms=np.zeros(len(chosen) if len(chosen) == len(state.alpha) and bounds_by_terms(settings.kernel, X) else 0),
         largest=settings.kernel.bound_values(longest),
         tube=tube,
+        total=None if settings.nu is None else _find_part(settings.nu, state, chosen, costs),
     )
 
 
-def _read_hinges(settings: Decomposition, y: I32 | F64 | None, weight: F64 | None) -> tuple[F64, F64, Tube | None]:
+def _find_part(nu: float, state: State, chosen: I64, costs: F64) -> float:
+    """Return the sum that the multipliers of one class have in an active set: what the other rows leave of the total.
+
+    In the first step it is the share of these rows, whose costs are all that is known.
+    """
+    if state.passes == 0:
+        return nu * math.fsum(costs.tolist())
+    others = np.delete(state.alpha, chosen)
+    return min(state.total - math.fsum(others.tolist()), math.fsum(costs.tolist()))
+
+
+def _read_hinges(
+    settings: Decomposition, n_rows: int, y: I32 | F64 | None, weight: F64 | None
+) -> tuple[F64, F64, Tube | None]:
     """Return y_i, C_i and the tube of rows whose codes or targets are `y`; the sides of a regression are not chosen."""
+    if settings.nu is not None:
+        return np.ones(n_rows), np.ones(n_rows) if weight is None else np.array(weight, np.float64), None
     assert y is not None
     if settings.tube is None:
         return *read_labels(settings.class_costs, y, weight), None
@@ -238,6 +260,9 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     after = replace(state, y=active.y, costs=active.costs, longest=longest)
     if active.tube is not None:
         after = replace(after, targets=active.tube.targets, width=active.tube.width)
+    if active.total is not None:
+        assert settings.nu is not None
+        after = replace(after, total=compute_total(settings.nu, active.costs))
     gap = FLOAT32_GAP_SHARE * settings.tol
     escalated_turn = _is_escalated(state) and state.passes % INTERIOR_POINT_TURN == 0
     ascends, noisy = True, False
@@ -265,13 +290,14 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
 
 def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change:
     """Improve the active set; return by what the pass changes f of all rows."""
-    violation = active.settle().violation
     before = active.y * active.alpha
     rounds = _make_rounds(settings, state, active, None)
     cache = ColumnCache.of_size(len(before), settings.cache_bytes, type_of(active.X))
+    if active.total is not None:
+        fill(active, rounds, cache)
+    violation = active.settle().violation
     improve(active, rounds, cache, ACTIVE_TOL_SHARE * violation, MOST_ROUNDS)
-    others = np.delete(state.y * state.alpha, active.rows)
-    restore_balance(active.y, active.alpha, active.costs, others[others != 0.0])
+    restore_balance(active.y, active.alpha, active.costs, _list_others(state, active))
     moved = active.y * active.alpha
     changed = np.flatnonzero(moved != before)
     coef = (moved - before)[changed]
@@ -285,18 +311,28 @@ def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change
     return Change(settings.kernel, columns, coef, np.empty(0), 0.0)
 
 
+def _list_others(state: State, active: ActiveSet) -> F64:
+    """Return the terms that the sum of the active rows' y_i a_i has to cancel."""
+    if active.total is not None:
+        return np.array([-active.total])
+    others: F64 = np.delete(state.y * state.alpha, active.rows)
+    used: F64 = others[others != 0.0]
+    return used
+
+
 def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: F64, sums: RowSums) -> State:
     """Return the state after a pass. f_before: f of the active rows before they were improved."""
     if state.passes == 0:
-        y, costs, tube = _read_hinges(settings, sums.y, sums.sample_weight)
+        y, costs, tube = _read_hinges(settings, len(sums.f), sums.y, sums.sample_weight)
         state = replace(state, y=y, costs=costs, longest=sums.longest)
         state = state if tube is None else replace(state, targets=tube.targets, width=tube.width)
+        state = state if settings.nu is None else replace(state, total=compute_total(settings.nu, costs))
     alpha, y = state.alpha.copy(), state.y.copy()
     alpha[active.rows], y[active.rows] = active.alpha, active.y
     f = state.f + sums.f
     errors = state.errors + sums.errors + UNIT * np.abs(f)
     expected = f_before + (active.f - f_before) / _choose_damping(state, active)
-    hinges = Hinges(y, state.costs, alpha, f, state.tube)
+    hinges = replace(state, y=y, alpha=alpha, f=f).hinges
     left = hinges._replace(y=choose_sides(hinges)).find_conditions().violation
     noisy = bool(np.max(np.abs(expected - f[active.rows])) > NOISE_SHARE * left)
     return update_state(state, settings.kernel, settings.tol, y=y, alpha=alpha, f=f, errors=errors, noisy=noisy)

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.errors import CertificateError, InputError
+from streamsvm.methods.decomposition.one_class import OneClassRows
 from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
 from streamsvm.numeric.certificates import Proof
 from streamsvm.numeric.kernels import Kernel
@@ -45,6 +46,8 @@ class State:
     rounding_bound that belongs to D.
     least_gap: the least P - D so far. longest: the largest |x_i|^2. passes: steps so far, each of one read of all rows.
     stuck: steps in a row that neither raised D nor lowered the gap. is_precise: active sets are held in float64.
+    total: of one class, the sum that the multipliers are to have; otherwise NaN. Then P is 1/2 |w|^2, and D a bound of
+    it (see numeric.one_class_certificates).
     """
 
     alpha: F64
@@ -68,7 +71,8 @@ class State:
     dual_error: float = 0.0
     targets: F64 = field(default_factory=lambda: np.empty(0))
     width: float = 0.0
-    added: ClassVar = ("dual_error", "targets", "width")
+    total: float = math.nan
+    added: ClassVar = ("dual_error", "targets", "width", "total")
     shapes: ClassVar = {"targets": ("n",)}
 
     @property
@@ -77,8 +81,10 @@ class State:
         return Tube(self.targets, self.width) if len(self.targets) else None
 
     @property
-    def hinges(self) -> Hinges:
+    def hinges(self) -> Hinges | OneClassRows:
         """The hinges of all rows."""
+        if not math.isnan(self.total):
+            return OneClassRows(self.y, self.costs, self.alpha, self.f, self.total)
         return Hinges(self.y, self.costs, self.alpha, self.f, self.tube)
 
     @property
@@ -123,7 +129,9 @@ def update_state(
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
-    moves = _has_progressed(state, proof, gap, is_rounded)
+    # P and D of one class have changed places, and without definiteness D may be too high on the way
+    keeps_dual = kernel.is_definite or math.isnan(state.total)
+    moves = _has_progressed(state if keeps_dual else replace(state, dual=math.inf), proof, gap, is_rounded)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"
         raise CertificateError(f"{told}: this is a fault of streamsvm; please report it")
@@ -138,7 +146,7 @@ def update_state(
         rounding_bound=proof.rounding_bound,
         dual_error=proof.dual_error,
         tried_bound=0.0 if moves or proof.is_within(tol) else tried_bound,
-        dual=max(state.dual, proof.dual),
+        dual=max(state.dual, proof.dual) if keeps_dual else proof.dual,
         least_gap=min(gap, state.least_gap),
         passes=state.passes + 1,
         stuck=0 if moves else state.stuck + 1,

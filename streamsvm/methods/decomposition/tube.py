@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.methods.decomposition.one_class import OneClassRows
 from streamsvm.methods.decomposition.selection import Conditions, find_conditions
 from streamsvm.numeric.certificates import Certificate, Proof, certify, find_best_bias, prove
 from streamsvm.numeric.rows import F64
@@ -74,7 +75,7 @@ class Hinges(NamedTuple):
         return Hinges(np.repeat([1.0, -1.0], n), np.tile(self.costs, 2), alpha, np.tile(self.f, 2), tube)
 
 
-def choose_sides(rows: Hinges) -> F64:
+def choose_sides(rows: Hinges | OneClassRows) -> F64:
     """Return the side of each row, (n,): y itself for labels, and for a multiplier that is not zero.
 
     The other rows of a regression lie above or below the bias that is half-way between the least corner from which a

@@ -1,0 +1,67 @@
+"""Verification of a one-class model: its objective and a lower bound of the optimum, both in float64, in one read.
+
+    Q = 1/2 sum_ij a_i a_j k(x_i, x_j)     >=     M^2 / (2 |w|^2),   M = N rho - sum_i C_i max(0, rho - w.phi(x_i))
+
+Both follow from the model alone (see numeric.one_class_certificates), so that no dual point need be kept.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.engines.protocol import Engine
+from streamsvm.errors import InputError
+from streamsvm.models.model import KernelModel
+from streamsvm.numeric.dual_points import Bound
+from streamsvm.numeric.kernels import Kernel, compute_kernel_sums, to_float64
+from streamsvm.numeric.rounding import bound_rounding
+from streamsvm.numeric.rows import F64, Matrix, Rows
+from streamsvm.requests import Scan
+from streamsvm.training.verify_kernel import SUM_SHARE, measure_squares, refuse_known_values
+
+
+def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tuple[float, float, Bound | None]:
+    """Return the objective, how far rounding can have moved it, and the lower bound if the kernel has one.
+
+    Raises InputError if the coefficients are no point of the problem: one is above the weight of its row, or their sum
+    is not nu times the sum of the weights.
+    """
+    refuse_known_values(model)
+    weight = engine.source.column("sample_weight")
+    weight = np.ones(engine.source.n_rows) if weight is None else weight
+    total = float(problem["nu"]) * float(np.sum(weight))
+    _check_point(model, weight, total)
+    square = float(measure_squares(model, model.dual_coef[None, :])[0])
+    n_terms = len(weight) + len(model.dual_coef) + engine.source.n_features
+    error = bound_rounding(n_terms, square + float(np.sum(model.dual_coef)))
+    if not model.kernel.is_definite:
+        return square / 2, error, None
+    rho = -float(np.asarray(model.intercept))
+    add = partial(_add_losses, rho)
+    scan = Scan(partial(np.zeros, 2), add, operator.add, (model.kernel, model.support_vectors, model.dual_coef))
+    loss, size = engine.scan(scan)
+    margin = total * rho - loss - bound_rounding(n_terms, float(size) + abs(total * rho))
+    value = margin**2 / (2 * (square + error)) if margin > 0.0 else 0.0
+    return square / 2, error, Bound(value, error)
+
+
+def _check_point(model: KernelModel, weight: F64, total: float) -> None:
+    """Raise InputError unless the coefficients are multipliers of these rows."""
+    assert model.support is not None
+    if len(model.support) and model.support[-1] >= len(weight):
+        raise InputError("the model's support vectors are not among these rows")
+    if np.any((model.dual_coef < 0.0) | (model.dual_coef > weight[model.support])):
+        raise InputError("the model's coefficients are no multipliers: one is not between 0 and the weight of its row")
+    if abs(float(np.sum(model.dual_coef)) - total) > len(weight) * SUM_SHARE * total:
+        raise InputError("the model's coefficients are no multipliers: they do not sum to nu times the sum of weights")
+
+
+def _add_losses(rho: float, totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coef: F64) -> None:
+    """Add the losses, and the sizes C_i |f_i| that bound their rounding."""
+    f = compute_kernel_sums(kernel, to_float64(rows.X), vectors, coef[None, :])[:, 0]
+    costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+    totals += float(costs @ np.maximum(rho - f, 0.0)), float(costs @ (np.abs(f) + abs(rho)))
