@@ -19,7 +19,7 @@ from streamsvm.methods.method import Method
 from streamsvm.methods.one_against_one import make_one_against_one
 from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
-from streamsvm.methods.registry import find_method
+from streamsvm.methods.registry import METHODS, find_method
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions, check_costs, check_numbers
@@ -35,7 +35,10 @@ def choose_method(options: TrainOptions) -> Method:
 def choose_multi_class(method: Method, options: TrainOptions) -> str:
     """Return how more than two classes are trained; InputError for a way that the method does not have."""
     if options.multi_class not in (None, *method.multi_class):
-        raise InputError(f"multi_class {options.multi_class!r}: {method.name} has {' and '.join(method.multi_class)}")
+        others = list(dict.fromkeys(other.name for other in METHODS if options.multi_class in other.multi_class))
+        told = f"; choose the solver {' or '.join(others)} for it" if others else ""
+        has = " and ".join(method.multi_class)
+        raise InputError(f"multi_class {options.multi_class!r}: {method.name} has {has}{told}")
     return options.multi_class or method.multi_class[0]
 
 
