@@ -173,6 +173,7 @@ def test_gamma_is_found_in_one_read(dataset: Dataset, monkeypatch: pytest.Monkey
     assert fit.settings["kernel"]["gamma"] == pytest.approx(1 / (6 * variance), rel=1e-6)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("density", [1.0, 0.5])
 @pytest.mark.parametrize("weights", [None, {"a": 2.0, "d": 10.0}, "balanced"])
 def test_it_is_the_one_against_rest_of_liblinear(weights: Any, density: float) -> None:
