@@ -75,6 +75,7 @@ def to_dense(Z: Any) -> F64:
     return dense
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_told_of_the_saved_model_is_true(seed: int) -> None:
     problem, options = draw(seed)
