@@ -76,7 +76,7 @@ def is_whole_suite(config: pytest.Config) -> bool:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that run slow tests with the whole suite."""
     parser.addoption("--slow", action="store_true", default=None, help="run slow tests with the whole suite as well")
-    parser.addoption("--rest", action="store_true", help="as --slow, without the cases that the suite chose of many")
+    parser.addoption("--rest", action="store_true", help="as --slow, without what is run once")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,14 +90,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "covering(k): the suite runs so many cases that any k values of parameters meet, the slow tests all"
     )
-    config.addinivalue_line("markers", "chosen: a case of a covering test that the suite runs; --rest leaves it out")
+    config.addinivalue_line("markers", "once: one interpreter of .ci/run is enough; the suite runs it, --rest does not")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave slow tests out, unless they are asked for. `-m slow` runs the thorough ones, too, which try more then.
 
-    With --rest, what is left out is what another interpreter's suite has run of many cases.
+    With --rest, what is left out is what one interpreter is enough for, and another one runs with the suite.
     """
     for item in items:
         if "thorough" in getattr(item, "fixturenames", ()):
@@ -105,9 +105,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if config.option.markexpr == "slow":
                 item.add_marker("slow")
     mark_cases(items)
-    left_out = "chosen" if config.option.rest else "" if config.option.slow else "slow"
-    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(left_out)])
-    items[:] = [item for item in items if not item.get_closest_marker(left_out)]
+    left_out = [item for item in items if is_left_out(item, config.option.slow, config.option.rest)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not is_left_out(item, config.option.slow, config.option.rest)]
+
+
+def is_left_out(item: pytest.Item, with_slow: bool, rest: bool) -> bool:
+    """Return whether a test is not run. What the suite does not run, or not with all its cases, is never left to it."""
+    marks = {mark.name for mark in item.iter_markers()}
+    return not with_slow if "slow" in marks else rest and "once" in marks and "thorough" not in marks
 
 
 @pytest.hookimpl(tryfirst=True)

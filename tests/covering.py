@@ -23,7 +23,7 @@ def choose_covering(cases: Sequence[Mapping[str, object]], together: int) -> lis
 
 
 def mark_cases(items: Sequence[pytest.Item]) -> None:
-    """Mark the cases of tests with the mark `covering`: as chosen if any others are left, and the others as slow."""
+    """Mark the cases of tests with the mark `covering`: if some are chosen, as run once, and the others as slow."""
     for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         same = list(group)
         mark = same[0].get_closest_marker("covering")
@@ -32,4 +32,4 @@ def mark_cases(items: Sequence[pytest.Item]) -> None:
         chosen = choose_covering([item.callspec.params for item in same], *mark.args)  # type: ignore[attr-defined]
         if len(chosen) < len(same):
             for k, item in enumerate(same):
-                item.add_marker("chosen" if k in chosen else "slow")
+                item.add_marker("once" if k in chosen else "slow")

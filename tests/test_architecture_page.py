@@ -11,6 +11,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.once
+
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PLACES = re.findall(r"`((?:\w+/)*\w+\.py):(\w+)`", PAGE)
 

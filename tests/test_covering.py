@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import combinations, product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.conftest import is_left_out
 from tests.covering import choose_covering
 
 KINDS, COSTS, SOLVERS = ("dense", "sparse", "wide"), (0.01, 1.0, 100.0, 1e4), ("smo", "irwls")
@@ -46,3 +49,16 @@ def test_the_others_are_slow(request: pytest.FixtureRequest, first: str, second:
     assert len(quick) == 3
     assert {params["first"] for params in quick} == set("abc")
     assert {params["second"] for params in quick} == set("xyz")
+
+
+MARKS = ("slow", "once", "thorough")
+
+
+@pytest.mark.parametrize("marks", [kept for n in range(4) for kept in combinations(MARKS, n)], ids=" ".join)
+def test_what_the_suite_does_not_run_the_rest_does(marks: tuple[str, ...]) -> None:
+    """Also with all cases of a thorough test, of which the suite runs some; --slow runs everything."""
+    item: Any = SimpleNamespace(iter_markers=lambda: [SimpleNamespace(name=name) for name in marks])
+    in_suite, in_rest = (not is_left_out(item, rest, rest) for rest in (False, True))
+    assert in_suite == ("slow" not in marks)
+    assert in_rest or marks == ("once",)
+    assert not is_left_out(item, with_slow=True, rest=False)

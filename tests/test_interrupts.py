@@ -159,6 +159,7 @@ def test_a_signal_that_python_loses_is_heeded_after_the_step(data: Dataset, tmp_
     assert read_result(ran.stdout)["status"] == "interrupted"
 
 
+@pytest.mark.once
 def test_workers_end_quietly_with_the_run(data: Dataset, tmp_path: Path) -> None:
     with started("train", data.path, "--out", tmp_path / "run", *ENDLESS, "--workers", "2") as process:
         assert process.stderr is not None
@@ -172,6 +173,7 @@ def test_workers_end_quietly_with_the_run(data: Dataset, tmp_path: Path) -> None
     assert left_alive(workers) == []
 
 
+@pytest.mark.once
 def test_workers_end_quietly_when_the_second_ctrl_c_ends_the_run(data: Dataset, tmp_path: Path) -> None:
     """The second one may find the run at work, or all of it saved."""
     with started("train", data.path, "--out", tmp_path / "run", *ENDLESS, "--workers", "2") as process:

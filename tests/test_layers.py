@@ -13,6 +13,8 @@ from streamsvm.methods.registry import name_methods
 from streamsvm.problems.registry import PROBLEMS
 from tests.conftest import ROOT, run_python
 
+pytestmark = pytest.mark.once
+
 PACKAGE = ROOT / "streamsvm"
 
 # What a room may import of the package besides itself; from the ground up. A folder of methods/ is a room; so are the

@@ -130,6 +130,7 @@ def test_a_command_that_fails_ends_the_demo_with_its_status(tmp_path: Path, caps
     assert capsys.readouterr().err == "streamsvm info: nothing.zarr: no such dataset\n"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("keep", [True, False])
 def test_ctrl_c_leaves_nothing_behind_that_was_not_asked_for(keep: bool, tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -67,6 +67,7 @@ def test_training(run: Run, data: Path, tmp_path: Path, case: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kernel", PARAMETERS)
 @pytest.mark.parametrize("name", ["gamma", "degree", "coef0"])
 @pytest.mark.parametrize("command", ["train", "tune", "features"])

@@ -84,6 +84,7 @@ def test_people_read_lines(run: Run, data: Path, tmp_path: Path) -> None:
     assert "trace error" not in run("features", data, tmp_path / "p.zarr", "--map", "polynomial").out
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("density", "scale"), [(1.0, "none"), (1.0, "standard"), (0.2, "maxabs")])
 @pytest.mark.parametrize("method", ["cutting-plane", "interior-point", "smo"])
 def test_models_take_raw_rows(run: Run, tmp_path: Path, method: str, density: float, scale: str) -> None:

@@ -16,6 +16,8 @@ import pytest
 from tests.commands import data, text, trained  # noqa: F401
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.once
+
 STREAMSVM = (sys.executable, "-W", "error", "-m", "streamsvm")
 
 

@@ -26,6 +26,7 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("zarr_format", FORMATS)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_column_of_obs_holds_the_labels(zarr_format: int, name: str, make: Make) -> None:

@@ -253,6 +253,7 @@ def test_read_and_take_give_memory_of_their_own(layout: str, codec: str, write: 
     np.testing.assert_array_equal(collect(dataset.read(k) for k in chunks(dataset))["X"], X)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_streaming_needs_no_more_memory_than_projected(layout: str, codec: str, write: Write) -> None:
@@ -270,6 +271,7 @@ def test_streaming_needs_no_more_memory_than_projected(layout: str, codec: str, 
     assert peak_bytes <= dataset.stream_bytes() + (1 << 19) + 100_000
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_a_group_lets_go_of_a_chunk_before_it_reads_the_next(layout: str, codec: str, write: Write) -> None:

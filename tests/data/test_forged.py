@@ -52,6 +52,7 @@ def test_the_genuine_datasets_are_verified(kind: str, genuine: dict[str, Path]) 
     assert verify(open_dataset(genuine[kind])) == {"verified_rows": 200, "verified": True}
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_what_is_forged_is_refused(kind: str, name: str, genuine: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "forged.zarr"

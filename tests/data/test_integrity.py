@@ -70,6 +70,7 @@ def test_undamaged_all_is_read(kind: str, paths: dict[str, Path]) -> None:
         run(open_dataset(paths[kind]))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("kind", "name"), ARRAYS)
 def test_swapped_chunks_are_found(kind: str, name: str, paths: dict[str, Path]) -> None:
     one, two = chunk_files(paths[kind], name)[1:3]

@@ -126,6 +126,7 @@ def test_damaged_npz(save: Save, compressed: bool) -> None:
         assert fault(read_npy([path], 4000)).startswith(f"{path}: ")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["rows", "columns", "compressed", "sparse"])
 def test_npz_of_100_mb_in_little_memory(tmp_path: Path, form: str) -> None:
     """A few pieces at a time, however large the members are."""

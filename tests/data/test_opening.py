@@ -20,6 +20,7 @@ CODECS = ("crc32c", "lz4", "zstd")
 # --- rows by number
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_take_gives_rows_in_any_order(

@@ -13,6 +13,7 @@ from streamsvm.errors import InputError
 from tests.data.test_text import PACKERS, SMALL, good_lines, message_of, put_on_stdin, read_all, small  # noqa: F401
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_compressed_files(suffix: str, tmp_path: Path) -> None:
     text = b"".join(b"1 1:%.17g\n" % number for number in np.random.default_rng(0).random(40_000))

@@ -74,6 +74,7 @@ def test_rows_of_both_formats_are_read(layout: str, version: int, kinds: Any, co
     assert verify(dataset)["verified"]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("version", FORMATS)
 @pytest.mark.parametrize(("layout", "name"), CASES)
 def test_rows_damaged_after_they_were_taken_are_found(layout: str, name: str, version: int, kinds: Any) -> None:

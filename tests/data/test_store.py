@@ -248,6 +248,7 @@ def remote(write: Write, sparse_rows: Any) -> Iterator[Any]:
     memory.rm("/remote.zarr", recursive=True)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_a_remote_dataset_is_read_and_verified(

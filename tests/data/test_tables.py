@@ -123,6 +123,7 @@ for read in readings:
 """
 
 
+@pytest.mark.once
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """A piece at a time, out of one row group of 32 MB, or 24 MB of text."""
     path, text = tmp_path / "t.parquet", tmp_path / "t.csv"

@@ -9,6 +9,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.once
+
 NAMED_BY_OTHERS = {"architecture.md"}  # tests/test_architecture_page.py: it shortens the names of one folder
 PLACES = [
     (page.relative_to(ROOT / "docs"), file, name)

@@ -16,6 +16,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.docs.blocks import ELSEWHERE, LANGUAGES, NOT_RUN, carry_out_page, find_blocks, is_alike
 
+pytestmark = pytest.mark.once
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [page for page in PAGES if any(block.is_run for block in find_blocks(page))]
 MOST_NOT_RUN = 6

@@ -40,6 +40,7 @@ class TestSerial(Contract):
         return SerialEngine
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("threads", [1, 2, 4])
 class TestThreaded(Contract):
     @pytest.fixture

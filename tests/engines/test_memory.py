@@ -102,6 +102,7 @@ def write_anndata(problem: Problem, path: Path) -> Dataset:
     return open_dataset(path, "label")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["dense-crc32c", "dense-lz4", "sparse-crc32c", "sparse-lz4", "sparse-anndata"])
 def test_streaming_takes_no_more_than_is_planned(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measured while each chunk is streamed, and while it is read whole, as a chunk that is kept is."""

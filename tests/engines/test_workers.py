@@ -67,6 +67,7 @@ def test_workers_are_as_asked_for_and_end_with_the_block(workers_import_tests: N
     assert not [process for process in alive if "spawn_main" in " ".join(process.cmdline())]
 
 
+@pytest.mark.once
 def test_one_worker_of_each_host_compiles_before_the_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes that compile the same function at once may crash: the second finds it in the cache."""
     calls: list[list[str]] = []

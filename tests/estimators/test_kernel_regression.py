@@ -43,6 +43,7 @@ def form_kernel(kernel: str, gamma: float) -> F64:
     return np.exp(-gamma * (squares[:, None] + squares - 2 * products))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("solver", ["smo", "irwls"])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_same_minimum_as_libsvm(kernel: str, solver: str) -> None:

@@ -39,6 +39,7 @@ def name_what_sgd_cannot_do(estimator: Any) -> dict[str, str]:
     return dict.fromkeys(checks if isinstance(estimator, BudgetedSVC) else [], "steps depend on the order of rows")
 
 
+@pytest.mark.once
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
         LinearSVC(),

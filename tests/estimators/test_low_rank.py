@@ -25,6 +25,7 @@ from streamsvm.training import features
 from tests.conftest import Problem, make_problem, run_python
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("density", [1.0, 0.3])
 @pytest.mark.parametrize("approximation", ["cholesky", "eigen"])
 def test_a_high_rank_is_the_kernel_svm(approximation: str, density: float, tmp_path: Path) -> None:
@@ -44,6 +45,7 @@ def test_a_high_rank_is_the_kernel_svm(approximation: str, density: float, tmp_p
     np.testing.assert_array_equal(loaded.decision_function(new.X), low.decision_function(new.X))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("approximation", APPROXIMATIONS)
 @pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
 def test_low_ranks(kernel: str, approximation: str) -> None:

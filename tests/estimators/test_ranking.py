@@ -75,6 +75,7 @@ def test_a_query_weighs_as_much_as_it_says() -> None:
     assert weighted.objective_ == pytest.approx(repeated.objective_, rel=3e-7)
 
 
+@pytest.mark.once
 def test_rows_in_any_form_give_the_same_ranking(tmp_path: Path, client: Client) -> None:
     """NumPy, CSR, Dask, a dataset of sparse or dense chunks, and workers; scores of all forms, too."""
     first = RankSVM(C=0.2, tol=1e-6).fit(X, RANKS, qid=QID)

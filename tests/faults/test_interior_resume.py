@@ -17,7 +17,7 @@ from tests.faults.instants import describe
 from tests.faults.killed import kill_after
 from tests.faults.test_kernel_resume import FIVE_GROUPS
 
-pytestmark = pytest.mark.usefixtures("many_groups")
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("many_groups")]
 
 OPTIONS = TrainOptions(solver="interior-point", C=2.0, tol=1e-8, threads=1)
 SETTINGS = {

@@ -139,6 +139,7 @@ def test_a_signal_from_outside(
     assert describe(out) == whole
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_signal_while_workers_compute(
     number: signal.Signals, dataset: Dataset, whole: dict[str, Any], tmp_path: Path

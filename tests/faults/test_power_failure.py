@@ -78,6 +78,7 @@ def test_a_training_goes_on_to_the_same_bits(dataset: Dataset, thorough: bool, t
         shutil.rmtree(place)
 
 
+@pytest.mark.once
 def test_the_simulation_sees_what_is_not_synced(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_dataset_is_whole_or_absent(tmp_path: Path) -> None:
     assert found
 
 
+@pytest.mark.once
 def test_a_dataset_that_is_replaced_is_never_lost(tmp_path: Path) -> None:
     """Where neither has its name, the next ingest finds the old one and puts it back."""
     first, second = make_problem(2, n=60), make_problem(3, n=60)

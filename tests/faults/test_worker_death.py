@@ -128,6 +128,7 @@ def refuse_to_open(dask_worker: Worker, load: Load) -> ReadyWorker:
     raise FileNotFoundError
 
 
+@pytest.mark.once
 def test_a_worker_killed_between_passes(
     both_alive: Client, dataset: Dataset, undisturbed: Result, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def sums_of_pairs(model: KernelModel) -> list[F64]:
     return list(expand(model.dual_coef, model.n_support))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.usefixtures("many_groups")
 def test_each_pair_is_what_it_is_alone(name: str, dataset: Dataset, tmp_path: Path) -> None:
@@ -111,6 +112,7 @@ def test_votes_by_hand() -> None:
     assert choose_by_votes(scores, 3).tolist() == [1, 0, 2]  # LIBSVM gives a score of 0 to the second class
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["smo, all active", "smo"])
 @pytest.mark.usefixtures("many_groups", "workers_import_tests")
 def test_the_same_bits_for_any_number_of_threads_and_workers(name: str, dataset: Dataset, client: Client) -> None:

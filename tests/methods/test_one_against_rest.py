@@ -97,6 +97,7 @@ def weigh(options: TrainOptions, code: int) -> TrainOptions:
     return replace(options, class_weight={1: weights.get("abcd"[code], 1.0)})
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.usefixtures("many_groups")
 def test_each_problem_is_what_it_is_alone(name: str, dataset: Dataset, relabelled: list[Dataset]) -> None:
@@ -125,6 +126,7 @@ def test_each_problem_is_what_it_is_alone(name: str, dataset: Dataset, relabelle
     assert together.n_support_vectors == (None if isinstance(model, LinearModel) else len(model.support_vectors))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.usefixtures("many_groups", "workers_import_tests")
 def test_the_same_bits_for_any_number_of_threads_and_workers(name: str, dataset: Dataset, client: Client) -> None:
@@ -146,6 +148,7 @@ def test_stopped_and_gone_on_as_if_never_stopped(name: str, dataset: Dataset, tm
         train(dataset, replace(SOLVERS[name], class_weight={"a": 9.0}), out=tmp_path / "run", resume=True)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["cutting-plane", "interior-point", "smo, all active", "budgeted-sgd"])
 def test_all_are_read_at_once(
     name: str, dataset: Dataset, relabelled: list[Dataset], monkeypatch: pytest.MonkeyPatch
@@ -173,6 +176,7 @@ def test_gamma_is_found_in_one_read(dataset: Dataset, monkeypatch: pytest.Monkey
     assert fit.settings["kernel"]["gamma"] == pytest.approx(1 / (6 * variance), rel=1e-6)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("density", [1.0, 0.5])
 @pytest.mark.parametrize("weights", [None, {"a": 2.0, "d": 10.0}, "balanced"])
 def test_it_is_the_one_against_rest_of_liblinear(weights: Any, density: float) -> None:

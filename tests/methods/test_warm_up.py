@@ -15,7 +15,7 @@ import pytest
 from tests.compiled_kernels import CASES, LAYOUTS
 from tests.conftest import run_python
 
-pytestmark = pytest.mark.timeout(900)  # with an empty cache each solver compiles first
+pytestmark = [pytest.mark.once, pytest.mark.timeout(900)]  # with an empty cache each solver compiles first
 
 # The most kernels, and the lines of LLVM code that were found, on processors with vectors of 256 bits and of 512 bits.
 LIMITS = {

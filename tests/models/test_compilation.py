@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.models import compilation
@@ -23,6 +24,8 @@ from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import Matrix
 from tests.compiled_kernels import list_kernels
 from tests.conftest import ROOT, make_problem, run_python
+
+pytestmark = pytest.mark.once
 
 KINDS = ("linear", "many classes", "rank", "rbf", "linear kernel", "map", "polynomial map")
 CASES = list(product(KINDS, ("dense", "sparse")))

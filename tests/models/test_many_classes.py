@@ -178,6 +178,7 @@ def test_the_commands(run: Run, solver: str, tmp_path: Path) -> None:
     assert run("train", data, "--out", tmp_path / "human", "--solver", solver).code == 0
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("labels", [np.array(["red", "green", "blue", "white"]), np.array([7, -3, 0, 100])])
 def test_estimators(name: str, labels: Any, tmp_path: Path) -> None:

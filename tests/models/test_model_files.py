@@ -226,6 +226,7 @@ print(json.dumps([(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) 
 """
 
 
+@pytest.mark.once
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     """Half a GB of zeros in half a MB; and a claim of 2^31 - 1 features by support vectors that have four."""
     archive = zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED)

@@ -14,7 +14,8 @@ import pytest
 from streamsvm.data.dataset import Dataset
 from tests.conftest import ROOT, make_problem, run_python
 
-pytestmark = pytest.mark.timeout(900)  # compiling takes half a minute of an idle machine, for each solver
+# Compiling takes half a minute of an idle machine, for each solver.
+pytestmark = [pytest.mark.once, pytest.mark.timeout(900)]
 FEW_BYTES = 8 << 20  # by which two runs of the same command differ
 SOLVERS = {
     "cutting-plane": (),

@@ -65,6 +65,7 @@ def test_sums_and_kept_values_are_those_of_the_definitions(name: str, layout: st
         assert np.isnan(np.delete(store, slots, axis=0)).all()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("n", [5, 1025, 9001])

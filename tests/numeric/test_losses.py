@@ -127,6 +127,7 @@ def test_totals_add_up_over_pieces(segment: Segment, sparse: bool, pieces: int) 
         np.testing.assert_array_equal(whole, sum_of_parts)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("sparse", [False, True])
 @given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans())
 def test_totals_of_real_numbers(sparse: bool, seed: int, weighted: bool) -> None:

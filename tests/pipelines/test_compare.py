@@ -18,6 +18,8 @@ from sklearn.svm import SVC, LinearSVC
 
 from tests.conftest import make_problem, run_python
 
+pytestmark = pytest.mark.once
+
 TRAINERS = """
 import numpy as np
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.pipelines.test_compare import load  # noqa: F401
 
+pytestmark = pytest.mark.once
+
 FEW = ("streamsvm", "scikit-learn LinearSVC", "scikit-learn SGDClassifier", "LIBLINEAR")
 
 

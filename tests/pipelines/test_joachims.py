@@ -16,6 +16,8 @@ import pytest
 from streamsvm.errors import InputError
 from tests.pipelines.tables import read_tables
 
+pytestmark = pytest.mark.once
+
 STORY = "pipelines.papers.joachims_2006"
 PICTURES = ("figure_1", "figure_2", "figures_4_to_6", "figure_7", "figure_8", "figure_9")
 NAMES = ["Reuters C11 (stand-in)", "Adult"]

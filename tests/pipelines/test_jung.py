@@ -20,6 +20,8 @@ from streamsvm.methods.interior_point.solver import InteriorPoint
 from tests.conftest import make_problem
 from tests.pipelines.tables import read_tables
 
+pytestmark = pytest.mark.once
+
 STORY = "pipelines.papers.jung_oleary_tits_2008"
 PICTURES = ("figure_5_1", "figures_5_2_to_5_4", "figure_5_5", "figure_5_6", "figure_5_7", "figure_5_8", "figure_5_9")
 

@@ -19,6 +19,8 @@ from tests.benchmarks.made_rows import CHUNK_ROWS, LABELS, MadeRows
 from tests.conftest import ROOT
 from tests.pipelines.tables import read_tables
 
+pytestmark = pytest.mark.once
+
 N = 2 * CHUNK_ROWS + 1001
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.once
+
 PAPERS = {
     "joachims_2006": "",
     "jung_oleary_tits_2008": "",

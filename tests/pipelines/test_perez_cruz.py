@@ -19,6 +19,8 @@ from streamsvm.numeric.kernels import Kernel
 from tests.conftest import ROOT
 from tests.pipelines.tables import read_tables
 
+pytestmark = pytest.mark.once
+
 STORY = "pipelines.papers.perez_cruz_2000.__main__"
 FILES = ["a1a", "a4a", "a7a", "a9a", "w1a", "w7a", "banana.all.txt", "diabetes", "splice.txt"]
 TABLE_2 = [[name, q] for name in ("Adult4", "Splice") for q in ("20", "40", "70")]

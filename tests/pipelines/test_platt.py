@@ -15,6 +15,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.pipelines.tables import read_tables
 
+pytestmark = pytest.mark.once
+
 ADULT = ["AdultLin", "AdultLinD", "AdultGaussK", "AdultGauss", "AdultGaussKD", "AdultGaussD"]
 WEB = [name.replace("Adult", "Web") for name in ADULT]
 

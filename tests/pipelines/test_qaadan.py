@@ -14,6 +14,8 @@ from tests.conftest import ROOT
 from tests.pipelines.tables import read_tables
 from tests.pipelines.test_platt import write_text
 
+pytestmark = pytest.mark.once
+
 MERGES = 4  # M = 2, 3, 5, 10
 SHARES = 6
 

@@ -13,6 +13,8 @@ from pipelines.compare import curves, reads
 from pipelines.compare.problems import Part, Problem, draw_block
 from tests.pipelines.tables import read_tables
 
+pytestmark = pytest.mark.once
+
 PROBLEM = Problem("generated", "some rows", 0.01)
 
 

@@ -12,6 +12,8 @@ import pytest
 from streamsvm.engines.group import tree_levels
 from tests.pipelines.test_scripts import run
 
+pytestmark = pytest.mark.once
+
 NO_WAIT = {"bandwidth": 1e30, "latency": 0.0}
 
 

@@ -18,6 +18,8 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.once
+
 PIPELINES = ROOT / "pipelines"
 RunAdult = Callable[..., "subprocess.CompletedProcess[str]"]
 

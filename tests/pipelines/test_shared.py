@@ -19,6 +19,8 @@ from pipelines.report import Report, format_head, format_row
 from streamsvm.errors import InputError
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.once
+
 PIPELINES = ROOT / "pipelines"
 STORIES = sorted(file.parent.relative_to(PIPELINES) for file in PIPELINES.rglob("__main__.py"))
 

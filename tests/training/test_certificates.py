@@ -128,6 +128,7 @@ def check_ranking(model: RankSVM, problem: Hostile, tol: float) -> None:
     check(model, objective, min(objective, cost * pairs.sum()), tol)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("seed", [11, 15, 63, 151])
 def test_pairs_of_high_cost_do_not_hide_pairs_of_low_cost(seed: int, sparse: bool) -> None:

@@ -118,6 +118,7 @@ def test_a_digit_that_has_changed_in_the_history_is_found(run: Path, dataset: Da
     assert train(dataset, OPTIONS, out=run, resume=True).model_sha256 == train(dataset, OPTIONS).model_sha256
 
 
+@pytest.mark.once
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
     """The file is refused, or what is found in it is right. (Readers find out what is missing.)
 

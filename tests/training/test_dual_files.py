@@ -37,6 +37,7 @@ def test_model_and_history_are_the_same_without_it(tmp_path: Path, name: str) ->
     assert with_it == without
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", [*SOLVERS, "roc-area", "several", "several-one-read"])
 def test_a_resumed_run_keeps_the_same_bytes(tmp_path: Path, name: str) -> None:
     more = {"roc-area": {"task": "roc-area"}, "several": BLOCK_ASCENT, "several-one-read": ONE_READ}

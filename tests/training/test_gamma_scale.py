@@ -185,6 +185,7 @@ def test_an_interrupted_measurement_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.once
 def test_one_engine_measures_and_trains(source: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept in memory here: bytes are reads, and the one that measures is told like the others."""
     opened: list[Any] = []
@@ -200,6 +201,7 @@ def test_one_engine_measures_and_trains(source: Dataset, monkeypatch: pytest.Mon
     assert len(opened) == 5
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("classes", [2, 3])
 def test_its_read_is_a_pass(
     source: Dataset, classes: int, read: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,6 +46,7 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
     return ArrayDataset(X, codes.astype(np.int32), classes, weight, qid=qid)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("labels", "settings"),
     [
@@ -134,6 +135,7 @@ def test_chains_share_their_reads(dataset: Dataset, monkeypatch: pytest.MonkeyPa
     assert warm[1] + warm[3] < cold[1] + cold[3]
 
 
+@pytest.mark.once
 def test_a_grid_takes_the_reads_of_its_slowest_fit(tmp_path: Path) -> None:
     """And one more, in which the rows that are held out are scored."""
     data = make_problem(3, n=60_000, d=20).store(tmp_path / "rows.zarr", layout="dense", chunk_bytes=1 << 18)

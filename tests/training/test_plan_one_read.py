@@ -85,6 +85,7 @@ def test_with_as_much_more_memory_as_is_told_there_are_as_many_rows(
         assert set_up(large, enlarged).settings["resident_rows"] == enough
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("shuffle", "rows"), [(None, 3000), (1, 3000), (1, 300), (1, 950)])
 def test_the_first_sample_counts_as_it_is_read(shuffle: int | None, rows: int, tmp_path: Path) -> None:
     """Of shuffled rows the first pass holds the chunks that lie within it, unless they are few: they are read twice."""

@@ -115,6 +115,7 @@ def agree(kept: Kept, D: float, error: float) -> None:
     assert found.relative_gap == pytest.approx(told.relative_gap, abs=bound)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("density", [1.0, 0.3], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_two_classes(tmp_path: Path, name: str, density: float) -> None:
@@ -174,6 +175,7 @@ def evaluate_pairs(
     return float(best * total - best**2 / 2 * (v @ v)), error
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("few_scores", [False, True], ids=["at once", "cut by cut"])
 @pytest.mark.parametrize("density", [1.0, 0.4], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", RANKINGS)

@@ -198,6 +198,7 @@ def test_average_of_models_predicts_their_mean_and_keeps_the_budget():
     assert agree > 0.8
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kernel", [RBF, POLY])
 def test_kernel_values_are_the_same_bits_by_rows_and_by_columns(kernel):
     """Rows meet vectors together, and each vector the rows one by one, dense and sparse: 13 features, some zeros."""

@@ -54,6 +54,7 @@ def measure(before, after, kernel=rbf):
     return coef @ kernel(Z, Z) @ coef
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("maintenance", EVERY)
 @pytest.mark.parametrize("merge", [2, 3, 5])
 @pytest.mark.parametrize("seed", range(4))

@@ -90,6 +90,7 @@ def test_neighbours_of_opposite_sign_cost_what_is_said():
     assert loss == pytest.approx(2 * (1 - np.exp(-1)) * 1e-6, rel=1e-3)
 
 
+@pytest.mark.once
 def test_a_term_and_its_negative_cancel():
     shares, merged, loss = merge_in_turn(np.array([2.0, -2.0]), np.zeros((2, 2)))
     assert merged == 0

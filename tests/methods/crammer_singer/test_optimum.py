@@ -47,6 +47,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "MOST_ROWS", 1)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("C", [0.01, 10.0])
@@ -77,6 +78,7 @@ def test_the_lower_bound_is_that_of_the_shares() -> None:
     assert np.allclose(state.master_w.reshape(3, -1), combine(problem, costs, state.share), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("n_classes", [2, 3, 6])
 def test_liblinear_finds_no_lower_objective(seed: int, n_classes: int) -> None:
@@ -100,6 +102,7 @@ def test_two_classes_are_a_hinge_loss_of_twice_the_costs(bias_feature: float) ->
     assert np.allclose(joint.model.intercept, hinge.model.intercept, atol=2e-3)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("way", WAYS)
 def test_hostile_scales_have_a_certificate_that_holds(seed: int, way: str) -> None:

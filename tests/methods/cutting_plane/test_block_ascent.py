@@ -88,6 +88,7 @@ def plan_without_pins(*arguments: Any, **named: Any) -> Any:
     return replace(plan_memory(*arguments, **named), pin_bytes=0)
 
 
+@pytest.mark.once
 def test_far_fewer_reads_than_by_line_search(text: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept in memory but the resident rows, so the bytes are reads; single rows count, too."""
     monkeypatch.setattr("streamsvm.engines.opening.plan_memory", plan_without_pins)
@@ -184,6 +185,7 @@ def test_blocks_are_successive_chunks_that_fit() -> None:
     assert settings.kept_rows == 60
 
 
+@pytest.mark.once
 def test_folds_and_classes(text: Dataset) -> None:
     """Rows of a fold and labels of a class are altered in a walk as in a pass."""
     own = replace(OPTIONS, resident_rows="10%", C=0.1)
@@ -193,6 +195,7 @@ def test_folds_and_classes(text: Dataset) -> None:
     assert [trial.mean for trial in found.trials] == pytest.approx([trial.mean for trial in lines.trials], abs=0.01)
 
 
+@pytest.mark.once
 def test_three_classes(tmp_path: Path) -> None:
     problem = make_text(3000, 1000)
     y = np.digitize(problem.X @ np.random.default_rng(0).standard_normal(1000), [-0.5, 0.5])

@@ -153,6 +153,7 @@ def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
         assert other.passes == results[0].passes
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("many_groups")
 def test_resumed_after_each_step(dataset: Dataset, tmp_path: Path) -> None:
     options = replace(OPTIONS, resident_rows="5%", tol=1e-6)

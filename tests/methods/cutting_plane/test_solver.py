@@ -111,6 +111,7 @@ HARD = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize("value", [1.0, 1e4])
 @pytest.mark.parametrize("accelerated", [True, False])

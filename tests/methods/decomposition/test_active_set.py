@@ -188,6 +188,7 @@ def test_rows_in_float64_are_solved_to_its_rounding(problem: Problem) -> None:
     assert case.dual() == pytest.approx(optimum.low, rel=1e-9)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("rule", SETS)
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_give_the_same_bits(rule: str, threads: int) -> None:

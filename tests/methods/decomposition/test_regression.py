@@ -75,6 +75,7 @@ def to_dense(Z: Any) -> F64:
     return dense
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_told_of_the_saved_model_is_true(seed: int) -> None:
     problem, options = draw(seed)
@@ -97,6 +98,7 @@ def test_what_is_told_of_the_saved_model_is_true(seed: int) -> None:
         assert result.status == "pass_limit" or true - result.lower_bound <= 10 * bound
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("solver", ["smo", "irwls"])
 @pytest.mark.parametrize("rule", ["second-order", "largest", "smallest", "random", "chunking"])
 def test_few_rows_in_memory_reach_the_minimum_of_libsvm(rule: str, solver: str, tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_a_fifth_of_the_rows_resident(kind: str, name: str, class_costs: tuple[f
     solve_and_check(PROBLEMS[kind], plane, 4e-6)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", ["dense", "sparse", "weighted"])
 @pytest.mark.parametrize("name", KINDS)
 def test_the_optimum_is_that_of_libsvm(kind: str, name: str) -> None:
@@ -157,6 +158,7 @@ def test_irwls_and_smo_find_the_same_objective(drawn: tuple[Problem, dict[str, A
     assert found[0].progress.objective == pytest.approx(found[1].progress.objective, rel=1e-3 + rounding)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("selection", ["second-order", "largest", "smallest", "random", "chunking", "platt"])
 @pytest.mark.parametrize("name", DEFINITE)
 def test_every_selection_rule(selection: str, name: str) -> None:
@@ -259,6 +261,7 @@ def test_going_on_from_any_step_gives_the_same_bits(name: str, selection: str) -
         assert again.state.f.tobytes() == steps[-1].state.f.tobytes()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("selection", ["random", "second-order"])
 @pytest.mark.parametrize("name", DEFINITE)
 def test_sums_of_all_rows_are_those_of_the_multipliers_where_float64_lets_all_be_active(

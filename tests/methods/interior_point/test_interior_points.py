@@ -104,6 +104,7 @@ def test_too_many_features_name_another_solver(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.once
 def test_matrices_are_projected(tmp_path: Path) -> None:
     """1,500 features: 18 MB a matrix; a budget that does not hold them is refused before anything runs."""
     problem = make_problem(2, n=50, d=1500, density=0.01)
@@ -165,6 +166,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {"mu", "residual", "chosen_rows", "step_length", "jitter"} <= set(line)
 
 
+@pytest.mark.once
 @pytest.mark.data
 def test_adult(a9a: Dataset) -> None:
     """Iterations depend little on C, passes are two an iteration, nearly; few rows are used at the end."""

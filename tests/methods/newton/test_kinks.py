@@ -111,6 +111,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_regression(7, n=5000, d=12, weighted=True).store(tmp_path_factory.mktemp("kinks") / "rows")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("resident", ["10%", "100%"])
 def test_the_same_bits_on_any_engine_and_resumed(
     resident: str, stored: Dataset, client: Client, tmp_path: Path, many_groups: None

@@ -132,6 +132,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     )
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("resident", ["10%", "100%"])
 def test_the_same_bits_on_any_engine_and_resumed(
     resident: str, loss: str, stored: Dataset, client: Client, tmp_path: Path, many_groups: None
