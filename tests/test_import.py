@@ -43,7 +43,7 @@ def test_public_names_are_there_and_no_others() -> None:
         "try: s.nothing\nexcept AttributeError as error: print(error)",
     )
     assert shown.splitlines() == [
-        "BudgetedSVC LinearSVC LinearSVR LogisticRegression RankSVM SVC SVR __version__ ingest load open tune",
+        "BudgetedSVC LinearSVC LinearSVR LogisticRegression OneClassSVM RankSVM SVC SVR __version__ ingest load open tune",
         "True True True True True True True True True True True True",
         "module 'streamsvm' has no attribute 'nothing'",
     ]
