@@ -23,7 +23,7 @@ from streamsvm.models.model import load as load_model
 from streamsvm.training.verify import verify
 
 RNG = np.random.default_rng(11)
-X = (RNG.normal(size=(400, 3)) + [1.0, 2.0, 0.5]).astype(np.float32)
+X = (RNG.normal(size=(400, 3)) + np.array([1.0, 2.0, 0.5])).astype(np.float32)
 NOVEL = (RNG.normal(size=(100, 3)) - 5.0).astype(np.float32)
 WEIGHT = RNG.choice([0.0, 0.5, 3.0], len(X))
 KERNELS = ("rbf", "poly", "linear")
