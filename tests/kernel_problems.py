@@ -12,7 +12,8 @@ from sklearn.svm import SVC
 from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.methods.decomposition.solver import Decomposition, solve
+from streamsvm.methods.decomposition.settings import Decomposition
+from streamsvm.methods.decomposition.solver import solve
 from streamsvm.methods.decomposition.state import State, start_state
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F32, F64, CsrRows

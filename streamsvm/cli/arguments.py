@@ -57,6 +57,8 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--sample-weight", metavar="COLUMN", help="column of a table that holds row weights")
     together = "column of a table that tells which rows belong together: `tune` holds out whole groups of them"
     ingest.add_argument("--groups", metavar="COLUMN", help=together)
+    bare = "a table may have no column of labels: for `train --task one-class`"
+    ingest.add_argument("--unlabelled", action="store_true", help=bare)
     targets = "the labels are numbers to be predicted, and not classes: for `train --task regress`"
     ingest.add_argument("--regression", action="store_true", help=targets)
     _add_header(ingest)

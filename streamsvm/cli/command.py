@@ -87,7 +87,8 @@ def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.data.tables import Columns
 
     began, line = time.monotonic(), Line()
-    columns = Columns(**{role: getattr(options, role) for role in ROLES}, header=options.header)
+    named = {role: getattr(options, role) for role in ROLES}
+    columns = Columns(**named, header=options.header, require_label=not options.unlabelled)
     try:
         dataset = ingest(
             options.sources,

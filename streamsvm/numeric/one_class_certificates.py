@@ -30,6 +30,7 @@ from streamsvm.numeric.rows import F64
 # class however their scores are rounded. The bound is that of rho itself.
 BOUNDARY_SHARE = 1e-9
 
+
 def find_offset(costs: F64, f: F64, total: float) -> float:
     """Return the middle of all rho that maximise total rho - sum_i C_i max(0, rho - f_i)."""
     return -find_best_bias(np.ones(len(f)), costs, f, np.zeros(len(f)), total)

@@ -70,7 +70,7 @@ def compute_total(nu: float, costs: F64) -> float:
 
 def is_full(alpha: F64, total: float) -> bool:
     """Whether the multipliers sum to `total`, but for rounding."""
-    return total - math.fsum(alpha.tolist()) <= FULL_SHARE * total
+    return total - math.fsum(alpha[alpha > 0.0].tolist()) <= FULL_SHARE * total
 
 
 def choose_lowest(costs: F64, alpha: F64, f: F64, size: int) -> I64:

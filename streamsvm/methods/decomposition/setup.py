@@ -16,7 +16,7 @@ from streamsvm.methods.decomposition import solver as decomposition
 from streamsvm.methods.decomposition.options import OTHER_BYTES, DecompositionOptions
 from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
-from streamsvm.methods.decomposition.solver import Decomposition, is_small
+from streamsvm.methods.decomposition.settings import Decomposition, is_small
 from streamsvm.methods.decomposition.state import State, start_state
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.fit import Fit, Report, TakeRows

@@ -31,11 +31,10 @@ holds. When their sum is at most tol times the magnitude of P, the status is "st
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
 from streamsvm.methods.decomposition.all_active import (
     NOISE_SHARE,
@@ -48,20 +47,19 @@ from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.methods.decomposition.one_class import choose_lowest, compute_total, is_full
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
 from streamsvm.methods.decomposition.selection import draw_active_rows
-from streamsvm.methods.decomposition.state import OUT_OF_RANGE, State, require_range, update_state
-from streamsvm.methods.decomposition.tube import Tube, choose_sides
+from streamsvm.methods.decomposition.settings import Decomposition, is_small, read_hinges, suits_float32
+from streamsvm.methods.decomposition.state import State, require_range, update_state
+from streamsvm.methods.decomposition.tube import choose_sides
 from streamsvm.numeric import known_values
 from streamsvm.numeric.kernels import (
-    Kernel,
     bound_combination,
     combine_rows,
     compute_squares,
     to_float64,
     type_of,
 )
-from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rounding import UNIT
-from streamsvm.numeric.rows import F64, I32, I64, Rows, take_rows
+from streamsvm.numeric.rows import F64, I64, Rows, take_rows
 from streamsvm.requests import Scan, Solver, Step, Take, find_status
 
 ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation
@@ -73,38 +71,6 @@ STUCK_STEPS = 10  # a run ends after so many steps in which neither D has risen 
 # After so many such steps, or after so many steps on few rows, the inner solvers alternate on ESCALATION_ROWS or more.
 ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
 INTERIOR_POINT_TURN = 4  # then every fourth step is the interior-point method, if all rows are active and few
-LARGEST_RBF_EXPONENT = 1e4  # gamma (|x|^2 + |z|^2) beyond which float32 has no digits of |x - z|
-SMALLEST_VALUE, LARGEST_VALUE = 1e-30, 1e30  # of k_ii in float32
-
-
-@dataclass(frozen=True)
-class Decomposition:
-    """Settings of a training.
-
-    class_costs: C_i of the classes coded 0 and 1, before sample weights. tol: the relative duality gap.
-    tube: epsilon of a regression, whose two class costs are C, or None for a classification. numbers: the targets that
-    codes of labels stand for in a regression. nu: of one class, whose class costs are 1, else None.
-    inner: a name of active_set.INNER_SOLVERS; selection: one of selection.RULES.
-    working_rows: rows of a working set. resident_rows: rows of an active set; precise_rows: rows of an active set in
-    float64, or None for as many. cache_bytes: memory for kernel columns.
-    threads: of the driver; pass_threads: of each task of a pass, more than 1 if there are fewer tasks than cores.
-    """
-
-    class_costs: tuple[float, float]
-    kernel: Kernel
-    inner: str = "smo"
-    selection: str = "second-order"
-    tol: float = 1e-3
-    working_rows: int = 1024
-    resident_rows: int = 10_000
-    cache_bytes: int = 256 << 20
-    threads: int = 1
-    pass_threads: int = 1
-    seed: int = 0
-    precise_rows: int | None = None
-    tube: float | None = None
-    numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
-    nu: float | None = None
 
 
 def solve(settings: Decomposition, state: State) -> Solver:
@@ -172,10 +138,10 @@ def _choose_damping(state: State, active: ActiveSet) -> float:
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
     """Return the active set of the chosen rows, in float32 or, if that is too coarse, in float64."""
-    y, costs, tube = _read_hinges(settings, taken.n_rows, read_y(taken), taken.sample_weight)
+    y, costs, tube = read_hinges(settings, taken.n_rows, read_y(taken), taken.sample_weight)
     require_range(costs, "the costs")
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
-    precise = is_small(settings, len(state.alpha)) or state.is_precise or not _suits_float32(settings.kernel, longest)
+    precise = is_small(settings, len(state.alpha)) or state.is_precise or not suits_float32(settings.kernel, longest)
     X = to_float64(taken.X) if precise else taken.X
     return ActiveSet(
         X=X,
@@ -200,37 +166,7 @@ def _find_part(nu: float, state: State, chosen: I64, costs: F64) -> float:
     if state.passes == 0:
         return nu * math.fsum(costs.tolist())
     others = np.delete(state.alpha, chosen)
-    return min(state.total - math.fsum(others.tolist()), math.fsum(costs.tolist()))
-
-
-def _read_hinges(
-    settings: Decomposition, n_rows: int, y: I32 | F64 | None, weight: F64 | None
-) -> tuple[F64, F64, Tube | None]:
-    """Return y_i, C_i and the tube of rows whose codes or targets are `y`; the sides of a regression are not chosen."""
-    if settings.nu is not None:
-        return np.ones(n_rows), np.ones(n_rows) if weight is None else np.array(weight, np.float64), None
-    assert y is not None
-    if settings.tube is None:
-        return *read_labels(settings.class_costs, y, weight), None
-    targets = np.asarray(y if y.dtype.kind == "f" else settings.numbers[y], np.float64)
-    costs = np.full(len(targets), settings.class_costs[0])
-    return np.ones(len(targets)), costs if weight is None else costs * weight, Tube(targets, settings.tube)
-
-
-def _suits_float32(kernel: Kernel, longest: float) -> bool:
-    """Whether float32 holds the kernel values of rows with |x|^2 up to `longest`; InputError if float64 does not."""
-    largest = kernel.bound_values(longest)
-    if not np.isfinite(largest):
-        raise InputError(OUT_OF_RANGE.format(what=f"kernel values of rows of length {math.sqrt(longest):.1e}"))
-    if kernel.name == "rbf":
-        return 2 * kernel.gamma * longest < LARGEST_RBF_EXPONENT and longest < LARGEST_VALUE
-    return longest < LARGEST_VALUE and SMALLEST_VALUE < largest < LARGEST_VALUE
-
-
-def is_small(settings: Decomposition, n_rows: int) -> bool:
-    """Whether all rows make one working set of pair steps, which are then solved in float64, to its rounding."""
-    most = min(settings.working_rows, settings.resident_rows)
-    return settings.inner == "smo" and settings.selection != "platt" and n_rows <= most
+    return min(state.total - math.fsum(others[others > 0.0].tolist()), math.fsum(costs.tolist()))
 
 
 def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: float | None) -> Rounds:
@@ -323,7 +259,7 @@ def _list_others(state: State, active: ActiveSet) -> F64:
 def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: F64, sums: RowSums) -> State:
     """Return the state after a pass. f_before: f of the active rows before they were improved."""
     if state.passes == 0:
-        y, costs, tube = _read_hinges(settings, len(sums.f), sums.y, sums.sample_weight)
+        y, costs, tube = read_hinges(settings, len(sums.f), sums.y, sums.sample_weight)
         state = replace(state, y=y, costs=costs, longest=sums.longest)
         state = state if tube is None else replace(state, targets=tube.targets, width=tube.width)
         state = state if settings.nu is None else replace(state, total=compute_total(settings.nu, costs))

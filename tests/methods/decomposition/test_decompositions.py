@@ -16,8 +16,8 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.methods.decomposition.settings import Decomposition
 from streamsvm.methods.decomposition.setup import _choose_settings
-from streamsvm.methods.decomposition.solver import Decomposition
 from streamsvm.methods.set_up import read_own_options, set_up
 from streamsvm.models.model import KernelModel, load
 from streamsvm.options import TrainOptions, make_kernel

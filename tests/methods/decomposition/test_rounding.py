@@ -10,7 +10,7 @@ import pytest
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.decomposition import all_active
 from streamsvm.methods.decomposition import solver as decomposition
-from streamsvm.methods.decomposition.solver import Decomposition
+from streamsvm.methods.decomposition.settings import Decomposition
 from streamsvm.methods.decomposition.state import start_state
 from streamsvm.numeric.kernels import Kernel, type_of
 from streamsvm.numeric.rows import F64

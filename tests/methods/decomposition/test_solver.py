@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from streamsvm.methods.decomposition import solver as decomposition
-from streamsvm.methods.decomposition.solver import STUCK_STEPS, Decomposition
+from streamsvm.methods.decomposition.settings import Decomposition
+from streamsvm.methods.decomposition.solver import STUCK_STEPS
 from streamsvm.methods.decomposition.state import start_state
 from streamsvm.requests import MORE_PATIENCE, Step
 from tests.conftest import Problem, make_problem
