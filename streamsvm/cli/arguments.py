@@ -71,7 +71,10 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--scale", choices=scalings, default="none", help="recorded, and applied at predict")
     order = "seed of the order in which rows are written; no: as they come (default: 0)"
     ingest.add_argument("--shuffle", metavar="SEED|no", default="0", help=order)
-    ingest.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
+    into = ingest.add_mutually_exclusive_group()
+    into.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
+    added = "add the rows to the dataset DEST.zarr, laid out, scaled and coded as its rows are"
+    into.add_argument("--append", action="store_true", help=added)
 
 
 def _add_info(commands: Any) -> None:

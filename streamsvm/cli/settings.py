@@ -32,6 +32,7 @@ def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
         shuffle=parse_shuffle(options.shuffle),
         regression=options.regression,
         overwrite=options.overwrite,
+        append=options.append,
     )
 
 

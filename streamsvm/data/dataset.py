@@ -14,7 +14,7 @@ import zarr
 
 from streamsvm.data.checks import VECTORS, check_vector
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
-from streamsvm.data.manifest import ATTRIBUTE, check_manifest, open_stored
+from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE, JOINED_FORMAT, check_manifest, open_stored
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
 from streamsvm.errors import InputError, IntegrityError, say_count
@@ -224,9 +224,14 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 def _reopen(path: str, label: str | None, fingerprint: str) -> Dataset:
     """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
     dataset = open_dataset(path, label)
-    if dataset.fingerprint != fingerprint:
+    if dataset.fingerprint == fingerprint:
+        return dataset
+    known = dataset.meta.get("fingerprints", [])
+    if fingerprint not in known:
         raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
-    return dataset
+    from streamsvm.data.joined import open_joined
+
+    return open_joined(path, open_group(path)[1], most=known.index(fingerprint))  # rows were appended meanwhile
 
 
 def open_dataset(path: str | Path, label: str | None = None, groups: str | None = None) -> Dataset:
@@ -256,9 +261,10 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
         If its metadata are damaged.
     """
     from streamsvm.data.anndata import open_anndata
+    from streamsvm.data.joined import open_joined
 
     text = str(path).removeprefix("file://")
-    group, meta = _open_group(text)
+    group, meta = open_group(text)
     if not meta:
         return open_anndata(text, group, label, groups)
     for option, given in (("label", label), ("groups", groups)):
@@ -267,6 +273,13 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
                 f"{path}: --{option} has no effect on a dataset that ingest wrote, which stores its "
                 f"{option.removesuffix('s')}s: leave it out; it is for AnnData files"
             )
+    if APPENDS_TO in meta:
+        raise InputError(f"{path}: holds rows that were appended to a dataset, which is the folder above: open that")
+    return open_joined(text, meta) if meta.get("format") == JOINED_FORMAT else read_manifest(text, group, meta)
+
+
+def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any]) -> Dataset:
+    """Return the dataset that a manifest describes, once it is checked. Raises as `open_dataset`."""
     fingerprint = check_manifest(text, meta)
     stored = partial(open_stored, text, group, meta["arrays"])
     classes = meta["classes"]
@@ -286,7 +299,7 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
     )
 
 
-def _open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
+def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
     """Return the Zarr group at a path, and its manifest, which is empty for files that are not of streamsvm."""
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{path}: no such dataset")

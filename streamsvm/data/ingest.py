@@ -7,7 +7,7 @@ shuffle is local, since distributed shuffles fail on full disks and paused worke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -62,6 +62,8 @@ class IngestOptions:
         Whether to refuse labels of a single class.
     overwrite : bool
         Whether to replace a dataset of that name.
+    append : bool
+        Whether to append the rows to the dataset of that name, which decides all but the seed and the chunk size.
     """
 
     layout: str | None = None
@@ -72,6 +74,7 @@ class IngestOptions:
     regression: bool = False
     needs_two_classes: bool = True
     overwrite: bool = False
+    append: bool = False
 
 
 def write_dataset(
@@ -104,7 +107,7 @@ def write_dataset(
     InputError
         For bad input. Nothing is left at the destination then.
     """
-    _check_options(options)
+    check_options(options)
     destination = Path(destination)
     with (
         new_folder(destination, options.overwrite) as folder,
@@ -112,16 +115,17 @@ def write_dataset(
     ):
         statistics = None if options.scale == "none" else FeatureStatistics.start()
         survey = Survey(MOST_CLASSES, statistics, options.regression)
-        spill = _set_aside(pieces, Path(spill_folder), survey, name, expected_bytes, options, report)
+        spill = set_aside(pieces, Path(spill_folder), survey, name, expected_bytes, options, report)
         _check(survey, name, options)
         scaling = None
         if survey.statistics is not None:
             scaling = survey.statistics.scaling(options.scale, survey.n_rows)
-        _write(spill, folder, survey, scaling, name, options)
+        write_rows(spill, folder, survey, scaling, name, options)
     return open_dataset(destination)
 
 
-def _check_options(options: IngestOptions) -> None:
+def check_options(options: IngestOptions) -> None:
+    """Raise InputError for a value that an option cannot have."""
     choices = (("layout", (None, "dense", "sparse")), ("codec", tuple(CODECS)), ("scale", KINDS))
     for name, allowed in choices:
         value = getattr(options, name)
@@ -133,7 +137,7 @@ def _check_options(options: IngestOptions) -> None:
         raise InputError(f"chunk_bytes {options.chunk_bytes}: a positive number is expected")
 
 
-def _set_aside(
+def set_aside(
     pieces: Iterator[SourceRows],
     folder: Path,
     survey: Survey,
@@ -142,6 +146,7 @@ def _set_aside(
     options: IngestOptions,
     report: Report,
 ) -> Spill:
+    """Set all rows aside in a folder, and take note of them in the survey."""
     spill: Spill | None = None
     with closing(pieces) if isinstance(pieces, Generator) else nullcontext():  # a reader has files and threads
         for rows in pieces:
@@ -166,9 +171,19 @@ def _check(survey: Survey, name: str, options: IngestOptions) -> None:
         raise InputError(f"{name}: every feature of every row is zero")
 
 
-def _write(
-    spill: Spill, folder: Path, survey: Survey, scaling: Scaling | None, name: str, options: IngestOptions
+def write_rows(
+    spill: Spill,
+    folder: Path,
+    survey: Survey,
+    scaling: Scaling | None,
+    name: str,
+    options: IngestOptions,
+    about: Mapping[str, Any] | None = None,
 ) -> None:
+    """Write the rows that were set aside; about: what else the manifest says of rows that are appended to others.
+
+    The scaling of rows that are appended is not written once more, since it is that of the rows before.
+    """
     sparse = _is_sparse(spill, survey, options)
     if sparse and scaling is not None and np.any(scaling.offset):
         raise InputError(
@@ -191,7 +206,7 @@ def _write(
                 counts += np.bincount(rows.y, minlength=len(counts))
             writer.append(rows)
             interrupts.check()
-        writer.finish(_describe(spill, survey, counts, name), scaling)
+        writer.finish({**_describe(spill, survey, counts, name), **(about or {})}, scaling if about is None else None)
 
 
 def _describe(spill: Spill, survey: Survey, counts: npt.NDArray[np.int64], name: str) -> dict[str, Any]:

@@ -23,7 +23,10 @@ from streamsvm.numeric.scaling import KINDS
 
 FORMAT = 2
 FORMATS = (1, 2)  # the formats that can be read; chunks of format 1 have no parts
+JOINED_FORMAT = 3  # of the manifest of a dataset to which rows were appended (data.joined)
 ATTRIBUTE = "streamsvm"
+APPENDED = "appended"  # the folder of the rows that were appended, and the list of their fingerprints
+APPENDS_TO = "appends_to"  # in the manifest of such rows: the fingerprint of the dataset that they were appended to
 FEATURES = "features/"  # the folder of the arrays of a feature map
 PARTS = "parts/"  # the folder of the checksums of parts
 FEATURE_ARRAYS = {"offset", "factor", "matrix", "rows", "data", "indices", "indptr"}
@@ -53,9 +56,8 @@ def check_manifest(path: str, meta: Meta) -> str:
     """
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):
-        known = " and ".join(map(str, FORMATS))
         raise InputError(
-            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats {known}; "
+            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1, 2 and 3; "
             "read it with the version that wrote it, or write it again with `streamsvm ingest`"
         )
     fingerprint = meta.pop("sha256", None)
@@ -71,6 +73,20 @@ def check_manifest(path: str, meta: Meta) -> str:
     except (ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise IntegrityError(f"{file}: the manifest contradicts itself: {error}") from error
     return fingerprint
+
+
+def check_joined(path: str, meta: Meta) -> list[str]:
+    """Check the manifest of a dataset to which rows were appended, and return all fingerprints that it has had.
+
+    Raises IntegrityError for a manifest that is damaged.
+    """
+    whole = {name: value for name, value in meta.items() if name != "sha256"}
+    base, appended = meta.get("base"), meta.get(APPENDED)
+    right = meta.get("sha256") == make_fingerprint(whole)
+    if not (right and isinstance(base, dict) and isinstance(appended, list) and appended):
+        raise IntegrityError(f"{path}/zarr.json: the manifest is damaged")
+    states = [make_fingerprint({**whole, APPENDED: appended[:k]}) for k in range(1, len(appended) + 1)]
+    return [str(base.get("sha256")), *states]
 
 
 def open_stored(path: str, group: zarr.Group, manifest: Meta, name: str) -> StoredArray:
@@ -111,7 +127,8 @@ def _check_labels(meta: Meta) -> None:
     _need(texts or numbers, "'classes' are neither all texts nor all finite numbers")
     _need(all(one < other for one, other in pairwise(classes)), "'classes' do not ascend")
     counts = meta["class_counts"]
-    right = isinstance(counts, list) and len(counts) == len(classes) and all(_is_count(count, 1) for count in counts)
+    least = 0 if APPENDS_TO in meta else 1  # of rows that are appended, a class may have none
+    right = isinstance(counts, list) and len(counts) == len(classes) and all(_is_count(n, least) for n in counts)
     _need(right and sum(counts) == meta["n_rows"], "'class_counts' are not how the rows divide into classes")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.append import append_rows
 from streamsvm.data.arrays import comes_from, read_arrays
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
@@ -72,8 +73,8 @@ def ingest(
     report : callable
         It is called as the rows are read, to show progress.
     **named
-        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite), in place of
-        `options`.
+        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append), in
+        place of `options`.
 
     Returns
     -------
@@ -100,7 +101,8 @@ def ingest(
         pieces = read_arrays(source, y, sample_weight, qid, groups=groups)
         name, expected_bytes = "X", _array_bytes(source)
     with caught():
-        return write_dataset(pieces, destination, name, expected_bytes, chosen, report)
+        write = append_rows if chosen.append else write_dataset
+        return write(pieces, destination, name, expected_bytes, chosen, report)
 
 
 def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Columns) -> Iterator[SourceRows]:

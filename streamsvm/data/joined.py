@@ -1,0 +1,205 @@
+"""A dataset to which rows were appended: its parts, one below the other, with the interface of a dataset.
+
+The first part is the dataset as ingest wrote it. Each further part is what one `ingest --append` has added, a whole
+dataset of its own in the folder `appended`. No file of a part ever changes, so who has opened the dataset keeps his
+view of it while rows are appended. The manifest lists the parts by their fingerprints (docs/storage.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamsvm.data.dataset import Dataset, open_group, read_manifest
+from streamsvm.data.manifest import APPENDED, APPENDS_TO, JOINED_FORMAT, Meta, check_joined, make_fingerprint
+from streamsvm.errors import InputError, IntegrityError, say_count
+from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
+
+
+@dataclass(frozen=True)
+class JoinedDataset(Dataset):
+    """The rows of several parts in the order in which they were written.
+
+    Attributes
+    ----------
+    parts : tuple of Dataset
+        The dataset as ingest wrote it, and what was appended each time.
+    """
+
+    parts: tuple[Dataset, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all decoded rows."""
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def stored_bytes(self) -> int:  # type: ignore[override]
+        """Bytes that a pass reads."""
+        return self.nbytes
+
+    @property
+    def is_shuffled(self) -> bool:
+        """No: rows that were appended come last, and these may be rows of another kind."""
+        return False
+
+    def sum_weights(self) -> F64 | None:
+        """See Dataset."""
+        sums = [found for part in self.parts if (found := part.sum_weights()) is not None]
+        return sum(sums[1:], sums[0]) if sums else None
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """See Dataset."""
+        columns = [values for part in self.parts if (values := part.column(name)) is not None]
+        return np.concatenate(columns) if columns else None
+
+    def tiles(self, index: int) -> Iterator[Rows]:
+        """See Dataset."""
+        part, own, first = self._find(index)
+        for rows in part.tiles(own):
+            yield replace(rows, start=rows.start + first)
+
+    def read(self, index: int) -> Rows:
+        """See Dataset."""
+        part, own, first = self._find(index)
+        rows = part.read(own)
+        return replace(rows, start=rows.start + first)
+
+    def take(self, rows: npt.ArrayLike) -> Rows:
+        """See Dataset."""
+        wanted = np.asarray(rows, np.int64)
+        outside = wanted[(wanted < 0) | (wanted >= self.n_rows)]
+        if outside.size:
+            raise InputError(f"{self.path}: row {outside[0]} of {say_count(self.n_rows, 'row')}")
+        shares = self._share_out(wanted)
+        taken = [part.take(wanted[places] - first) for part, first, places in shares]
+        back = np.argsort(np.concatenate([places for _, _, places in shares]), kind="stable")
+        vectors = {name: np.concatenate([each.vectors[name] for each in taken])[back] for name in self.vectors}
+        return Rows(-1, take_rows(stack_rows([each.X for each in taken]), back), **vectors)
+
+    def take_bytes(self, rows: I64) -> int:
+        """See Dataset."""
+        return sum(part.take_bytes(rows[places] - first) for part, first, places in self._share_out(rows))
+
+    def check_parts(self) -> None:
+        """See Dataset."""
+        for part in self.parts:
+            part.check_parts()
+
+    def advise(self, index: int) -> None:
+        """See Dataset."""
+        part, own, _ = self._find(index)
+        part.advise(own)
+
+    def chunk_bytes(self, index: int) -> int:
+        """See Dataset."""
+        part, own, _ = self._find(index)
+        return part.chunk_bytes(own)
+
+    def stream_bytes(self) -> int:
+        """See Dataset."""
+        return max(part.stream_bytes() for part in self.parts)
+
+    def _find(self, index: int) -> tuple[Dataset, int, int]:
+        """Return the part with chunk `index`, the chunk's number in it, and the number of the part's first row."""
+        first = 0
+        for part in self.parts:
+            if index < part.n_chunks:
+                return part, index, first
+            index, first = index - part.n_chunks, first + part.n_rows
+        raise IndexError(index)
+
+    def _share_out(self, rows: I64) -> list[tuple[Dataset, int, I64]]:
+        """Return each part that has some of the rows, the number of its first row, and their places among the rows."""
+        shares: list[tuple[Dataset, int, I64]] = []
+        first = 0
+        for part in self.parts:
+            places = np.flatnonzero((rows >= first) & (rows < first + part.n_rows))
+            if len(places) or (not len(rows) and not shares):
+                shares.append((part, first, places))
+            first += part.n_rows
+        return shares
+
+
+def open_joined(path: str, meta: Meta, most: int | None = None) -> JoinedDataset | Dataset:
+    """Open a dataset to which rows were appended; most: as it was when it had so many parts more than the first."""
+    fingerprints = check_joined(path, meta)
+    kept = fingerprints if most is None else fingerprints[: most + 1]
+    parts = [read_manifest(path, open_group(path)[0], dict(meta["base"]))]
+    for number, before in enumerate(kept[:-1], 1):
+        part = open_part(path, number)
+        if part.fingerprint != meta[APPENDED][number - 1] or part.meta.get(APPENDS_TO) != before:
+            raise IntegrityError(f"{part.path}/zarr.json: damaged (not what the manifest of {path} says)")
+        _check_fit(parts[0], part)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else _join(path, parts, kept)
+
+
+def open_part(path: str, number: int) -> Dataset:
+    """Open the rows that were appended in the place of this number, from 1 on."""
+    name = name_part(path, number)
+    try:
+        group, meta = open_group(name)
+    except InputError as error:
+        raise IntegrityError(f"{name}: rows that were appended are missing ({error})") from error
+    if not meta:
+        raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
+    return read_manifest(name, group, meta)
+
+
+def name_part(path: str, number: int) -> str:
+    """Return the path of the rows that were appended in the place of this number, from 1 on."""
+    return f"{path}/{APPENDED}/{number}"
+
+
+def list_fingerprints(dataset: Dataset) -> tuple[str, ...]:
+    """Return the fingerprints that the dataset has had: as ingest wrote it, and after each time rows were appended."""
+    known = dataset.meta.get("fingerprints")
+    return (dataset.fingerprint,) if known is None else tuple(known)
+
+
+def describe_joined(dataset: Dataset, appended: str) -> Meta:
+    """Return the manifest of a dataset to which a part with this fingerprint is appended."""
+    base = dataset.parts[0] if isinstance(dataset, JoinedDataset) else dataset
+    parts = [part.fingerprint for part in dataset.parts[1:]] if isinstance(dataset, JoinedDataset) else []
+    whole = {"format": JOINED_FORMAT, "base": {**base.meta, "sha256": base.fingerprint}, APPENDED: [*parts, appended]}
+    return {**whole, "sha256": make_fingerprint(whole)}
+
+
+def _join(path: str, parts: list[Dataset], fingerprints: list[str]) -> JoinedDataset:
+    base = parts[0]
+    starts = np.cumsum([0, *(part.n_rows for part in parts[:-1])])
+    limits = [part.chunk_starts[:-1] + first for part, first in zip(parts, starts, strict=True)]
+    n_rows = sum(part.n_rows for part in parts)
+    counts = [own for part in parts if (own := part.class_counts) is not None]
+    known = {"n_rows": n_rows, "n_items": sum(part.meta["n_items"] for part in parts), "shuffle": None}
+    return JoinedDataset(
+        path=path,
+        layout=base.layout,
+        vectors=base.vectors,
+        n_rows=n_rows,
+        chunk_starts=np.append(np.concatenate(limits), n_rows).astype(np.int64),
+        classes=base.classes,
+        class_counts=np.sum(counts, axis=0) if counts else None,
+        fingerprint=fingerprints[-1],
+        scaling=base.scaling,
+        feature_names=base.feature_names,
+        meta={**base.meta, **known, "fingerprints": fingerprints},
+        parts=tuple(parts),
+    )
+
+
+def _check_fit(base: Dataset, part: Dataset) -> None:
+    """Raise IntegrityError unless a part has rows of the kind that the first part has."""
+    same = (
+        base.is_sparse == part.is_sparse
+        and base.n_features == part.n_features
+        and base.vectors.keys() == part.vectors.keys()
+        and base.meta["classes"] == part.meta["classes"]
+    )
+    if not same or part.scaling is not None or part.features is not None:
+        raise IntegrityError(f"{part.path}: its rows are of another kind than those that they were appended to")
