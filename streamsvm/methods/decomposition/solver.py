@@ -14,7 +14,8 @@ a_i, f_i, C_i and y_i of each row. A step:
 D rises with every step. The draw is that of Pérez-Cruz et al. 2000, section 3, for the active set instead of a working
 set: an active set of the worst violators overshoots (Adult with a tenth of the rows active takes 10 passes if rows are
 drawn, and more than 40 with the worst violators). Two more rules prevent overshooting: equally many rows of either
-side, and damping while there are many violators (10 passes of Adult, and 35 without damping). A linear kernel is folded into w, so that a pass needs w alone.
+side, and damping while there are many violators (10 passes of Adult, and 35 without damping). A linear kernel is folded
+into w, so that a pass needs w alone.
 
 Active sets are improved with float32 kernel values, but passes compute kernel values in float64, so that f proves the
 gap: with float32 alone, a gap of 1e-3 was computed as 3e-6 (C = 1e4). Every step begins with the f of a pass. A bound
