@@ -109,6 +109,11 @@ class ColumnCache:
         n_slots = min(n_rows, limit_bytes // max(1, np.dtype(dtype).itemsize * n_rows))
         return cls(np.empty((n_slots, n_rows), dtype), np.full(n_rows, -1), np.full(n_slots, -1))
 
+    @classmethod
+    def of_all(cls, K: Values) -> ColumnCache:
+        """Return a cache that holds the columns of all rows."""
+        return cls(K, np.arange(len(K)), np.arange(len(K)))
+
     def assign(self, rows: I64) -> I64:
         """Assign slots to rows that have none, at most as many rows as there are slots; return the slots."""
         slots = (self.next + np.arange(len(rows))) % len(self.owner)
@@ -156,7 +161,10 @@ def improve(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float, l
             return True
         if idle == MOST_IDLE_ROUNDS or unsolved == MOST_UNSOLVED_ROUNDS:
             break
-        chosen = choose_working_set(rounds.rule, conditions, rounds.previous, rounds.size, tol / 2, rounds.rng)
+        if len(active.rows) <= rounds.size:
+            chosen = np.arange(len(active.rows))
+        else:
+            chosen = choose_working_set(rounds.rule, conditions, rounds.previous, rounds.size, tol / 2, rounds.rng)
         rounds.previous = chosen
         gain, is_solved = _improve_working_set(active, rounds, cache, chosen, tol)
         rise, unsolved = rise + gain, unsolved + (not is_solved)
@@ -213,6 +221,8 @@ def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
     """Return K_WW of the chosen rows. Columns come from the cache if rows are so long that this is faster."""
+    if len(chosen) == len(cache.slot) and np.all(cache.slot == chosen):
+        return cache.columns
     rows_are_long = active.X.nbytes >= LONG_ROW_BYTES * len(active.rows)
     slots = cache.slot[chosen] if rows_are_long else np.full(len(chosen), -1)
     new = np.flatnonzero(slots < 0)
@@ -226,8 +236,8 @@ def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: 
 
 
 def _scale(K: Values, factor: float) -> Values:
-    """Multiply K by the factor in place, in its own precision, and return it."""
-    return np.multiply(K, K.dtype.type(factor), out=K)
+    """Multiply K by the factor in place, in its own precision, and return it. Where all rows are active, it is 1."""
+    return K if factor == 1.0 else np.multiply(K, K.dtype.type(factor), out=K)
 
 
 def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:

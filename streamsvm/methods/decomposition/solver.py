@@ -54,6 +54,7 @@ from streamsvm.numeric import known_values
 from streamsvm.numeric.kernels import (
     bound_combination,
     combine_rows,
+    compute_kernel,
     compute_squares,
     to_float64,
     type_of,
@@ -208,7 +209,10 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     else:
         small = is_small(settings, len(state.alpha))
         rounds = _make_rounds(settings, state, active, None if small else gap)
-        cache = ColumnCache.of_size(len(active.rows), 0 if small else settings.cache_bytes, type_of(active.X))
+        if small:
+            cache = ColumnCache.of_all(compute_kernel(settings.kernel, active.X, settings.threads))
+        else:
+            cache = ColumnCache.of_size(len(active.rows), settings.cache_bytes, type_of(active.X))
         largest, share = settings.kernel.bound_values(longest), SMALL_TOL_SHARE if small else ALL_ACTIVE_TOL_SHARE
         errors, noisy = solve_all(active, rounds, cache, share=share, gap=settings.tol, largest=largest)
     return update_state(
