@@ -114,7 +114,8 @@ def run_out_of_core(folder: Path, n_rows: int) -> None:
         allowed = dataset.nbytes // TIMES
         command = [sys.executable, "-m", "streamsvm", "train", str(folder / "rows.zarr"), "--out", str(folder / "run")]
         command += ["--task", "one-class", "--kernel", "rbf", "--gamma", "0.1", "--nu", "0.0005", "--json"]
-        ended = subprocess.run([*command, "--memory", str(allowed)], capture_output=True, text=True, check=False)
+        command += ["--memory", str(allowed), "--resident-rows", "1000"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode not in (0, 3):
             sys.exit(ended.stderr)
         found = json.loads(ended.stdout)

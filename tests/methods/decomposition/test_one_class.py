@@ -144,9 +144,9 @@ def test_labels_are_not_read_and_weights_count_rows() -> None:
 
 
 @pytest.mark.parametrize("kernel", [{"kernel": "sigmoid", "gamma": 0.5}, {"kernel": "poly", "coef0": -1.0}])
-@pytest.mark.parametrize("resident", [None, "40%"])
-def test_an_indefinite_kernel_has_no_bound(kernel: dict[str, Any], resident: str | None) -> None:
-    problem = replace(RING, X=RING.X[:120])
+@pytest.mark.parametrize(("n_rows", "resident"), [(120, None), (120, "40%"), (600, "400")])
+def test_an_indefinite_kernel_has_no_bound(kernel: dict[str, Any], n_rows: int, resident: str | None) -> None:
+    problem = replace(RING, X=RING.X[:n_rows])
     options = replace(OPTIONS, resident_rows=resident, max_passes=200, **kernel)
     result = train(problem.in_memory(), options)
     assert isinstance(result.model, KernelModel)
