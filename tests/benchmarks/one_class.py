@@ -1,7 +1,7 @@
 """One-class SVM with the Gaussian kernel beside LIBSVM. Prints a Markdown table.
 
     python -m tests.benchmarks.one_class --data FOLDER [--rows 10000] [--rounds 1]
-    python -m tests.benchmarks.one_class --out-of-core FOLDER [--rows 180000]
+    python -m tests.benchmarks.one_class --out-of-core FOLDER [--rows 210000]
 
 FOLDER holds covtype/covtype.csv, of which rows of the second cover type are taken in a random order, standardised, and
 mnist/*-ubyte, of which all images of the digit 1 are taken; gamma is 1 over the number of features (of mnist 0.01), and
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     given = parser.parse_args()
     if given.out_of_core:
-        run_out_of_core(given.out_of_core / "one_class", given.rows or 180_000)
+        run_out_of_core(given.out_of_core / "one_class", given.rows or 210_000)
         return
     print(
         "| data | nu | solver | passes, 50% | 20% | support vectors | objective | lower bound | gap | CPU s "
