@@ -214,9 +214,9 @@ def test_the_proof_of_two_rows_by_hand() -> None:
     worse = prove_one_class(np.ones(2), np.array([1.0, 0.0]), np.array([1.0, 0.0]), 1.0, none, 1.0, True)
     assert worse.objective == pytest.approx(0.5, rel=1e-15)
     assert worse.dual <= 0.25
-    wrong = prove_one_class(np.ones(2), half, half + np.array([0.1, 0.0]), 1.0, np.array([0.1, 0.0]), 1.0, True)
+    wrong = prove_one_class(np.ones(2), half, half + 0.1, 1.0, none + 0.1, 1.0, True)
     assert wrong.objective - wrong.objective_error <= 0.25 <= wrong.objective + wrong.objective_error
-    assert wrong.dual - wrong.dual_error <= 0.25
+    assert wrong.dual - wrong.dual_error <= 0.25 < wrong.dual
 
 
 def test_the_lowest_scores_rise_first_and_no_further_than_their_costs() -> None:
