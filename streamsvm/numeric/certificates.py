@@ -48,8 +48,10 @@ class Certificate:
 
     @property
     def relative_gap(self) -> float:
-        """(P - D) / P."""
-        return (self.objective - self.lower_bound) / self.objective if self.objective > 0 else 0.0
+        """(P - D) / P. A P below 0, which only an indefinite kernel has, has no relative gap: infinity."""
+        if self.objective > 0:
+            return (self.objective - self.lower_bound) / self.objective
+        return 0.0 if self.objective == 0.0 else math.inf
 
 
 def certify(

@@ -41,7 +41,7 @@ def certify_one_class(costs: F64, alpha: F64, f: F64, total: float, offset: floa
     rho = find_offset(costs, f, total) if offset is None else offset
     losses, square = costs * np.maximum(rho - f, 0.0), float(alpha @ f)
     margin = total * rho - float(np.sum(losses))
-    bound = margin**2 / (2 * square) if margin > 0.0 < square else 0.0
+    bound = _bound_optimum(margin, square) if square >= 0.0 else margin - square / 2
     return Certificate(square / 2, bound, -rho, losses - alpha * (rho - f))
 
 

@@ -62,7 +62,10 @@ def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:  # noq
     scores, truth = [np.empty(0)], [np.empty(0, np.int64)]
     for part in parts:
         scores.append(part.scores)
-        truth.append(np.ones(len(part.scores), np.int64) if part.truth is None else part.truth.astype(np.int64))
+        if part.truth is None or part.truth.dtype.kind == "f":  # targets are no labels
+            truth.append(np.ones(len(part.scores), np.int64))
+        else:
+            truth.append(part.truth.astype(np.int64))
     all_scores, codes = np.concatenate(scores), np.concatenate(truth)
     novel, known = all_scores <= 0.0, codes >= 0
     return {

@@ -161,6 +161,13 @@ def test_evaluation_counts_false_alarms_and_detections(tmp_path: Path) -> None:
     assert found["novel_rate"] == pytest.approx((novel * 400 + 100) / 500, abs=1e-12)
 
 
+def test_rows_with_targets_have_no_labels(tmp_path: Path) -> None:
+    model = OneClassSVM(nu=0.1, gamma=0.1).fit(X).model_
+    found = evaluate(model, ingest(X, tmp_path / "targets.zarr", X[:, 0] / 7, regression=True))
+    assert found["novel_rate"] == found["false_alarm_rate"]
+    assert (found["detection_rate"], found["unknown_labels"]) == (None, 0)
+
+
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, labelled = tmp_path / "own.csv", tmp_path / "both.csv"
     np.savetxt(table, X, delimiter=",", header="a,b,c", comments="")

@@ -24,6 +24,7 @@ SOLVERS: dict[str, dict[str, Any]] = {
     "block ascent": {"wide": True},
     "interior point": {"solver": "interior-point"},
     "smo": {"solver": "smo", "kernel": "rbf", "gamma": 0.5, "resident_rows": 30},
+    "one class": {"task": "one-class", "C": 1.0, "kernel": "rbf", "gamma": 0.5, "nu": 0.4, "resident_rows": 30},
     "budgeted": {"solver": "budgeted-sgd", "kernel": "rbf", "gamma": 0.5, "options": {"budget": "10", "epochs": "4"}},
     "ranking": {"task": "rank"},
     "three classes": {"options": {"acceleration": "line-search"}, "classes": 3},
@@ -37,7 +38,7 @@ def start_run(name: str, folder: Path) -> tuple[Dataset, TrainOptions, Path]:
     problem = make_problem(1, N, 2500 if wide else D, density=0.01 if wide else 1.0)
     y = np.arange(N) % 3 if classes == 3 else problem.y
     dataset = ingest(problem.X, folder / "rows.zarr", y, shuffle=None)
-    options = TrainOptions(C=0.5, threads=1, tol=1e-9, max_passes=2, **given)
+    options = TrainOptions(**{"C": 0.5, "threads": 1, "tol": 1e-9, "max_passes": 2, **given})
     train(dataset, options, out=folder / "run")
     return dataset, options, folder / "run" / "checkpoint.npz"
 

@@ -46,7 +46,7 @@ class State:
     rounding_bound that belongs to D.
     least_gap: the least P - D so far. longest: the largest |x_i|^2. passes: steps so far, each of one read of all rows.
     stuck: steps in a row that neither raised D nor lowered the gap. is_precise: active sets are held in float64.
-    total: of one class, the sum that the multipliers are to have; otherwise NaN. Then P is 1/2 |w|^2, and D a bound of
+    total: of one class, the sum that the multipliers are to have, otherwise 0. Then P is 1/2 |w|^2, and D a bound of
     it (see numeric.one_class_certificates).
     """
 
@@ -71,7 +71,7 @@ class State:
     dual_error: float = 0.0
     targets: F64 = field(default_factory=lambda: np.empty(0))
     width: float = 0.0
-    total: float = math.nan
+    total: float = 0.0
     added: ClassVar = ("dual_error", "targets", "width", "total")
     shapes: ClassVar = {"targets": ("n",)}
 
@@ -83,7 +83,7 @@ class State:
     @property
     def hinges(self) -> Hinges | OneClassRows:
         """The hinges of all rows."""
-        if not math.isnan(self.total):
+        if self.total > 0.0:
             return OneClassRows(self.y, self.costs, self.alpha, self.f, self.total)
         return Hinges(self.y, self.costs, self.alpha, self.f, self.tube)
 
@@ -130,7 +130,7 @@ def update_state(
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
     # P and D of one class have changed places, and without definiteness D may be too high on the way
-    keeps_dual = kernel.is_definite or math.isnan(state.total)
+    keeps_dual = kernel.is_definite or state.total == 0.0
     moves = _has_progressed(state if keeps_dual else replace(state, dual=math.inf), proof, gap, is_rounded)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"

@@ -251,6 +251,8 @@ print(json.dumps({"peak": peak_bytes(), "budget": budget, **result.as_json()}))
         ("wide", {"solver": "smo", "kernel": "rbf", "gamma": 1e-4}),
         ("wide", {"solver": "irwls", "kernel": "rbf", "gamma": 1e-4}),
         ("long", {"solver": "smo", "kernel": "rbf", "gamma": 1e-4, "options": {"working_rows": "200"}}),
+        ("dense", {"task": "one-class", "kernel": "rbf", "gamma": 0.01, "nu": 0.3, "resident_rows": 3000}),
+        ("dense", {"task": "one-class", "kernel": "linear", "nu": 0.9, "resident_rows": 40_000}),
     ],
 )
 def test_a_run_stays_below_its_projection(kind: str, more: dict[str, Any], tmp_path: Path) -> None:
