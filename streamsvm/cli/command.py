@@ -180,6 +180,8 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
 
     if options.probabilities:
         require_folds(train_options)
+    if options.map and (options.start_from or options.keep_ball):
+        raise InputError("--start-from and --keep-ball are for rows as they are, and --map would make another map")
     tell_if_nothing_is_kept(options)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)

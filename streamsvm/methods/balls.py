@@ -20,11 +20,23 @@ from streamsvm.methods.cutting_plane.near_rows import Part
 from streamsvm.methods.cutting_plane.one_read_setup import choose_settings, make_fit
 from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.methods.fit import Fit
-from streamsvm.methods.set_up import choose_method, read_own_options
+from streamsvm.methods.set_up import read_own_options, set_up
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.numeric.rows import F64, CsrRows, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.requests import MemoryNeed
+
+__all__ = [
+    "Ball",
+    "Finder",
+    "choose_ball_settings",
+    "find_ball",
+    "join_weights",
+    "pack_ball",
+    "set_up_update",
+    "start_fit",
+    "unpack_ball",
+]
 
 FORMAT = 1
 NEAR = ("numbers", "margins", "reach", "priority")
@@ -38,12 +50,9 @@ MOST_FEATURES = 400
 
 def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
     """Return the settings of a ball. InputError for problems that have none."""
-    method, own = choose_method(options), read_own_options(options)
-    is_hinge = options.loss in (None, "hinge") and options.task == "classify"
-    n_classes = 0 if source.classes is None else len(source.classes)
-    if method.name != "cutting-plane" or not is_hinge or n_classes != 2 or source.n_features > MOST_FEATURES:
+    if set_up(source, options).start_at is None or source.n_features > MOST_FEATURES:
         raise InputError(ONLY_LINEAR.format(MOST_FEATURES))
-    settings = choose_settings(source, options, own)
+    settings = choose_settings(source, options, read_own_options(options))
     if not settings.resident_rows:
         raise InputError("the memory has no room for the rows of a ball; allow more, or leave it out")
     return settings
@@ -72,8 +81,8 @@ def start_fit(fit: Fit, model: Model, source: RowSource) -> Fit:
     """Return a fit that starts from the weights of a model. InputError for methods that have no use for them."""
     if fit.start_at is None:
         raise InputError(
-            "start_from is for linear models of two classes with the hinge loss, trained by one read or by a line "
-            "search (acceleration=one-read or line-search); leave it out"
+            "start_from is for linear models of two classes with the hinge loss, trained by cutting planes; "
+            "leave it out"
         )
     w = join_weights(model, source, float(fit.settings["bias_feature"]))
     settings = {**fit.settings, "start_from": hashlib.sha256(w.tobytes()).hexdigest()}

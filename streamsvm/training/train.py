@@ -99,6 +99,8 @@ def train(
     """
     if keep_dual and out is None:
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
+    if keep_dual and start_from is not None:
+        raise InputError("start_from (--start-from) and the dual point (--keep-dual) do not go together")
     with caught(), one_blas_thread():
         fit = set_up(source, put_stand_in(options), keep_dual)
         if start_from is not None:

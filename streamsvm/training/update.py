@@ -13,15 +13,18 @@ import time
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.data.last_chunks import LastChunks
 from streamsvm.data.source import RowSource
+from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.opening import Opened
 from streamsvm.errors import InputError, say_count
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.interrupts import caught
 from streamsvm.methods.balls import (
+    Ball,
+    Finder,
     choose_ball_settings,
     find_ball,
     pack_ball,
@@ -37,6 +40,9 @@ from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.train import open_for, train
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 LOGGER = logging.getLogger("streamsvm")
 NAME = "ball.npz"
 ALL_ROWS = "All rows are read: {}."
@@ -46,7 +52,7 @@ ALL_ROWS = "All rows are read: {}."
 class _Kept:
     """A ball that fits the rows and costs of a training, and the number of the first chunk after its rows."""
 
-    ball: Any
+    ball: Ball
     first_chunk: int
 
 
@@ -59,13 +65,14 @@ def train_from(
     resume: bool = False,
     overwrite: bool = False,
     listener: Listener = lambda _: None,
+    client: Client | None = None,
     **named: Any,
 ) -> Result:
     """Train as `train` does, from a model that there is, and keep a ball for the next time.
 
     Parameters
     ----------
-    source, options, out, resume, overwrite, listener, **named
+    source, options, out, resume, overwrite, listener, client, **named
         See `train`.
     start_from : str or Path, optional
         A model of the same classes and features: its file, or the folder of its run. If a ball lies beside it, and the
@@ -82,37 +89,37 @@ def train_from(
     """
     if keep_ball and out is None:
         raise InputError("the ball is kept in the folder of the run: say where that is to be")
+    if start_from is not None and named.get("keep_dual"):
+        raise InputError("start_from (--start-from) and the dual point (--keep-dual) do not go together")
     model, spent = None, NOTHING
     if start_from is not None:
         model = load(start_from)
         kept = _read_ball(Path(start_from), source, options)
-        if kept is not None and not named.get("keep_dual") and not (resume and out is not None and Path(out).exists()):
-            result, spent = _update(source, options, kept, out, overwrite, keep_ball, listener)
+        if kept is not None and not (resume and out is not None and Path(out).exists()):
+            result, spent = _update(source, options, kept, out, overwrite, keep_ball, listener, client)
             if result is not None:
                 return result
             LOGGER.warning(ALL_ROWS.format("the new optimum is not proved to lie in the ball that was kept"))
     settings = choose_ball_settings(source, options) if keep_ball else None
-    result = train(
-        source, options, out, resume, listener=listener, overwrite=overwrite, start_from=model, spent=spent, **named
-    )
-    if settings is not None and result.status != "interrupted":
-        assert out is not None
-        with caught(), one_blas_thread(), open_for(source, options, [[set_up(source, options)]], None) as opened:
+    given = {"listener": listener, "client": client, "spent": spent, **named}
+    result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **given)
+    if settings is not None and out is not None and result.status != "interrupted":
+        fits = [[set_up(source, options)]]
+        with caught(), one_blas_thread(), open_for(source, options, fits, client) as opened:
             ball = _carry_out(opened, find_ball(source, settings, result.model))
         write_arrays(Path(out) / NAME, pack_ball(ball, settings, source.fingerprint))
     return result
 
 
-def _carry_out(opened: Opened, finder: Any) -> Any:
-    """Return what a generator of requests returns in the end."""
-    from streamsvm.engines.one_read import answer_all
-
+def _carry_out(opened: Opened, finder: Finder) -> Ball:
+    """Return the ball that is found when the requests are answered."""
     answer = None
     try:
         while True:
             (answer,) = answer_all(opened[0], [finder.send(answer)])
     except StopIteration as end:
-        return end.value
+        ball: Ball = end.value
+        return ball
 
 
 def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept | None:
@@ -146,9 +153,11 @@ def _update(
     overwrite: bool,
     keep_ball: bool,
     listener: Listener,
+    client: Client | None,
 ) -> tuple[Result | None, Spent]:
     """Return the result if the new rows and the ball prove it, and what was spent otherwise."""
-    began, found = time.monotonic(), []  # type: ignore[var-annotated]
+    began = time.monotonic()
+    found: list[Ball] = []
     if kept.first_chunk == source.n_chunks:
         LOGGER.warning(ALL_ROWS.format("no rows were appended since the ball was kept"))
         return None, NOTHING
@@ -160,7 +169,7 @@ def _update(
         caught(),
         one_blas_thread(),
         closing(folder) if folder else nullcontext(),
-        open_for(view, options, [[fit]], None) as opened,
+        open_for(view, options, [[fit]], client) as opened,
     ):
         training = Training(source, options, fit, *opened, None, listener)
         result = training.carry_out()

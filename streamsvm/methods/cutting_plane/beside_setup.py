@@ -50,7 +50,7 @@ def join(first: Fit, other: Fit, tol: float, alone: bool, terms: float) -> Fit:
         memory=partial(_need_memory, fits),
         start=partial(_start, fits, alone),
         warm_start=None if first.warm_start is None else partial(_warm_start, fits, alone),
-        start_at=None if first.start_at is None else partial(_start_at, fits, alone),
+        start_at=partial(_start_at, fits, alone),
         solve=partial(beside.solve, [fit.solve for fit in fits], tol),
         compiled=tuple(dict.fromkeys((*other.compiled, *first.compiled))),
     )
@@ -80,9 +80,10 @@ def _start(fits: tuple[Fit, Fit], alone: bool) -> State:
 
 
 def _start_at(fits: tuple[Fit, Fit], alone: bool, w: F64) -> State:
+    """Return the state to start from given weights, of which a first solver without `start_at` makes no use."""
     first, line_search = fits
-    assert first.start_at is not None
-    return State([first.start_at(w), replace(line_search.start(), best_w=w)], w, alone=alone)
+    own = first.start() if first.start_at is None else first.start_at(w)
+    return State([own, replace(line_search.start(), best_w=w)], w, alone=alone)
 
 
 def _warm_start(fits: tuple[Fit, Fit], alone: bool, before: State, factor: float) -> State:
