@@ -41,9 +41,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--starts", action="store_true")
     options = parser.parse_args()
-    print(
-        "| data | C | resident | new rows | ball: read | gap | left | CPU s | new training: read | passes | gap | CPU s |"
-    )
+    if options.starts:
+        _print_starts()
+        return
+    print("| data | C | resident | new rows | ball: read | gap | left | CPU s ", end="")
+    print("| new training: read | passes | gap | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, X, y, costs, shares in _list_data(options.rows):
         for C in costs:

@@ -86,7 +86,11 @@ def test_new_rows_alone_are_read(layout: str, scale: float, tmp_path: Path) -> N
         result = train_from(dataset, options, tmp_path / f"{k + 1}", start_from=tmp_path / f"{k}", keep_ball=True)
         assert (result.passes, result.n_rows) == (0, N + 100 * k)
         assert 0 < result.read_bytes < 0.05 * dataset.nbytes
-        require_certificate(rows, result, options.C, train(dataset, replace(options, tol=1e-7)))
+        optimum = train(dataset, replace(options, tol=1e-7))
+        require_certificate(rows, result, options.C, optimum)
+        assert result.rounding_bound is not None
+        assert optimum.rounding_bound is not None
+        assert result.rounding_bound >= 0.3 * optimum.rounding_bound  # that of all rows is charged
         assert load(tmp_path / f"{k + 1}").info["problem"]["n_rows"] == N + 100 * k
 
 
