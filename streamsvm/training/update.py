@@ -8,6 +8,7 @@ bound to the fingerprint of its rows and to their costs.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from contextlib import closing, nullcontext
@@ -95,7 +96,9 @@ def train_from(
     if start_from is not None:
         model = load(start_from)
         kept = _read_ball(Path(start_from), source, options)
-        if kept is not None and not (resume and out is not None and Path(out).exists()):
+        is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
+        if kept is not None and is_update:
+            overwrite = overwrite or resume
             result, spent = _update(source, options, kept, out, overwrite, keep_ball, listener, client)
             if result is not None:
                 return result
@@ -109,6 +112,17 @@ def train_from(
             ball = _carry_out(opened, find_ball(source, settings, result.model))
         write_arrays(Path(out) / NAME, pack_ball(ball, settings, source.fingerprint))
     return result
+
+
+def _was_update(out: str | Path | None) -> bool:
+    """Return whether the run in a folder read the new rows alone, or none has begun there."""
+    file = Path(out or "") / "settings.json"
+    if out is None or not file.exists():
+        return True
+    try:
+        return "updates" in json.loads(file.read_bytes())
+    except ValueError:
+        return False
 
 
 def _carry_out(opened: Opened, finder: Finder) -> Ball:

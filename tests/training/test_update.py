@@ -22,6 +22,7 @@ from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.methods.balls import _digest
 from streamsvm.models.model import LinearModel, load
 from streamsvm.training.loop import Result
+from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.update import NAME, train_from
 
@@ -268,3 +269,25 @@ def test_an_estimator_starts_from_its_last_fit(tmp_path: Path) -> None:
     for labels, more in ((y, {}), (three, {}), (y, {"loss": "squared_hinge"}), (-3 * y, {})):
         again = LinearSVC(C=0.01, warm_start=True).fit(X, y).set_params(**more).fit(X, labels)
         assert again.status_ == "converged"
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_killed_update_goes_on(is_left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --resume it ends with the bits of an uninterrupted one, whichever way it had gone."""
+    dataset, append, _ = write(tmp_path / "d.zarr")
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    X, y, weight = make_rows(3)
+    dataset = ingest(-X, tmp_path / "d.zarr", y, sample_weight=weight, append=True) if is_left else append()
+    whole = train_from(dataset, OPTIONS, start_from=tmp_path / "0")
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", fail)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0")
+    for _ in range(2):  # the second time it is complete
+        result = train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", resume=True)
+        assert result.model_sha256 == whole.model_sha256
+    assert (whole.passes == 0) is not is_left
