@@ -142,6 +142,17 @@ def _add_train(commands: Any) -> None:
         "interior-point"
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
+    start = (
+        "start from the weights of a model (a run's folder or a model file) of the same two classes and features; if a "
+        "ball lies beside it, and rows were appended to its rows since, read the new rows only, unless the new optimum "
+        "leaves the ball; for linear models with the hinge loss"
+    )
+    train.add_argument("--start-from", metavar="MODEL", type=Path, help=start)
+    ball = (
+        "keep in RUN/ball.npz what is known of all rows around the optimum, for --start-from after rows are appended; "
+        "takes one more read, and about as much disk as the resident rows"
+    )
+    train.add_argument("--keep-ball", action="store_true", help=ball)
     _add_probabilities(train)
     _add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 

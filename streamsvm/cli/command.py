@@ -176,9 +176,12 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     from streamsvm.training.calibrate import calibrate_run, require_folds
     from streamsvm.training.on_the_fly import open_rows
     from streamsvm.training.train import train
+    from streamsvm.training.update import train_from
 
     if options.probabilities:
         require_folds(train_options)
+    if options.map and (options.start_from or options.keep_ball):
+        raise InputError("--start-from and --keep-ball are for rows as they are, and --map would make another map")
     tell_if_nothing_is_kept(options)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)
@@ -186,9 +189,12 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     keep_dual = options.keep_dual
     try:
         with open_rows(dataset, *map_and_run, keep_dual=keep_dual, report=RowCounter(line).add) as rows:
-            result = train(
-                rows.source, rows.options, options.out, listener=display.show, keep_dual=keep_dual, **rows.arguments
-            )
+            given = {"listener": display.show, "keep_dual": keep_dual, **rows.arguments}
+            if options.start_from is None and not options.keep_ball:
+                result = train(rows.source, rows.options, options.out, **given)
+            else:
+                own = options.start_from, options.keep_ball
+                result = train_from(rows.source, rows.options, options.out, *own, **given)
     finally:
         line.close()
     if result.status == "interrupted":

@@ -74,8 +74,9 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
         ):
             listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
+            given = {"client": self.client, "listener": listener, **rows.arguments}
             result = train(
-                rows.source, rows.options, self.checkpoint, client=self.client, listener=listener, **rows.arguments
+                rows.source, rows.options, self.checkpoint, start_from=self._find_start(rows.source), **given
             )
             if getattr(self, "probability", False) and result.status != "interrupted":
                 result = calibrate(rows.source, rows.options, result, self.client)
@@ -84,6 +85,10 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         self._keep(result, y)
         self._take_rows(source)
         return self
+
+    def _find_start(self, source: RowSource) -> Model | None:  # noqa: ARG002
+        """Return the model from whose weights a training starts, or None."""
+        return None
 
     def _keep(self, result: Result, y: Any) -> Self:
         """Set the fitted attributes of a result, and warn if a limit has ended the training."""

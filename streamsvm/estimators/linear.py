@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm.data.source import RowSource
 from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.linear_base import BaseLinear
-from streamsvm.models.model import LinearModel
+from streamsvm.models.model import LinearModel, Model
 from streamsvm.options import ClassWeight
 from streamsvm.problems.registry import find_multi_class
 
@@ -118,6 +119,10 @@ class LinearSVC(BaseLinear, BaseSVC):
     degree : int, default=3
     coef0 : float, default=0.0
         Parameters of the kernel, as in SVC.
+    warm_start : bool, default=False
+        Whether `fit` starts from the weights of the fit before, if there is one with the same classes and number of
+        features. It proves nothing by them. It has no effect with more than two classes, with the squared hinge, with
+        the interior-point method and with a feature map.
 
     Attributes
     ----------
@@ -195,6 +200,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         gamma: float | str = "scale",
         degree: int = 3,
         coef0: float = 0.0,
+        warm_start: bool = False,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -229,6 +235,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
+        self.warm_start = warm_start
 
     def _name_options(self) -> dict[str, Any]:
         return {
@@ -236,6 +243,15 @@ class LinearSVC(BaseLinear, BaseSVC):
             "loss": None if self.loss == "hinge" else self.loss,
             "task": find_multi_class(self.multi_class),
         }
+
+    def _find_start(self, source: RowSource) -> Model | None:
+        """Return the model of the fit before if a fit may start from it (methods.balls.start_fit)."""
+        model, classes = getattr(self, "model_", None), source.classes
+        may_start = self.warm_start and self.loss == "hinge" and self.solver in ("auto", "cutting-plane")
+        if not may_start or not isinstance(model, LinearModel) or model.features is not None or source.features:
+            return None
+        same = classes is not None and len(classes) == 2 and model.classes.tolist() == classes.tolist()
+        return model if same and model.n_trained == source.n_features else None
 
     def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from streamsvm.machine import default_budget_bytes
 from streamsvm.models.model import Model
 from streamsvm.numeric.feature_maps import FeatureMap
-from streamsvm.numeric.rows import I64, Rows
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.options import TrainOptions
 from streamsvm.requests import MemoryNeed, Progress, Solver
 
@@ -87,6 +87,9 @@ class Fit:
     warm_start
         Returns a state to start from, given the last state of the same problem with costs that were smaller by a
         factor, and this factor. None stands for methods that gain nothing by it and start anew.
+    start_at
+        Returns the state before the first pass, to start from given weights (d+1,), whose last entry is that of the
+        constant feature. None stands for methods that have no use for weights.
     note
         What users are told of the fit before it runs, in whole sentences, if there is something to tell.
     sample
@@ -105,6 +108,7 @@ class Fit:
     compiled: tuple[str, ...]
     dual: DualWatch | None = None
     warm_start: Callable[[Any, float], Any] | None = None
+    start_at: Callable[[F64], Any] | None = None
     note: str = ""
     model_bytes: int | None = None
     sample: FirstSample | None = None

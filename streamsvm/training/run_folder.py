@@ -43,6 +43,7 @@ RUN_FILES = (
     "report.html",
     RESULT_FILE,
     "dual.npz",
+    "ball.npz",
     MODEL_FILE,
     "checkpoint.npz",
     "history.jsonl",

@@ -16,10 +16,12 @@ from streamsvm.engines.opening import Opened, open_engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.locks import Lock
+from streamsvm.methods.balls import start_fit
 from streamsvm.methods.dual_points import read_dual_points
 from streamsvm.methods.fit import ONE_TRAINING, Fit, need_in_turn, share_memory, sum_memory
 from streamsvm.methods.set_up import choose_method, set_up
 from streamsvm.methods.warm_up import compile_all
+from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.dual_file import write_dual_points
@@ -49,6 +51,7 @@ def train(
     lock: Lock | None = None,
     keep_dual: bool = False,
     spent: Spent = NOTHING,
+    start_from: Model | None = None,
 ) -> Result:
     """Train a model on all rows of a source.
 
@@ -74,6 +77,9 @@ def train(
         Whether to keep the dual point behind the lower bound in `out`, from which `verify` computes the bound anew.
     spent : Spent, optional
         What has been spent on the rows before, such as the passes that found their feature map; it is counted.
+    start_from : Model, optional
+        A linear model of the same two classes and features, from whose weights the training starts. It is a starting
+        point only: nothing is proved by it.
 
     Returns
     -------
@@ -93,8 +99,12 @@ def train(
     """
     if keep_dual and out is None:
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
+    if keep_dual and start_from is not None:
+        raise InputError("start_from (--start-from) and the dual point (--keep-dual) do not go together")
     with caught(), one_blas_thread():
         fit = set_up(source, put_stand_in(options), keep_dual)
+        if start_from is not None:
+            fit = start_fit(fit, start_from, source)
         folder = _open_run(source, out, resume, overwrite, lock, options, fit)
         owner = "" if out is None else str(Path(out).resolve())
         with folder as run, _make_scratch(fit, owner) as scratch, open_for(source, options, [[fit]], client) as opened:

@@ -14,6 +14,7 @@ from streamsvm.methods.cutting_plane.cuts import most_cuts
 from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.fit import Fit
+from streamsvm.numeric.rows import F64
 from streamsvm.requests import MemoryNeed
 
 BESIDE_CUTS = 128  # cuts of the line search beside: it is given up long before it has more, unless it is as good
@@ -49,6 +50,7 @@ def join(first: Fit, other: Fit, tol: float, alone: bool, terms: float) -> Fit:
         memory=partial(_need_memory, fits),
         start=partial(_start, fits, alone),
         warm_start=None if first.warm_start is None else partial(_warm_start, fits, alone),
+        start_at=partial(_start_at, fits, alone),
         solve=partial(beside.solve, [fit.solve for fit in fits], tol),
         compiled=tuple(dict.fromkeys((*other.compiled, *first.compiled))),
     )
@@ -75,6 +77,13 @@ def _start_line_search(fit: Fit, terms: float) -> Any:
 def _start(fits: tuple[Fit, Fit], alone: bool) -> State:
     states = [fit.start() for fit in fits]
     return State(states, states[0].best_w, alone=alone)
+
+
+def _start_at(fits: tuple[Fit, Fit], alone: bool, w: F64) -> State:
+    """Return the state to start from given weights, of which a first solver without `start_at` makes no use."""
+    first, line_search = fits
+    own = first.start() if first.start_at is None else first.start_at(w)
+    return State([own, replace(line_search.start(), best_w=w)], w, alone=alone)
 
 
 def _warm_start(fits: tuple[Fit, Fit], alone: bool, before: State, factor: float) -> State:

@@ -29,6 +29,7 @@ STRONGER = 10.0  # each pull is so many times as strong as the one before
 MOST_PULLS = 8  # each takes a minimisation; the last one is ten million times as strong as the first
 STRONGEST = 1e12  # the trace of a pull's matrix: a larger one, added to I, leaves too few digits of I
 GROWS, SHRINKS = 2.0, 0.4  # of the last step: the trust radius after good and bad steps
+NOT_FAR = 2.0  # times the expected distance: a given point that is no farther from the sample's minimiser is taken
 FARTHEST = 1e100  # the trust radius where nothing limits a step
 GOOD, BAD = 0.7, 0.2  # shares of what the model promised
 FIRST_PASSES = 2  # so many passes cut all rows at two points only, and later ones where the sample has its cuts, too
@@ -91,10 +92,13 @@ def _choose_first(settings: OneRead, state: State, sample: Rows) -> State:
     norm = make_norm(sample, settings.bias_feature)
     if sample.n_rows == state.n_rows:
         return replace(state, centre=w, A=norm.A, trust=FARTHEST)
+    given = state.centre
     halves = [choose_rows(sample, np.arange(k, sample.n_rows, 2)) for k in range(2)]
     data = [read_rows(settings, half) for half in halves]
     ends = [minimise(replace(half, costs=2 * half.costs), none, HALF_TOL, w).w for half in data]
     predicted = norm.bound_move(ends[0] - ends[1])[0] / 2
+    if np.any(given) and norm.bound_move(given - w)[0] <= NOT_FAR * predicted:
+        w = given  # the sample cannot tell it from the optimum, and it is the minimiser of more rows than the sample
     state = replace(state, centre=w, A=norm.A, predicted=predicted, trust=GROWS * predicted or FARTHEST)
     look = replace(make_look(settings, state), w=ends[0])
     reach = np.sort(find_reach(look, halves[1], find_margins(look, halves[1], data[1].y)))

@@ -22,6 +22,7 @@ def make_fit(source: RowSource, settings: CuttingPlane, note: str = "") -> Fit:
         settings={name: list(v) if isinstance(v, tuple) else v for name, v in asdict(settings).items()},
         memory=partial(_need_memory, settings, source.n_features),
         start=partial(solver.start_state, source.n_features),
+        start_at=solver.start_state_at,
         warm_start=partial(solver.warm_state, settings),
         solve=partial(solver.solve, settings, source.n_features),
         make_model=partial(_make_model, settings, source),

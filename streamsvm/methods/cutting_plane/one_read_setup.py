@@ -20,6 +20,7 @@ from streamsvm.methods.cutting_plane.one_read_state import (
     OneRead,
     State,
     start_state,
+    start_state_at,
 )
 from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES, CuttingPlaneOptions
 from streamsvm.methods.fit import DualWatch, FirstSample, Fit, TakeRows, report_progress
@@ -106,6 +107,7 @@ def make_fit(source: RowSource, settings: OneRead, note: str = "", scratch: str 
         settings={name: value for name, value in told.items() if name not in unsaid},
         memory=partial(_need_memory, source, settings),
         start=partial(start_state, settings, source.n_rows, source.n_features, source.is_shuffled),
+        start_at=partial(start_state_at, settings, source.n_rows, source.is_shuffled),
         solve=partial(one_read.solve, settings),
         make_model=partial(_make_model, source, settings),
         report=report_progress,

@@ -47,6 +47,7 @@ from streamsvm.methods.cutting_plane.segments import (
     search_line,
     totals_bytes,
 )
+from streamsvm.numeric.rows import F64
 from streamsvm.requests import All, Solver, Step
 
 
@@ -97,6 +98,11 @@ class State(LineState):
 def start_state(n_features: int) -> State:
     """Return the state before the first pass: w = 0, and no cuts."""
     return State(np.zeros(n_features + 1), np.zeros(n_features + 1), np.empty((0, n_features + 1)))
+
+
+def start_state_at(w: F64) -> State:
+    """Return the state before the first pass, which looks along the line from w to 0."""
+    return State(w, np.zeros_like(w), np.empty((0, len(w))))
 
 
 def warm_state(settings: CuttingPlane, before: State, factor: float) -> State:

@@ -1,0 +1,205 @@
+"""Balls that are kept beside a model (methods.cutting_plane.kept_ball), set up for the rows of a source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
+from streamsvm.methods.cutting_plane import kept_ball
+from streamsvm.methods.cutting_plane.exact_points import Magnitudes
+from streamsvm.methods.cutting_plane.kept_ball import Ball, Finder
+from streamsvm.methods.cutting_plane.near_rows import Part
+from streamsvm.methods.cutting_plane.one_read_setup import choose_settings, make_fit
+from streamsvm.methods.cutting_plane.one_read_state import OneRead
+from streamsvm.methods.fit import Fit
+from streamsvm.methods.set_up import read_own_options, set_up
+from streamsvm.models.model import LinearModel, Model
+from streamsvm.numeric.rows import F64, CsrRows, Rows
+from streamsvm.options import TrainOptions
+from streamsvm.requests import MemoryNeed
+
+__all__ = [
+    "Ball",
+    "Finder",
+    "choose_ball_settings",
+    "find_ball",
+    "join_weights",
+    "pack_ball",
+    "set_up_update",
+    "start_fit",
+    "unpack_ball",
+]
+
+FORMAT = 1
+NEAR = ("numbers", "margins", "reach", "priority")
+SUMS = ("sums", "largest")
+ONLY_LINEAR = (
+    "a ball is kept of linear models of two classes with the hinge loss, with up to {} features, trained by cutting "
+    "planes"
+)
+MOST_FEATURES = 400
+
+
+def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
+    """Return the settings of a ball. InputError for problems that have none."""
+    if set_up(source, options).start_at is None or source.n_features > MOST_FEATURES:
+        raise InputError(ONLY_LINEAR.format(MOST_FEATURES))
+    settings = choose_settings(source, options, read_own_options(options))
+    if not settings.resident_rows:
+        raise InputError("the memory has no room for the rows of a ball; allow more, or leave it out")
+    return settings
+
+
+def join_weights(model: Model, source: RowSource, bias_feature: float) -> F64:
+    """Return the weights of a linear model of two classes for the rows of a source, with that of the constant feature.
+
+    InputError if the model is another one, or of other classes or features.
+    """
+    if not isinstance(model, LinearModel) or model.coef.ndim != 1 or model.features is not None or source.features:
+        raise InputError("a training starts from linear models of two classes, without a feature map")
+    if source.classes is None or model.classes.tolist() != source.classes.tolist():
+        raise InputError(f"the model to start from has other classes than {source.name}")
+    w, b = model.weights(source.n_features, source.scaling, source.is_sparse)
+    return np.append(w, float(b) / bias_feature if bias_feature else 0.0)
+
+
+def find_ball(source: RowSource, settings: OneRead, model: Model) -> Finder:
+    """Return what finds the ball at the weights of a model."""
+    centre = join_weights(model, source, settings.bias_feature)
+    return kept_ball.find_ball(settings, source.n_rows, source.is_shuffled, centre)
+
+
+def start_fit(fit: Fit, model: Model, source: RowSource) -> Fit:
+    """Return a fit that starts from the weights of a model. InputError for methods that have no use for them."""
+    if fit.start_at is None:
+        raise InputError(
+            "start_from is for linear models of two classes with the hinge loss, trained by cutting planes; "
+            "leave it out"
+        )
+    w = join_weights(model, source, float(fit.settings["bias_feature"]))
+    settings = {**fit.settings, "start_from": hashlib.sha256(w.tobytes()).hexdigest()}
+    return replace(fit, start=partial(fit.start_at, w), settings=settings)
+
+
+def set_up_update(source: RowSource, settings: OneRead, ball: Ball, found: list[Ball]) -> Fit:
+    """Return the fit that reads the new rows only, which are those of the source after the rows of the ball."""
+    n_new, whole = source.n_rows - ball.n_rows, make_fit(source, settings)
+    return replace(
+        whole,
+        settings={**whole.settings, "updates": ball.n_rows},
+        memory=partial(_need_memory, whole, ball, n_new, source.nbytes // source.n_rows + 64),
+        start=partial(kept_ball.start_update, settings, ball, n_new),
+        solve=partial(kept_ball.update, settings, ball, n_new, found),
+        dual=None,
+        sample=None,
+    )
+
+
+def _need_memory(whole: Fit, ball: Ball, n_new: int, row_bytes: int, threads: int) -> MemoryNeed:
+    """Return the memory of a training, and of the near rows of the ball and of the new rows with their copies."""
+    need = whole.memory(threads)
+    more = (2 * len(ball.near.numbers) + 3 * n_new) * row_bytes
+    return replace(need, driver_bytes=need.driver_bytes + more)
+
+
+def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]:
+    """Return a ball as arrays, with the rows that it belongs to, its costs, and a checksum of all of it."""
+    rows = ball.near.rows
+    X = rows.X
+    features = {"X/data": X.data, "X/indices": X.indices, "X/indptr": X.indptr} if isinstance(X, CsrRows) else {"X": X}
+    arrays = {
+        **features,
+        **{name: values for name, values in rows.vectors.items() if name in ("y", "sample_weight")},
+        **{name: getattr(ball.near, name) for name in NEAR},
+        **{name: getattr(ball.magnitudes, name) for name in SUMS},
+        "centre": ball.centre,
+        "A": ball.A,
+        "gradient": ball.gradient,
+    }
+    about = {
+        "format": FORMAT,
+        "fingerprint": fingerprint,
+        "class_costs": list(settings.class_costs),
+        "bias_feature": settings.bias_feature,
+        "n_rows": ball.n_rows,
+        "cost": ball.cost,
+        "radius": ball.near.radius,
+        "total_cost": ball.magnitudes.cost,
+        "additions": ball.magnitudes.additions,
+        "n_features": len(ball.centre) - 1,
+    }
+    return {"about": json.dumps({**about, "sha256": _digest(about, arrays)}), **arrays}
+
+
+def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
+    """Return a ball and what is told of it. ValueError or KeyError for what `pack_ball` has not made."""
+    found = dict(arrays)
+    about = json.loads(str(found.pop("about")))
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise ValueError("it has another format")
+    if about.pop("sha256", None) != _digest(about, found):
+        raise ValueError("its checksum is wrong")
+    ball = _make_ball(found, about)
+    _check(ball)
+    return ball, about
+
+
+def _make_ball(found: Mapping[str, Any], about: Mapping[str, Any]) -> Ball:
+    d, X = about["n_features"], found.get("X")
+    if X is None:
+        X = CsrRows(found["X/data"], found["X/indices"], found["X/indptr"], d)
+    rows = Rows(-1, X, found["y"], found.get("sample_weight"))
+    near = replace(Part(rows, *(found[name] for name in NEAR)), radius=about["radius"])
+    magnitudes = Magnitudes(found["sums"], found["largest"], about["total_cost"], about["n_rows"], about["additions"])
+    sums = found["centre"], found["A"], found["gradient"], about["cost"]
+    return Ball(*sums, near, about["n_rows"], magnitudes)
+
+
+def _check(ball: Ball) -> None:
+    """Raise ValueError for arrays that compiled code could not take, whoever has made their checksum."""
+    near, width = ball.near, len(ball.centre)
+    n, X = len(near.numbers), near.rows.X
+    shapes: list[tuple[Any, tuple[int, ...], Any]] = (
+        [(X, (n, width - 1), np.float32)] if isinstance(X, np.ndarray) else []
+    )
+    shapes += [(getattr(near, name), (n,), np.int64 if name == "numbers" else np.float64) for name in NEAR]
+    shapes += [(values, (width,), np.float64) for values in (ball.centre, ball.gradient)]
+    shapes += [(values, (width,), np.float64) for values in (ball.magnitudes.sums, ball.magnitudes.largest)]
+    shapes += [(ball.A, (width, width), np.float64), (near.rows.y, (n,), np.int32)]
+    weight = near.rows.sample_weight
+    shapes += [] if weight is None else [(weight, (n,), np.float64)]
+    if isinstance(X, CsrRows):
+        items = len(X.data)
+        shapes += [(X.data, (items,), np.float32), (X.indices, (items,), np.int32), (X.indptr, (n + 1,), np.int64)]
+    for values, shape, dtype in shapes:
+        if values.shape != shape or values.dtype != dtype or not np.isfinite(values).all():
+            raise ValueError(f"an array of shape {values.shape} where finite numbers {shape} are expected")
+    if isinstance(X, CsrRows):
+        _check_items(X)
+    codes, numbers = near.rows.y, (near.radius, ball.cost, ball.magnitudes.cost, ball.magnitudes.additions)
+    right = all(np.isfinite(number) and number >= 0 for number in numbers) and 1 <= n <= ball.n_rows
+    if not right or np.any((codes != 0) & (codes != 1)) or (weight is not None and np.any(weight < 0)):
+        raise ValueError("numbers, labels or weights that no ball has")
+
+
+def _check_items(X: CsrRows) -> None:
+    limits = X.indptr[0] == 0 and X.indptr[-1] == len(X.data) == len(X.indices) and np.all(np.diff(X.indptr) >= 0)
+    if not limits or np.any((X.indices < 0) | (X.indices >= X.n_features)):
+        raise ValueError("items of sparse rows that lie outside of the rows")
+
+
+def _digest(about: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(arrays):
+        values = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {values.dtype} {values.shape}".encode())
+        digest.update(values.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

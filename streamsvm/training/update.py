@@ -1,0 +1,205 @@
+"""Training that starts from a model that there is: from its weights, or from the ball that was kept beside it.
+
+The ball (methods.cutting_plane.kept_ball) stands for all rows that it was made of. If rows were appended since, they
+are read alone, and P and the lower bound of all rows follow as long as the new optimum lies in the ball. Otherwise all
+rows are read, from the weights of the model on. Nothing is taken from the old model on trust but the ball, which is
+bound to the fingerprint of its rows and to their costs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamsvm.data.last_chunks import LastChunks
+from streamsvm.data.source import RowSource
+from streamsvm.engines.one_read import answer_all
+from streamsvm.engines.opening import Opened
+from streamsvm.errors import InputError, say_count
+from streamsvm.files import unpack_arrays, write_arrays
+from streamsvm.interrupts import caught
+from streamsvm.methods.balls import (
+    Ball,
+    Finder,
+    choose_ball_settings,
+    find_ball,
+    pack_ball,
+    set_up_update,
+    unpack_ball,
+)
+from streamsvm.methods.set_up import set_up
+from streamsvm.models.model import load
+from streamsvm.numeric.one_blas_thread import one_blas_thread
+from streamsvm.options import TrainOptions
+from streamsvm.training.loop import Listener, Result, Training
+from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.spent import NOTHING, Spent
+from streamsvm.training.train import open_for, train
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOGGER = logging.getLogger("streamsvm")
+NAME = "ball.npz"
+ALL_ROWS = "All rows are read: {}."
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A ball that fits the rows and costs of a training, and the number of the first chunk after its rows."""
+
+    ball: Ball
+    first_chunk: int
+
+
+def train_from(
+    source: RowSource,
+    options: TrainOptions,
+    out: str | Path | None = None,
+    start_from: str | Path | None = None,
+    keep_ball: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    listener: Listener = lambda _: None,
+    client: Client | None = None,
+    **named: Any,
+) -> Result:
+    """Train as `train` does, from a model that there is, and keep a ball for the next time.
+
+    Parameters
+    ----------
+    source, options, out, resume, overwrite, listener, client, **named
+        See `train`.
+    start_from : str or Path, optional
+        A model of the same classes and features: its file, or the folder of its run. If a ball lies beside it, and the
+        rows of the source are those of the ball and others that were appended since, only the new rows are read, as
+        long as the new optimum lies in the ball.
+    keep_ball : bool, default False
+        Whether to keep a ball at the new optimum in `out`, which takes one more read of all rows, or none after rows
+        were appended and the ball of the model was enough.
+
+    Raises
+    ------
+    InputError
+        If the model does not fit, or the ball beside it is damaged or belongs to other rows.
+    """
+    if keep_ball and out is None:
+        raise InputError("the ball is kept in the folder of the run: say where that is to be")
+    if start_from is not None and named.get("keep_dual"):
+        raise InputError("start_from (--start-from) and the dual point (--keep-dual) do not go together")
+    model, spent = None, NOTHING
+    if start_from is not None:
+        model = load(start_from)
+        kept = _read_ball(Path(start_from), source, options)
+        is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
+        if kept is not None and is_update:
+            overwrite = overwrite or resume
+            result, spent = _update(source, options, kept, out, overwrite, keep_ball, listener, client)
+            if result is not None:
+                return result
+            LOGGER.warning(ALL_ROWS.format("the new optimum is not proved to lie in the ball that was kept"))
+    settings = choose_ball_settings(source, options) if keep_ball else None
+    given = {"listener": listener, "client": client, "spent": spent, **named}
+    result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **given)
+    if settings is not None and out is not None and result.status != "interrupted":
+        fits = [[set_up(source, options)]]
+        with caught(), one_blas_thread(), open_for(source, options, fits, client) as opened:
+            ball = _carry_out(opened, find_ball(source, settings, result.model))
+        write_arrays(Path(out) / NAME, pack_ball(ball, settings, source.fingerprint))
+    return result
+
+
+def _was_update(out: str | Path | None) -> bool:
+    """Return whether the run in a folder read the new rows alone, or none has begun there."""
+    file = Path(out or "") / "settings.json"
+    if out is None or not file.exists():
+        return True
+    try:
+        return "updates" in json.loads(file.read_bytes())
+    except ValueError:
+        return False
+
+
+def _carry_out(opened: Opened, finder: Finder) -> Ball:
+    """Return the ball that is found when the requests are answered."""
+    answer = None
+    try:
+        while True:
+            (answer,) = answer_all(opened[0], [finder.send(answer)])
+    except StopIteration as end:
+        ball: Ball = end.value
+        return ball
+
+
+def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept | None:
+    """Return the ball beside a model if it fits; None if there is none, or if its costs are others, which is said."""
+    path = (model if model.is_dir() else model.parent) / NAME
+    if not path.exists():
+        return None
+    arrays = unpack_arrays(path)
+    try:
+        ball, about = unpack_ball(arrays)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: damaged, or no ball ({error}); remove it to read all rows") from error
+    known = [source.fingerprint, *getattr(source, "meta", {}).get("fingerprints", [])]
+    if about["fingerprint"] not in known:
+        raise InputError(
+            f"{path}: was kept for other rows than those of {source.name}, or than those that others were appended to; "
+            "remove it to read all rows"
+        )
+    settings = choose_ball_settings(source, options)
+    if about["class_costs"] != list(settings.class_costs) or about["bias_feature"] != settings.bias_feature:
+        LOGGER.warning(ALL_ROWS.format("the ball that was kept is for other costs (C, class weights, the bias)"))
+        return None
+    return _Kept(ball, int(source.chunk_starts.searchsorted(ball.n_rows)))
+
+
+def _update(
+    source: RowSource,
+    options: TrainOptions,
+    kept: _Kept,
+    out: str | Path | None,
+    overwrite: bool,
+    keep_ball: bool,
+    listener: Listener,
+    client: Client | None,
+) -> tuple[Result | None, Spent]:
+    """Return the result if the new rows and the ball prove it, and what was spent otherwise."""
+    began = time.monotonic()
+    found: list[Ball] = []
+    if kept.first_chunk == source.n_chunks:
+        LOGGER.warning(ALL_ROWS.format("no rows were appended since the ball was kept"))
+        return None, NOTHING
+    settings = choose_ball_settings(source, options)
+    fit, view = set_up_update(source, settings, kept.ball, found), LastChunks(source, kept.first_chunk)
+    told = {"solver": fit.method, "seed": options.seed, "data": source.name, "fingerprint": source.fingerprint}
+    folder = None if out is None else RunFolder(out, {**told, **fit.settings}, False, overwrite)
+    with (
+        caught(),
+        one_blas_thread(),
+        closing(folder) if folder else nullcontext(),
+        open_for(view, options, [[fit]], client) as opened,
+    ):
+        training = Training(source, options, fit, *opened, None, listener)
+        result = training.carry_out()
+        read_bytes = opened[0].costs.read_bytes
+        if result.status != "converged":
+            return None, Spent(0, read_bytes, time.monotonic() - began)
+        LOGGER.info(
+            f"{say_count(view.n_rows, 'new row')} were read; the other {kept.ball.n_rows:,} are known from the ball."
+        )
+        if folder:
+            training.run = folder
+            folder.begin(training.state, source.n_rows)
+            for line in training.history:
+                folder.record(line)
+            training.save()
+            folder.finish(result.model.to_bytes(), result.as_json())
+            if keep_ball:
+                write_arrays(Path(folder.path) / NAME, pack_ball(found[0], settings, source.fingerprint))
+    return result, NOTHING
