@@ -52,6 +52,7 @@ def test_unsuitable_ways_are_refused(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.once
 def test_a_kernel_matrix_from_a_file(run: Run, tmp_path: Path) -> None:
     K = ROWS.X @ ROWS.X.T
     ingest(K, tmp_path / "rows.zarr", ROWS.names[ROWS.y], shuffle=None)

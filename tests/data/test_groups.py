@@ -34,6 +34,7 @@ def read_partition(dataset: Dataset) -> set[frozenset[int]]:
 WANTED = {frozenset(np.flatnonzero(name == NAMES).tolist()) for name in NAMES}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "arrays", "frame"])
 def test_texts_are_groups_at_every_door(kind: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": X[:, 0], "label": Y, "donor": NAMES})

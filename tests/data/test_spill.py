@@ -128,7 +128,6 @@ def test_runs_that_grew_too_large_are_split_in_bounded_memory(
     """What is held is a few runs, and not the row counts of a source of 40 runs."""
     run_bytes = 500_000
     monkeypatch.setattr(spill_module, "RUN_BYTES", run_bytes)
-    peaks = []
     for name in ("first", "again", "last"):  # at first, Python remembers names of files; other threads allocate, too
         folder = tmp_path / name
         spill, n_rows = spill_into_one_run(folder, items, 40 * run_bytes)
@@ -137,10 +136,12 @@ def test_runs_that_grew_too_large_are_split_in_bounded_memory(
         try:
             spill.split_large_runs()
             spill.read_shuffled(1)
-            peaks.append(tracemalloc.get_traced_memory()[1])
+            peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert min(peaks) < 8 * run_bytes
+        if peak < 8 * run_bytes:
+            break
+    assert peak < 8 * run_bytes
     assert max(spill.run_bytes) <= 2 * run_bytes
     for run, size in enumerate(spill.run_bytes):
         assert sum(file.stat().st_size for file in folder.glob(f"{run}.*")) == size

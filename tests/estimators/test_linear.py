@@ -224,6 +224,7 @@ def test_search_and_pipeline() -> None:
     assert grid.score(X * 100 + 7, np.where(Y > 0, "yes", "no")) > 0.7
 
 
+@pytest.mark.once
 def test_a_client_trains_on_its_workers_and_is_cloned_with_the_rest(client: Client) -> None:
     model = LinearSVC(client=client)
     assert clone(model).client is client

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ def in_rounds(monkeypatch: pytest.MonkeyPatch) -> Any:
     return put
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("name", KINDS)
 def test_each_problem_is_what_it_is_side_by_side(name: str, size: int, dataset: Dataset, in_rounds: Any) -> None:
@@ -65,6 +67,7 @@ def test_each_problem_is_what_it_is_side_by_side(name: str, size: int, dataset: 
     assert found.passes > together.passes
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["line-search", "one read, weights", "squared hinge"])
 def test_resumed_anywhere_it_has_the_same_bits(name: str, dataset: Dataset, in_rounds: Any, tmp_path: Path) -> None:
     in_rounds(1)
@@ -72,15 +75,15 @@ def test_resumed_anywhere_it_has_the_same_bits(name: str, dataset: Dataset, in_r
     whole = train(dataset, options)
     steps = len(whole.history)
     assert steps >= 4
-    for k in range(1, steps):
-        out = tmp_path / str(k)
-        stopped = train(dataset, replace(options, max_passes=whole.history[k - 1]["passes"]), out)
-        assert stopped.status == "pass_limit"
-        found = train(dataset, options, out, resume=True)
+    for k in range(1, steps):  # the run that was stopped before goes on by one step, and a copy of it to the end
+        limited = replace(options, max_passes=whole.history[k - 1]["passes"])
+        assert train(dataset, limited, tmp_path / "stopped", resume=True).status == "pass_limit"
+        found = train(dataset, options, copytree(tmp_path / "stopped", tmp_path / str(k)), resume=True)
         assert found.model_sha256 == whole.model_sha256
         assert found.problems == whole.problems
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("many_groups")
 def test_the_same_bits_on_any_engine(dataset: Dataset, in_rounds: Any, client: Client) -> None:
     in_rounds(3)
@@ -140,6 +143,7 @@ except MemoryBudgetError:
 """
 
 
+@pytest.mark.once
 def test_little_memory_is_enough_for_many_classes(tmp_path: Path) -> None:
     """Side by side they ask for gigabytes; in rounds they keep within the budget that was given."""
     ended = run_python(LITTLE_MEMORY, tmp_path / "run")

@@ -92,6 +92,7 @@ def test_a_damaged_chunk_is_named(name: str, workers: bool, client: Client, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("workers", [False, True])
 def test_every_row_of_a_pass_is_reported(workers: bool, client: Client, tmp_path: Path) -> None:
     """Group by group: of a pass that takes an hour, people see where it stands."""

@@ -117,6 +117,7 @@ def test_threads_and_workers_give_the_same_bits(layout: str, client: Client, tho
     assert {result.model_sha256 for result in results} == {streamed.model_sha256}
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("many_groups")
 def test_a_run_may_change_hands(client: Client, tmp_path: Path) -> None:
     """Begun on workers, gone on with on threads, ended on workers: the bits of one who did it all."""

@@ -52,17 +52,23 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["here", "workers"])
-def test_memory_stays_below_the_projection(where: str, tmp_path: Path) -> None:
-    """Within the least budget: of buffers of 32 MB one is computed on, while another is put together."""
-    paths = []
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same rows, dense and sparse."""
+    folder, paths = tmp_path_factory.mktemp("rows"), []
     for layout in ("dense", "sparse"):
         random = np.random.default_rng(1)
         X = random.standard_normal((160_000, 200), np.float32)
         X *= X > 0
         y = np.where(X[:, 0] - X[:, 1] + random.normal(size=160_000) > 0, 1, -1)
-        paths.append(ingest(X, tmp_path / layout, y, layout=layout, chunk_bytes=4_000_000, shuffle=None).path)
+        paths.append(ingest(X, folder / layout, y, layout=layout, chunk_bytes=4_000_000, shuffle=None).path)
+    return paths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["here", "workers"])
+def test_memory_stays_below_the_projection(where: str, paths: list[str]) -> None:
+    """Within the least budget: of buffers of 32 MB one is computed on, while another is put together."""
     options = {"budget": "100", "merge": "20", "replicas": "2"}
     ended = run_python(WITHIN_LEAST, where, json.dumps(options), *paths)
     assert ended.returncode == 0, ended.stderr
@@ -71,6 +77,7 @@ def test_memory_stays_below_the_projection(where: str, tmp_path: Path) -> None:
         assert result["projected_memory_bytes"] < 1.6 * max(result["peaks"])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_models_take_what_is_planned(replicas: int, tmp_path: Path) -> None:
     """Of 20,000 features and 500 vectors, 41 MB each: while they are trained, joined, saved and read."""

@@ -132,6 +132,7 @@ def test_one_pass_if_all_rows_fit_into_memory(text: Dataset) -> None:
     assert train(text, replace(OPTIONS, tol=1e-4)).passes == 1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("resident", ["10%", "100%"])
 def test_the_same_bits_on_any_engine_and_resumed(resident: str, text: Dataset, client: Client, tmp_path: Path) -> None:
     own = replace(OPTIONS, resident_rows=resident, C=0.1)
