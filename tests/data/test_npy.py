@@ -195,6 +195,7 @@ def test_labels_that_are_no_characters(save: Save, code: int) -> None:
     assert fault(read_npy([path])) == f"{path}: y: row 2 (counted from 1): label is no text"
 
 
+@pytest.mark.once
 def test_rows_of_compressed_zeros(tmp_path: Path) -> None:
     """Half a GB in one row, half a MB on disk: refused before it is unpacked."""
     path = tmp_path / "t.npz"

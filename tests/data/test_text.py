@@ -253,6 +253,7 @@ def test_reader_that_stops_or_fails_leaves_nothing_open(
     assert file.closed
 
 
+@pytest.mark.once
 @pytest.mark.data
 @pytest.mark.skipif("STREAMSVM_DATA" not in os.environ, reason="STREAMSVM_DATA, folder of data sets, not set")
 @pytest.mark.parametrize("name", ["adult/a9a", "adult/a9a.t", "ijcnn1/ijcnn1.trn", "news20/news20"])

@@ -36,6 +36,7 @@ def own_kernel(left: Any, right: Any) -> Any:
 K = own_kernel(X, X)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
 @pytest.mark.parametrize("break_ties", [False, None, True])
 def test_scores_and_votes_are_theirs(shape: str, break_ties: Any, tmp_path: Path) -> None:
@@ -83,6 +84,7 @@ def test_one_against_the_rest_is_still_there() -> None:
         model.set_params(decision_function_shape="ovo").decision_function(X)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("kind", "y"), [(SVC, CLASSES), (SVC, Y), (SVR, TARGET)])
 @pytest.mark.parametrize("resident_rows", [None, 60])
 def test_a_kernel_of_ones_own(kind: Any, y: Any, resident_rows: int | None) -> None:

@@ -71,6 +71,7 @@ def die_at_first(markers: list[str], totals: Any, rows: Rows, *shared: Any) -> N
     add_to_totals(totals, rows, *shared)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("n_deaths", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_workers_killed_during_a_pass(
     n_deaths: int, both_alive: Client, dataset: Dataset, undisturbed: Result,

@@ -135,6 +135,7 @@ def test_the_same_bits_for_any_number_of_threads_and_workers(name: str, dataset:
     assert train(dataset, replace(SOLVERS[name], threads=None), client=client).model_sha256 == one
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["cutting-plane", "interior-point", "smo", "budgeted-sgd"])
 def test_stopped_and_gone_on_as_if_never_stopped(name: str, dataset: Dataset, tmp_path: Path) -> None:
     whole = train(dataset, SOLVERS[name], out=tmp_path / "whole")
@@ -194,6 +195,7 @@ def test_it_is_the_one_against_rest_of_liblinear(weights: Any, density: float) -
     assert np.mean(chosen == theirs) >= 0.99
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["cutting-plane", "smo", "budgeted-sgd", "interior-point"])
 def test_a_class_may_occur_once(name: str, tmp_path: Path) -> None:
     y = np.where(np.arange(480) == 77, 3, ROWS.y % 3).astype(np.int32)

@@ -45,6 +45,7 @@ def limit_of_rounding(K: F64, coef: F64, epsilon: float = 2e-6) -> F64:
     return limit
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("n", [1, 511, 512, 513])

@@ -105,6 +105,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return ingest(X, tmp_path_factory.mktemp("rows") / "rows.zarr", Y, chunk_bytes=800)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("many_groups")
 def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
     assert len(plan_groups(dataset)) >= 5
@@ -115,6 +116,7 @@ def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
         assert other.result.model_sha256 == found[0].result.model_sha256
 
 
+@pytest.mark.once
 def test_chains_share_their_reads(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept in memory here: bytes are reads. Half of the fits start from another, and need fewer of them."""
     monkeypatch.setattr("streamsvm.engines.opening.plan_memory", _without_pins)

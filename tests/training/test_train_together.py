@@ -30,6 +30,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return make_problem(1, n=600, d=7, weighted=True).store(folder / "rows", layout="dense", chunk_bytes=1000)
 
 
+@pytest.mark.once
 def test_each_model_is_what_it_is_alone(dataset: Dataset) -> None:
     together = train_together(dataset, MANY)
     for options, one in zip(MANY, together, strict=True):

@@ -89,6 +89,7 @@ def test_settings_change_the_model(datasets: dict[str, Dataset]) -> None:
     assert len({train(source, each).model_sha256 for each in options}) == len(options)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("layout", "replicas"), [("dense", 1), ("dense", 2), ("sparse", 3)])
 def test_interrupted_after_any_step_and_resumed(
     layout: str, replicas: int, datasets: dict[str, Dataset], small_steps: None, tmp_path: Path

@@ -109,6 +109,7 @@ def test_line_search_where_its_options_are_given(option: dict[str, str]) -> None
     assert choose(100_000, 5, options={"acceleration": "guided"} | option).settings == fit.settings
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("d", [100, 5000])
 def test_as_many_rows_as_suit_the_memory(d: int) -> None:
     """More memory, more rows; with too little for the least, line search, even if another was asked for."""
@@ -231,6 +232,7 @@ def test_each_fit_of_a_chain_is_right(options: TrainOptions) -> None:
     assert sum(one.passes for one in results) <= sum(other.passes for other in alone)
 
 
+@pytest.mark.once
 def test_tuned(options: TrainOptions) -> None:
     """Each fold's rows are learnt by models that have not seen them; the best is trained as it would be alone."""
     problem = make_problem(4, n=900, d=6)

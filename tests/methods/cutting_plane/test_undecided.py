@@ -75,6 +75,7 @@ def carry_out(engine: Engine) -> list[Step]:
     return steps
 
 
+@pytest.mark.once
 def test_the_same_bits_from_files_and_from_the_data(dataset: Dataset, client: Client, tmp_path: Path) -> None:
     """And fewer bytes from files: what was written and read again is less than a read."""
     with make_scratch_folder(tmp_path, "") as folder:
@@ -99,6 +100,7 @@ def test_the_same_bits_from_files_and_from_the_data(dataset: Dataset, client: Cl
         engine.close()
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("nothing_stays_in_memory")
 def test_a_run_and_what_is_left_of_it(dataset: Dataset, tmp_path: Path) -> None:
     """Resumed after each step it has the bits of the whole run; no files are left."""
@@ -119,6 +121,7 @@ def test_a_run_and_what_is_left_of_it(dataset: Dataset, tmp_path: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.once
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10**6), n=st.integers(40, 300), d=st.sampled_from([1, 4, 8]),

@@ -203,6 +203,7 @@ def test_rows_in_float64_are_planned_for() -> None:
     assert exact.driver_bytes >= single.driver_bytes + 3 * source.nbytes
 
 
+@pytest.mark.once
 def test_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The active rows do not fit; the same folder can be used with fewer."""
     dataset = make_problem(1, n=3000, d=500).store(tmp_path / "rows")

@@ -53,6 +53,7 @@ def exact_sums(kernel: Kernel, problem: Problem, alpha: F64) -> F64:
     return matrix_of(problem, kernel) @ (alpha * problem.y)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_sums_stay_true_over_many_passes(kind: str) -> None:
     """They are never computed anew: what float32 rounds must not add up."""
