@@ -62,6 +62,7 @@ def draw(seed: int) -> tuple[OneClass, TrainOptions]:
     return OneClass(X, NUS[seed // 2 % 5], weight, sparse=seed % 3 == 1), asked
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(120))
 def test_what_is_told_of_the_saved_model_is_true(seed: int) -> None:
     problem, options = draw(seed)
@@ -116,6 +117,7 @@ def test_the_multipliers_that_no_active_set_can_hold_are_filled_in_a_few_passes(
     assert all(line["lower_bound"] <= told[-1] for line in result.history)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("nu", [0.1, 0.8])
 def test_the_same_bits_on_workers_and_after_an_interruption(nu: float, tmp_path: Path) -> None:
     """The run is interrupted while its multipliers are filled, and after that."""
