@@ -7,14 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import streamsvm
-from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels, name_multi_class
-from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
+from streamsvm.cli.method_help import name_kernels
+from streamsvm.cli.shared_arguments import (
+    SEED,
+    add_engine,
+    add_gamma,
+    add_going_on,
+    add_header,
+    add_json,
+    add_kernel,
+    add_memory,
+    add_probabilities,
+    add_reading,
+    add_settings,
+)
+from streamsvm.cli.values import parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
-from streamsvm.methods.registry import AUTO, name_methods
-from streamsvm.problems.registry import PROBLEMS, name_losses
 
-SEED = "of the random numbers (default: 0)"
 REPLACES_DATASET = "replace a dataset that is there, once the new one is complete"
 
 
@@ -61,7 +71,7 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--unlabelled", action="store_true", help=bare)
     targets = "the labels are numbers to be predicted, and not classes: for `train --task regress`"
     ingest.add_argument("--regression", action="store_true", help=targets)
-    _add_header(ingest)
+    add_header(ingest)
     layout = ingest.add_mutually_exclusive_group()
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
@@ -82,7 +92,7 @@ def _add_info(commands: Any) -> None:
     info.add_argument("data", metavar="DATA.zarr")
     info.add_argument("--verify", action="store_true", help="read every chunk and check it")
     info.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    _add_json(info)
+    add_json(info)
 
 
 def _add_features(commands: Any) -> None:
@@ -97,11 +107,11 @@ def _add_features(commands: Any) -> None:
     maps = "polynomial: of second order; the others approximate a kernel (default: cholesky)"
     features.add_argument("--map", choices=MAPS, default=MAPS[0], help=maps)
     features.add_argument("--rank", type=read_count, help="features, for a kernel (default: 300)")
-    _add_kernel(features, "(default: rbf)", [name for name in name_kernels() if name != "precomputed"])
-    _add_gamma(features)
+    add_kernel(features, "(default: rbf)", [name for name in name_kernels() if name != "precomputed"])
+    add_gamma(features)
     features.add_argument("--seed", type=int, help=SEED)
-    _add_memory(features)
-    _add_engine(features)
+    add_memory(features)
+    add_engine(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     kept = (
@@ -110,18 +120,7 @@ def _add_features(commands: Any) -> None:
     )
     features.add_argument("--resume", action="store_true", help=kept)
     features.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
-    _add_json(features)
-
-
-def _add_kernel(command: argparse.ArgumentParser, default: str, names: list[str]) -> None:
-    command.add_argument("--kernel", choices=names, help=default)
-    command.add_argument("--degree", type=read_count, help="of the kernel poly (default: 3)")
-    command.add_argument("--coef0", type=float, help="of the kernels poly and sigmoid (default: 0)")
-
-
-def _add_gamma(command: argparse.ArgumentParser) -> None:
-    values = "of the kernels rbf, poly and sigmoid; the linear one has none (default: scale)"
-    command.add_argument("--gamma", metavar="scale|auto|VALUE", type=parse_gamma, help=values)
+    add_json(features)
 
 
 def _add_train(commands: Any) -> None:
@@ -135,8 +134,8 @@ def _add_train(commands: Any) -> None:
     )
     train.add_argument("--plan", action="store_true", help=costs)
     train.add_argument("--C", type=float, default=1.0, help="cost of a row, as in LIBSVM and scikit-learn (default: 1)")
-    _add_gamma(train)
-    _add_settings(train)
+    add_gamma(train)
+    add_settings(train)
     keeps = (
         "keep the dual point that the lower bound rests on in RUN/dual.npz, for `verify --dual`; for cutting-plane and "
         "interior-point"
@@ -153,8 +152,8 @@ def _add_train(commands: Any) -> None:
         "takes one more read, and about as much disk as the resident rows"
     )
     train.add_argument("--keep-ball", action="store_true", help=ball)
-    _add_probabilities(train)
-    _add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
+    add_probabilities(train)
+    add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
 
 def _add_tune(commands: Any) -> None:
@@ -175,90 +174,10 @@ def _add_tune(commands: Any) -> None:
     tune.add_argument("--groups", metavar="COLUMN", help=columns)
     ordered = "cut the groups in their order, and hold out only what comes after the rows that a fit is trained on"
     tune.add_argument("--forward", action="store_true", help=ordered)
-    _add_probabilities(tune)
-    _add_settings(tune, several=True)
+    add_probabilities(tune)
+    add_settings(tune, several=True)
     kept = "go on from the last checkpoint of every fit; they are in RUN/grid, which may be removed once all is done"
-    _add_going_on(tune, kept)
-
-
-def _add_probabilities(command: argparse.ArgumentParser) -> None:
-    calibrates = "give the model probabilities: sigmoids of the scores that rows get from models of five folds"
-    command.add_argument("--probabilities", choices=["sigmoid"], help=calibrates)
-
-
-def _add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
-    """Add the arguments that say what to do if the folder holds a run already; `resume` is a help text."""
-    what = command.add_mutually_exclusive_group()
-    what.add_argument("--resume", action="store_true", help=resume)
-    replaces = "replace a run that is there, or write into a folder that holds other files, which stay"
-    what.add_argument("--overwrite", action="store_true", help=replaces)
-
-
-def _add_settings(command: argparse.ArgumentParser, several: bool = False) -> None:
-    """Add the arguments that `train` and `tune` share. several: whether losses and the like may have several values."""
-    solvers, tasks = name_methods(), list(PROBLEMS)
-    first = f"(default: the first that minimises the loss: {solvers[0]} the hinge, newton smooth losses)"
-    command.add_argument("--solver", default=AUTO, choices=[AUTO, *solvers], help=first)
-    meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
-    what = command.add_mutually_exclusive_group()
-    what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
-    ways = "more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls), or by "
-    ways += "one problem for all of them"
-    what.add_argument("--multi-class", choices=name_multi_class(), help=ways)
-    losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
-    if several:
-        known = f"{', '.join(name_losses())}: {losses}"
-        command.add_argument("--loss", metavar="LOSS,..", type=parse_losses, help=known)
-    else:
-        command.add_argument("--loss", choices=name_losses(), help=losses)
-    tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
-    metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
-    command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
-    command.add_argument("--nu", type=float, help="of one class: the share of rows that may lie outside (default: 0.5)")
-    known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
-    _add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
-    features = (
-        "learn from features of the rows, which are made in each pass and not stored (`features` stores them): "
-        "polynomial: of second order; the others approximate the kernel. For solvers of linear models"
-    )
-    command.add_argument("--map", choices=MAPS, help=features)
-    command.add_argument(
-        "--rank", type=read_count, help="features of a --map that approximates a kernel (default: 300)"
-    )
-    weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
-    weights += "; may be given several times, to try each" * several
-    action = "append" if several else "store"
-    command.add_argument("--class-weight", metavar="balanced|a=2,b=1", action=action, help=weights)
-    command.add_argument("--tol", type=float, help="relative duality gap to reach (default: 1e-3)")
-    _add_memory(command)
-    command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
-    _add_engine(command)
-    command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    command.add_argument("--seed", type=int, default=0, help=SEED)
-    limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
-    command.add_argument("--max-passes", type=read_count, help=limits)
-    command.add_argument("--max-seconds", type=float, help="exit status 3 if the training takes longer")
-    own = "an option of the solver's own, listed below; may be given several times"
-    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=own)
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.epilog = describe_methods()
-    _add_json(command)
-
-
-def _add_json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print the result as one JSON object on the last line")
-
-
-def _add_memory(command: argparse.ArgumentParser) -> None:
-    most = "all that one process may hold, such as 2GB or 512MiB (default: half of the machine's)"
-    command.add_argument("--memory", metavar="SIZE", help=most)
-
-
-def _add_engine(command: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which threads, workers or cluster carry out the passes."""
-    command.add_argument("--threads", type=read_count, help="(default: all cores, or 1 in a worker)")
-    command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
-    command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
+    add_going_on(tune, kept)
 
 
 def _add_predict(commands: Any) -> None:
@@ -269,16 +188,16 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
     with_them = "add the probability of each class; for models trained with --probabilities, or --loss logistic"
     predict.add_argument("--probabilities", action="store_true", help=with_them)
-    _add_reading(predict)
+    add_reading(predict)
 
 
 def _add_evaluate(commands: Any) -> None:
     evaluate = commands.add_parser("evaluate", help="accuracy, ROC area, swapped pairs, NDCG of a model")
     evaluate.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
     evaluate.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
-    _add_reading(evaluate)
+    add_reading(evaluate)
     evaluate.add_argument("--qid", metavar="COLUMN", help="column of the query ids (of a ranking)")
-    _add_json(evaluate)
+    add_json(evaluate)
 
 
 def _add_verify(commands: Any) -> None:
@@ -293,9 +212,9 @@ def _add_verify(commands: Any) -> None:
     bound = "the lower bound, too: from a kernel model's coefficients, or from what `train --keep-dual` kept beside it"
     verify.add_argument("--dual", action="store_true", help=bound)
     verify.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    _add_memory(verify)
+    add_memory(verify)
     verify.add_argument("--threads", metavar="N", type=read_count, help="(default: all cores)")
-    _add_json(verify)
+    add_json(verify)
 
 
 def _add_report(commands: Any) -> None:
@@ -304,17 +223,6 @@ def _add_report(commands: Any) -> None:
     report.add_argument("--out", metavar="FILE.html", type=Path, help="(default: report.html in the run's folder)")
 
 
-def _add_reading(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--format", choices=list(FORMATS), help="(default: by the ending)")
-    command.add_argument("--label", metavar="COLUMN", help="column of the labels")
-    _add_header(command)
-
-
-def _add_header(command: argparse.ArgumentParser) -> None:
-    what = "whether the first row of CSV names the columns (default: auto, by what it holds)"
-    command.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help=what)
-
-
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `_add_reading`, which say how a file is read, under the names that the readers take."""
+    """Return the arguments of `add_reading`, which say how a file is read, under the names that the readers take."""
     return {"file_format": options.format, "label": options.label, "header": options.header}

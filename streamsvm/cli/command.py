@@ -16,22 +16,19 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamsvm.cli.arguments import how_to_read, make_parser
-from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output, sum_up
+from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output
 from streamsvm.cli.progress import log_to_stderr
-from streamsvm.cli.resuming import tell_if_nothing_is_kept
-from streamsvm.cli.settings import count_workers, list_given, read_axes, read_ingest_options, read_settings
+from streamsvm.cli.settings import read_ingest_options
+from streamsvm.cli.training import features, train_model, tune_model
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
-from streamsvm.training.statuses import STATUSES
 
 if TYPE_CHECKING:
-    from streamsvm.data.dataset import Dataset
-    from streamsvm.options import TrainOptions
+    pass
 
 
 def _silence() -> None:
@@ -116,141 +113,6 @@ def _info(options: argparse.Namespace) -> int:
     return 0
 
 
-def _features(options: argparse.Namespace) -> int:
-    from streamsvm.cli.effects import refuse_for_features
-    from streamsvm.cli.info import describe_features, format_features
-    from streamsvm.cli.progress import Line, RowCounter
-    from streamsvm.data.dataset import open_dataset
-    from streamsvm.machine import parse_bytes
-    from streamsvm.options import TrainOptions
-    from streamsvm.training.features import FeatureOptions, make_features
-
-    began, line = time.monotonic(), Line()
-    kernel = options.kernel or "rbf"
-    refuse_for_features(options, kernel)
-    memory, chunk = (None if size is None else parse_bytes(size) for size in (options.memory, options.chunk_bytes))
-    map_options = FeatureOptions(options.map, options.rank or 300, options.seed or 0, chunk, options.overwrite)
-    settings = TrainOptions(
-        kernel=kernel,
-        memory_bytes=memory,
-        threads=options.threads,
-        workers=count_workers(options),
-        scheduler=options.scheduler,
-        **list_given(options, "gamma", "degree", "coef0"),
-    )
-    source, counter = open_dataset(options.data, options.label), RowCounter(line)
-    tell_if_nothing_is_kept(options)
-    try:
-        made = make_features(source, options.destination, map_options, settings, counter.add, resume=options.resume)
-    finally:
-        line.close()
-    about = describe_features(made, time.monotonic() - began)
-    print(json.dumps(about) if options.json else format_features(about))
-    return 0
-
-
-def _train(options: argparse.Namespace) -> int:
-    from streamsvm.data.dataset import open_dataset
-
-    if options.out is None and not options.plan:
-        raise InputError("--out RUN is missing: it names the folder of the run")
-    train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
-    dataset = open_dataset(options.data, options.label)
-    if options.plan:
-        return _print_plan(dataset, train_options, options)
-    return _train_on(dataset, train_options, options)
-
-
-def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
-    from streamsvm.cli.feature_map import read_map
-    from streamsvm.training.plan_features import plan_rows
-
-    plan = plan_rows(dataset, read_map(options), train_options, keep_dual=options.keep_dual)
-    print(json.dumps(plan.as_json()) if options.json else plan)
-    return 0
-
-
-def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
-    from streamsvm.cli.feature_map import read_map
-    from streamsvm.cli.progress import Display, Line, RowCounter
-    from streamsvm.training.calibrate import calibrate_run, require_folds
-    from streamsvm.training.on_the_fly import open_rows
-    from streamsvm.training.train import train
-    from streamsvm.training.update import train_from
-
-    if options.probabilities:
-        require_folds(train_options)
-    if options.map and (options.start_from or options.keep_ball):
-        raise InputError("--start-from and --keep-ball are for rows as they are, and --map would make another map")
-    tell_if_nothing_is_kept(options)
-    line = Line()
-    display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)
-    map_and_run = read_map(options), train_options, options.out, options.resume, options.overwrite
-    keep_dual = options.keep_dual
-    try:
-        with open_rows(dataset, *map_and_run, keep_dual=keep_dual, report=RowCounter(line).add) as rows:
-            given = {"listener": display.show, "keep_dual": keep_dual, **rows.arguments}
-            if options.start_from is None and not options.keep_ball:
-                result = train(rows.source, rows.options, options.out, **given)
-            else:
-                own = options.start_from, options.keep_ball
-                result = train_from(rows.source, rows.options, options.out, *own, **given)
-    finally:
-        line.close()
-    if result.status == "interrupted":
-        print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
-    elif options.probabilities:
-        result = calibrate_run(rows.source, rows.options, result, options.out)
-    print(json.dumps(result.as_json()) if options.json else sum_up(result, options.out))
-    return 0 if result.finished else STATUSES[result.status].exit_code
-
-
-def _tune(options: argparse.Namespace) -> int:
-    from streamsvm.cli.feature_map import add_spent, put_gamma, read_map
-    from streamsvm.cli.grid_page import format_tuning, make_tuning_page
-    from streamsvm.cli.progress import GridDisplay, Line, RowCounter
-    from streamsvm.data.dataset import open_dataset
-    from streamsvm.files import write_atomically
-    from streamsvm.training.calibrate import calibrate_run, require_folds
-    from streamsvm.training.grid import tune
-    from streamsvm.training.on_the_fly import open_rows
-
-    axes, line = read_axes(options), Line()
-    settings = put_gamma(options, read_settings(options))
-    if options.probabilities:
-        require_folds(settings)
-    dataset = open_dataset(options.data, options.label, options.groups)
-    tell_if_nothing_is_kept(options)
-    try:
-        with open_rows(dataset, read_map(options), settings, report=RowCounter(line).add) as rows:
-            tuning = tune(
-                rows.source,
-                rows.options,
-                options.C,
-                () if options.map else options.gamma,
-                options.folds,
-                options.out,
-                progress=GridDisplay(line).show,
-                resume=options.resume,
-                overwrite=options.overwrite,
-                others=axes,
-                forward=options.forward,
-            )
-            tuning = add_spent(tuning, rows.spent)
-    finally:
-        line.close()
-    if tuning.result.status == "interrupted":
-        print(f"streamsvm tune: interrupted; {say_what_is_left(options)}", file=sys.stderr)
-    elif options.probabilities:
-        best = replace(rows.options, **tuning.best.params)
-        tuning = replace(tuning, result=calibrate_run(rows.source, best, tuning.result, options.out))
-    about = json.dumps(tuning.as_json())
-    write_atomically(options.out / "tuning.json", (about + "\n").encode())
-    write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())
-    print(about if options.json else f"{format_tuning(tuning)}\n{sum_up(tuning.result, options.out)}")
-    return 0 if tuning.result.finished else STATUSES[tuning.result.status].exit_code
-
-
 def _predict(options: argparse.Namespace) -> int:
     from streamsvm.files import refuse_inputs
     from streamsvm.models.model import load
@@ -307,9 +169,9 @@ COMMANDS = {
     "demo": _demo,
     "ingest": _ingest,
     "info": _info,
-    "features": _features,
-    "train": _train,
-    "tune": _tune,
+    "features": features,
+    "train": train_model,
+    "tune": tune_model,
     "predict": _predict,
     "evaluate": _evaluate,
     "verify": _verify,
