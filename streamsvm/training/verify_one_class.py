@@ -17,11 +17,11 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.dual_points import Bound
-from streamsvm.numeric.kernels import Kernel, compute_kernel_sums, to_float64
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows
 from streamsvm.requests import Scan
-from streamsvm.training.verify_kernel import SUM_SHARE, measure_squares, refuse_known_values
+from streamsvm.training.verify_kernel import SUM_SHARE, refuse_known_values
 
 
 def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tuple[float, float, Bound | None]:
@@ -35,16 +35,17 @@ def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tup
     weight = np.ones(engine.source.n_rows) if weight is None else weight
     total = float(problem["nu"]) * float(np.sum(weight))
     _check_point(model, weight, total)
-    square = float(measure_squares(model, model.dual_coef[None, :])[0])
-    n_terms = len(weight) + len(model.dual_coef) + engine.source.n_features
-    error = bound_rounding(n_terms, square + float(np.sum(model.dual_coef)))
+    vectors = to_float64(model.support_vectors)
+    f, f_errors = np.zeros((2, len(model.dual_coef)))
+    add_kernel_sums(model.kernel, vectors, vectors, model.dual_coef, f, errors=f_errors)
+    square = float(model.dual_coef @ f)
+    error = float(model.dual_coef @ (f_errors + bound_rounding(len(f) + 4, 1.0) * np.abs(f)))
     if not model.kernel.is_definite:
         return square / 2, error, None
     rho = -float(np.asarray(model.intercept))
-    add = partial(_add_losses, rho)
-    scan = Scan(partial(np.zeros, 2), add, operator.add, (model.kernel, model.support_vectors, model.dual_coef))
+    scan = Scan(partial(np.zeros, 2), partial(_add_losses, rho), operator.add, (model.kernel, vectors, model.dual_coef))
     loss, size = engine.scan(scan)
-    margin = total * rho - loss - bound_rounding(n_terms, float(size) + abs(total * rho))
+    margin = total * rho - loss - bound_rounding(len(weight) + 4, float(size) + abs(total * rho))
     value = margin**2 / (2 * (square + error)) if margin > 0.0 else 0.0
     return square / 2, error, Bound(value, error)
 
@@ -57,11 +58,15 @@ def _check_point(model: KernelModel, weight: F64, total: float) -> None:
     if np.any((model.dual_coef < 0.0) | (model.dual_coef > weight[model.support])):
         raise InputError("the model's coefficients are no multipliers: one is not between 0 and the weight of its row")
     if abs(float(np.sum(model.dual_coef)) - total) > len(weight) * SUM_SHARE * total:
-        raise InputError("the model's coefficients are no multipliers: they do not sum to nu times the sum of weights")
+        raise InputError(
+            "the model's coefficients are no multipliers: they do not sum to nu times the sum "
+            "of weights, as those of a training that was stopped early may not"
+        )
 
 
 def _add_losses(rho: float, totals: F64, rows: Rows, kernel: Kernel, vectors: Matrix, coef: F64) -> None:
-    """Add the losses, and the sizes C_i |f_i| that bound their rounding."""
-    f = compute_kernel_sums(kernel, to_float64(rows.X), vectors, coef[None, :])[:, 0]
+    """Add the most that the losses can be, given the errors of the scores, and the sizes that bound their rounding."""
+    f, errors = np.zeros((2, rows.n_rows))
+    add_kernel_sums(kernel, to_float64(rows.X), vectors, coef, f, errors=errors)
     costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    totals += float(costs @ np.maximum(rho - f, 0.0)), float(costs @ (np.abs(f) + abs(rho)))
+    totals += float(costs @ np.maximum(rho - f + errors, 0.0)), float(costs @ (np.abs(f) + abs(rho) + errors))

@@ -221,8 +221,8 @@ def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
     """Return K_WW of the chosen rows. Columns come from the cache if rows are so long that this is faster."""
-    if len(chosen) == len(cache.slot) and np.all(cache.slot == chosen):
-        return cache.columns
+    if rounds.damping == 1.0 and len(chosen) == len(cache.slot) and np.all(cache.slot == chosen):
+        return cache.columns  # which nothing is multiplied into
     rows_are_long = active.X.nbytes >= LONG_ROW_BYTES * len(active.rows)
     slots = cache.slot[chosen] if rows_are_long else np.full(len(chosen), -1)
     new = np.flatnonzero(slots < 0)
