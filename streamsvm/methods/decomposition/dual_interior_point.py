@@ -97,7 +97,7 @@ def solve_in_factor(Z: F64, y: F64, costs: F64, tol: float, corners: F64 | None 
             least_mu = min(mu, least_mu)
             if gap < least_gap:
                 least_gap, alpha[used] = gap, found
-            if gap <= tol * certificate.objective or idle == MOST_IDLE_STEPS:
+            if gap <= tol * certificate.objective or idle == MOST_IDLE_STEPS or not mu > 0.0:
                 break
     return alpha
 
