@@ -29,6 +29,7 @@ from streamsvm.requests import MemoryNeed
 __all__ = [
     "Ball",
     "Finder",
+    "check_fit",
     "choose_ball_settings",
     "find_ball",
     "join_weights",
@@ -41,6 +42,9 @@ __all__ = [
 FORMAT = 1
 NEAR = ("numbers", "margins", "reach", "priority")
 SUMS = ("sums", "largest")
+ABOUT: dict[str, tuple[type, ...]] = {"fingerprint": (str,), "class_costs": (list,)}
+ABOUT |= dict.fromkeys(("n_rows", "additions", "n_features"), (int,))
+ABOUT |= dict.fromkeys(("bias_feature", "cost", "radius", "total_cost"), (int, float))
 ONLY_LINEAR = (
     "a ball is kept of linear models of two classes with the hinge loss, with up to {} features, trained by cutting "
     "planes"
@@ -147,9 +151,26 @@ def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
         raise ValueError("it has another format")
     if about.pop("sha256", None) != _digest(about, found):
         raise ValueError("its checksum is wrong")
+    wrong = [name for name, kinds in ABOUT.items() if type(about[name]) not in kinds]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is {str(about[wrong[0]])[:40]}")
     ball = _make_ball(found, about)
     _check(ball)
     return ball, about
+
+
+def check_fit(ball: Ball, source: RowSource) -> None:
+    """Raise ValueError unless a ball is one of the first rows of a source, whose chunks end where its rows end."""
+    rows, numbers = ball.near.rows, ball.near.numbers
+    width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
+    if len(ball.centre) != width or isinstance(rows.X, CsrRows) != source.is_sparse:
+        raise ValueError(f"its rows are not those of {source.name}: other features")
+    if (rows.sample_weight is not None) != has_weights:
+        raise ValueError(f"its rows are not those of {source.name}: weights in one of the two only")
+    if ball.n_rows not in source.chunk_starts:
+        raise ValueError(f"no chunk of {source.name} ends after {ball.n_rows:,} rows")
+    if np.any((numbers < 0) | (numbers >= ball.n_rows)) or len(np.unique(numbers)) < len(numbers):
+        raise ValueError("numbers of rows that lie outside of its rows, or occur twice")
 
 
 def _make_ball(found: Mapping[str, Any], about: Mapping[str, Any]) -> Ball:
@@ -183,14 +204,17 @@ def _check(ball: Ball) -> None:
         if values.shape != shape or values.dtype != dtype or not np.isfinite(values).all():
             raise ValueError(f"an array of shape {values.shape} where finite numbers {shape} are expected")
     if isinstance(X, CsrRows):
-        _check_items(X)
+        _check_items(X, width - 1)
     codes, numbers = near.rows.y, (near.radius, ball.cost, ball.magnitudes.cost, ball.magnitudes.additions)
-    right = all(np.isfinite(number) and number >= 0 for number in numbers) and 1 <= n <= ball.n_rows
+    right = all(np.isfinite(number) and number >= 0 for number in numbers) and 1 <= n <= ball.n_rows < 2**62
+    right = right and not (np.any(near.reach < 0) or np.any(near.priority < 0))
     if not right or np.any((codes != 0) & (codes != 1)) or (weight is not None and np.any(weight < 0)):
         raise ValueError("numbers, labels or weights that no ball has")
 
 
-def _check_items(X: CsrRows) -> None:
+def _check_items(X: CsrRows, n_features: int) -> None:
+    if X.n_features != n_features:
+        raise ValueError(f"sparse rows with {X.n_features} features, and a centre with {n_features}")
     limits = X.indptr[0] == 0 and X.indptr[-1] == len(X.data) == len(X.indices) and np.all(np.diff(X.indptr) >= 0)
     if not limits or np.any((X.indices < 0) | (X.indices >= X.n_features)):
         raise ValueError("items of sparse rows that lie outside of the rows")

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from streamsvm.interrupts import caught
 from streamsvm.methods.balls import (
     Ball,
     Finder,
+    check_fit,
     choose_ball_settings,
     find_ball,
     pack_ball,
@@ -136,22 +138,31 @@ def _carry_out(opened: Opened, finder: Finder) -> Ball:
         return ball
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Raise an InputError that names the file for what is wrong with its ball."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path}: damaged, or no ball ({error}); remove it to read all rows") from error
+
+
 def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept | None:
     """Return the ball beside a model if it fits; None if there is none, or if its costs are others, which is said."""
     path = (model if model.is_dir() else model.parent) / NAME
     if not path.exists():
         return None
     arrays = unpack_arrays(path)
-    try:
+    with _naming(path):
         ball, about = unpack_ball(arrays)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: damaged, or no ball ({error}); remove it to read all rows") from error
     known = [source.fingerprint, *getattr(source, "meta", {}).get("fingerprints", [])]
     if about["fingerprint"] not in known:
         raise InputError(
             f"{path}: was kept for other rows than those of {source.name}, or than those that others were appended to; "
             "remove it to read all rows"
         )
+    with _naming(path):
+        check_fit(ball, source)
     settings = choose_ball_settings(source, options)
     if about["class_costs"] != list(settings.class_costs) or about["bias_feature"] != settings.bias_feature:
         LOGGER.warning(ALL_ROWS.format("the ball that was kept is for other costs (C, class weights, the bias)"))

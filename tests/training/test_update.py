@@ -165,7 +165,38 @@ UNSOUND = {
     "missing": lambda _, arrays: arrays.pop("sums"),
     "no rows": lambda about, _: about.update(n_rows=1),
     "a text": lambda about, _: about.update(radius="1"),
+    "other features": lambda about, arrays: widen(about, arrays),
+    "wider rows": lambda about, arrays: widen(about, arrays, of_rows_only=True),
+    "dense rows": lambda _, arrays: make_dense(arrays),
+    "no weights": lambda _, arrays: arrays.pop("sample_weight"),
+    "within a chunk": lambda about, _: about.update(n_rows=about["n_rows"] - 1),
+    "too many rows": lambda about, _: about.update(n_rows=10 * N),
+    "a row's number": lambda _, arrays: arrays["numbers"].__setitem__(0, N),
+    "a negative number": lambda _, arrays: arrays["numbers"].__setitem__(0, -1),
+    "a row twice": lambda _, arrays: arrays["numbers"].__setitem__(0, arrays["numbers"][1]),
+    "a negative reach": lambda _, arrays: arrays["reach"].__setitem__(0, -1.0),
+    "no fingerprint": lambda about, _: about.pop("fingerprint"),
+    "no costs": lambda about, _: about.pop("class_costs"),
+    "a fingerprint": lambda about, _: about.update(fingerprint=[]),
+    "costs": lambda about, _: about.update(class_costs=1.0),
+    "a fraction": lambda about, _: about.update(additions=0.5),
 }
+
+
+def widen(about: Any, arrays: Any, of_rows_only: bool = False) -> None:
+    """Give the ball one more feature: in all its arrays, or in its sparse rows only."""
+    about["n_features"] += 1
+    arrays["X/indices"][3] = D
+    for name in () if of_rows_only else ("centre", "gradient", "sums", "largest"):
+        arrays[name] = np.append(arrays[name], 1.0)
+    if not of_rows_only:
+        arrays["A"] = np.eye(D + 2)
+
+
+def make_dense(arrays: Any) -> None:
+    """Give the ball dense rows."""
+    data, indices, indptr = (arrays.pop(f"X/{name}") for name in ("data", "indices", "indptr"))
+    arrays["X"] = csr_array((data, indices, indptr), shape=(len(indptr) - 1, D)).toarray()
 
 
 @pytest.fixture(scope="module")
