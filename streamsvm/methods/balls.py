@@ -24,7 +24,6 @@ from streamsvm.methods.set_up import read_own_options, set_up
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.numeric.rows import F64, CsrRows, Rows
 from streamsvm.options import TrainOptions
-from streamsvm.requests import MemoryNeed
 
 __all__ = [
     "Ball",
@@ -94,24 +93,23 @@ def start_fit(fit: Fit, model: Model, source: RowSource) -> Fit:
 
 
 def set_up_update(source: RowSource, settings: OneRead, ball: Ball, found: list[Ball]) -> Fit:
-    """Return the fit that reads the new rows only, which are those of the source after the rows of the ball."""
-    n_new, whole = source.n_rows - ball.n_rows, make_fit(source, settings)
+    """Return the fit that reads the new rows only, which are those of the source after the rows of the ball.
+
+    The ball may have more near rows than the settings have resident rows, and new near rows come on top. Memory and the
+    rounding of sums over resident rows count all of them.
+    """
+    n_new, n_chunks = source.n_rows - ball.n_rows, int(np.sum(source.chunk_starts[:-1] >= ball.n_rows))
+    most = len(ball.near.numbers) + kept_ball.count_new(ball, n_new, n_chunks)
+    settings = replace(settings, resident_rows=max(settings.resident_rows, most))
+    whole = make_fit(source, settings)
     return replace(
         whole,
         settings={**whole.settings, "updates": ball.n_rows},
-        memory=partial(_need_memory, whole, ball, n_new, source.nbytes // source.n_rows + 64),
         start=partial(kept_ball.start_update, settings, ball, n_new),
         solve=partial(kept_ball.update, settings, ball, n_new, found),
         dual=None,
         sample=None,
     )
-
-
-def _need_memory(whole: Fit, ball: Ball, n_new: int, row_bytes: int, threads: int) -> MemoryNeed:
-    """Return the memory of a training, and of the near rows of the ball and of the new rows with their copies."""
-    need = whole.memory(threads)
-    more = (2 * len(ball.near.numbers) + 3 * n_new) * row_bytes
-    return replace(need, driver_bytes=need.driver_bytes + more)
 
 
 def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]:

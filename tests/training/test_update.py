@@ -19,7 +19,8 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.files import unpack_arrays, write_arrays
-from streamsvm.methods.balls import _digest
+from streamsvm.methods.balls import _digest, choose_ball_settings, set_up_update, unpack_ball
+from streamsvm.methods.cutting_plane.one_read_state import ROW_VECTORS
 from streamsvm.models.model import LinearModel, load
 from streamsvm.training.loop import Result
 from streamsvm.training.run_folder import RunFolder
@@ -133,6 +134,23 @@ def test_other_costs_and_no_new_rows_are_told(tmp_path: Path, caplog: pytest.Log
         result = train_from(dataset, options, start_from=tmp_path / "0")
         assert "the ball that was kept is for other costs" in caplog.text
     require_certificate(rows, result, 0.02, train(dataset, replace(options, tol=1e-7)))
+
+
+def test_all_near_rows_are_charged(tmp_path: Path) -> None:
+    """Also where today's options have fewer resident rows than the ball: in memory, and in the rounding of sums."""
+    dataset, append, rows = write(tmp_path / "d.zarr", n_new=1000)
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    ball, _ = unpack_ball(unpack_arrays(tmp_path / "0" / NAME))
+    few, dataset = replace(OPTIONS, resident_rows="1%"), append()
+    fit = set_up_update(dataset, choose_ball_settings(dataset, few), ball, [])
+    n_near, row_bytes = len(ball.near.numbers), dataset.nbytes // N + 64
+    assert n_near > 1000
+    assert fit.start().terms >= n_near
+    kept = n_near + 2 * n_near * 1000 // (N - 1000)
+    assert fit.memory(1).driver_bytes >= (3 * row_bytes + 8 * ROW_VECTORS) * kept
+    require_certificate(
+        rows, train_from(dataset, few, start_from=tmp_path / "0"), few.C, train(dataset, replace(OPTIONS, tol=1e-7))
+    )
 
 
 def edit(path: Path, change: Any, sign: bool) -> None:
