@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.cutting_plane import kept_ball
 from streamsvm.methods.cutting_plane.exact_points import Magnitudes
 from streamsvm.methods.cutting_plane.kept_ball import Ball, Finder
@@ -52,12 +52,12 @@ MOST_FEATURES = 400
 
 
 def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
-    """Return the settings of a ball. InputError for problems that have none."""
+    """Return the settings of a ball. InputError for problems that have none, or too little memory."""
     if set_up(source, options).start_at is None or source.n_features > MOST_FEATURES:
         raise InputError(ONLY_LINEAR.format(MOST_FEATURES))
     settings = choose_settings(source, options, read_own_options(options))
     if not settings.resident_rows:
-        raise InputError("the memory has no room for the rows of a ball; allow more, or leave it out")
+        raise MemoryBudgetError("the memory has no room for the rows of a ball; allow more, or leave it out")
     return settings
 
 

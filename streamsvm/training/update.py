@@ -21,7 +21,7 @@ from streamsvm.data.last_chunks import LastChunks
 from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.opening import Opened
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError, MemoryBudgetError, say_count
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.interrupts import caught
 from streamsvm.methods.balls import (
@@ -97,14 +97,16 @@ def train_from(
     model, spent = None, NOTHING
     if start_from is not None:
         model = load(start_from)
-        kept = _read_ball(Path(start_from), source, options)
-        is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
-        if kept is not None and is_update:
-            overwrite = overwrite or resume
-            result, spent = _update(source, options, kept, out, overwrite, keep_ball, listener, client)
-            if result is not None:
-                return result
-            LOGGER.warning(ALL_ROWS.format("the new optimum is not proved to lie in the ball that was kept"))
+        try:
+            kept = _read_ball(Path(start_from), source, options)
+            is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
+            if kept is not None and is_update:
+                overwrite = overwrite or resume
+                result, spent = _update(source, options, kept, out, overwrite, keep_ball, listener, client)
+                if result is not None:
+                    return result
+        except MemoryBudgetError as error:
+            LOGGER.warning(ALL_ROWS.format(f"the ball and the new rows need more memory ({error})"))
     settings = choose_ball_settings(source, options) if keep_ball else None
     given = {"listener": listener, "client": client, "spent": spent, **named}
     result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **given)
@@ -200,6 +202,7 @@ def _update(
         result = training.carry_out()
         read_bytes = opened[0].costs.read_bytes
         if result.status != "converged":
+            LOGGER.warning(ALL_ROWS.format("the new optimum is not proved to lie in the ball that was kept"))
             return None, Spent(0, read_bytes, time.monotonic() - began)
         LOGGER.info(
             f"{say_count(view.n_rows, 'new row')} were read; the other {kept.ball.n_rows:,} are known from the ball."

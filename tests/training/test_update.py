@@ -15,16 +15,18 @@ from scipy.sparse import csr_array
 
 from streamsvm.cli.command import main
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.last_chunks import LastChunks
 from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.methods.balls import _digest, choose_ball_settings, set_up_update, unpack_ball
 from streamsvm.methods.cutting_plane.one_read_state import ROW_VECTORS
 from streamsvm.models.model import LinearModel, load
+from streamsvm.training import update
 from streamsvm.training.loop import Result
 from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, open_for, train
 from streamsvm.training.update import NAME, train_from
 
 LONG = np.longdouble
@@ -151,6 +153,27 @@ def test_all_near_rows_are_charged(tmp_path: Path) -> None:
     require_certificate(
         rows, train_from(dataset, few, start_from=tmp_path / "0"), few.C, train(dataset, replace(OPTIONS, tol=1e-7))
     )
+
+
+def test_an_update_without_memory_reads_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The memory of the update is refused, and not the training."""
+    dataset, append, rows = write(tmp_path / "d.zarr")
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    dataset = append()
+
+    def refuse(source: Any, *given: Any) -> Any:
+        if isinstance(source, LastChunks):
+            raise MemoryBudgetError("5 GB of memory are needed")
+        return open_for(source, *given)
+
+    monkeypatch.setattr(update, "open_for", refuse)
+    with caplog.at_level(logging.WARNING, logger="streamsvm"):
+        result = train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0")
+    assert "All rows are read: the ball and the new rows need more memory (5 GB" in caplog.text
+    assert result.passes >= 1
+    require_certificate(rows, result, OPTIONS.C, train(dataset, replace(OPTIONS, tol=1e-7)))
 
 
 def edit(path: Path, change: Any, sign: bool) -> None:
