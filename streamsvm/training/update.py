@@ -101,8 +101,7 @@ def train_from(
             kept = _read_ball(Path(start_from), source, options)
             is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
             if kept is not None and is_update:
-                overwrite = overwrite or resume
-                result, spent = _update(source, options, kept, out, overwrite, keep_ball, listener, client)
+                result, spent = _update(source, options, kept, out, resume, overwrite, keep_ball, listener, client)
                 if result is not None:
                     return result
         except MemoryBudgetError as error:
@@ -119,13 +118,16 @@ def train_from(
 
 
 def _was_update(out: str | Path | None) -> bool:
-    """Return whether the run in a folder read the new rows alone, or none has begun there."""
+    """Return whether the run in a folder read the new rows alone, or none has begun there.
+
+    What else is there is refused by RunFolder.
+    """
     file = Path(out or "") / "settings.json"
     if out is None or not file.exists():
         return True
     try:
-        return "updates" in json.loads(file.read_bytes())
-    except ValueError:
+        return "updates" in dict(json.loads(file.read_bytes()))
+    except (ValueError, TypeError, RecursionError):
         return False
 
 
@@ -177,6 +179,7 @@ def _update(
     options: TrainOptions,
     kept: _Kept,
     out: str | Path | None,
+    resume: bool,
     overwrite: bool,
     keep_ball: bool,
     listener: Listener,
@@ -191,7 +194,7 @@ def _update(
     settings = choose_ball_settings(source, options)
     fit, view = set_up_update(source, settings, kept.ball, found), LastChunks(source, kept.first_chunk)
     told = {"solver": fit.method, "seed": options.seed, "data": source.name, "fingerprint": source.fingerprint}
-    folder = None if out is None else RunFolder(out, {**told, **fit.settings}, False, overwrite)
+    folder = None if out is None else RunFolder(out, {**told, **fit.settings}, resume, overwrite)
     with (
         caught(),
         one_blas_thread(),
@@ -209,6 +212,8 @@ def _update(
         )
         if folder:
             training.run = folder
+            folder.take_over()  # if an update was there, it had the same settings, and is made again
+            folder.overwrite = True
             folder.begin(training.state, source.n_rows)
             for line in training.history:
                 folder.record(line)

@@ -363,3 +363,25 @@ def test_a_killed_update_goes_on(is_left: bool, tmp_path: Path, monkeypatch: pyt
         result = train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", resume=True)
         assert result.model_sha256 == whole.model_sha256
     assert (whole.passes == 0) is not is_left
+
+
+@pytest.mark.parametrize("what", ["C", "rows", "settings", "checkpoint", "update"])
+def test_resume_removes_no_other_run(what: str, tmp_path: Path) -> None:
+    """An update goes on in the folder of the same update only; every file of another run stays."""
+    dataset, append, _ = write(tmp_path / "d.zarr")
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    dataset, options, out = append(), OPTIONS, tmp_path / "1"
+    train_from(dataset, OPTIONS, out, start_from=tmp_path / "0")
+    if what == "C":
+        options = replace(OPTIONS, C=0.02)
+        train_from(dataset.parts[0], options, tmp_path / "0", keep_ball=True, overwrite=True)  # type: ignore[attr-defined]
+    elif what == "rows":
+        dataset = append()
+    elif what == "settings":
+        (out / "settings.json").unlink()
+    elif what == "checkpoint":
+        (out / "checkpoint.npz").unlink()
+    before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
+    with pytest.raises(InputError):
+        train_from(dataset, options, out, start_from=None if what == "update" else tmp_path / "0", resume=True)
+    assert {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()} == before
