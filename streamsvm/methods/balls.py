@@ -32,6 +32,7 @@ __all__ = [
     "choose_ball_settings",
     "find_ball",
     "join_weights",
+    "make_fit",
     "pack_ball",
     "set_up_update",
     "start_fit",

@@ -8,6 +8,7 @@ bound to the fingerprint of its rows and to their costs.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -24,22 +25,25 @@ from streamsvm.engines.opening import Opened
 from streamsvm.errors import InputError, MemoryBudgetError, say_count
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.interrupts import caught
+from streamsvm.locks import Lock
+from streamsvm.machine import default_budget_bytes, resident_bytes
 from streamsvm.methods.balls import (
     Ball,
     Finder,
     check_fit,
     choose_ball_settings,
     find_ball,
+    make_fit,
     pack_ball,
     set_up_update,
     unpack_ball,
 )
-from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import load
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
+from streamsvm.training.folder_checks import LOCK
 from streamsvm.training.loop import Listener, Result, Training
-from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.run_folder import MODEL_FILE, RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.train import open_for, train
 
@@ -106,15 +110,26 @@ def train_from(
                     return result
         except MemoryBudgetError as error:
             LOGGER.warning(ALL_ROWS.format(f"the ball and the new rows need more memory ({error})"))
-    settings = choose_ball_settings(source, options) if keep_ball else None
+    kept = None  # a training on all rows has no memory for it
+    if keep_ball:
+        choose_ball_settings(source, options)  # refuses problems that have no ball
     given = {"listener": listener, "client": client, "spent": spent, **named}
     result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **given)
-    if settings is not None and out is not None and result.status != "interrupted":
-        fits = [[set_up(source, options)]]
-        with caught(), one_blas_thread(), open_for(source, options, fits, client) as opened:
-            ball = _carry_out(opened, find_ball(source, settings, result.model))
-        write_arrays(Path(out) / NAME, pack_ball(ball, settings, source.fingerprint))
+    if keep_ball and out is not None and result.status != "interrupted":
+        _keep_ball(source, options, Path(out), result, client)
     return result
+
+
+def _keep_ball(source: RowSource, options: TrainOptions, out: Path, result: Result, client: Client | None) -> None:
+    """Find the ball of a model that a training on all rows has left in a folder, and keep it there."""
+    settings = choose_ball_settings(source, options)
+    fits = [[make_fit(source, settings)]]
+    with caught(), one_blas_thread(), open_for(source, options, fits, client) as opened:
+        ball = _carry_out(opened, find_ball(source, settings, result.model))
+    with Lock(out, out / LOCK):
+        if hashlib.sha256((out / MODEL_FILE).read_bytes()).hexdigest() != result.model_sha256:
+            raise InputError(f"{out}: another run has been written there meanwhile, so the ball is not kept")
+        write_arrays(out / NAME, pack_ball(ball, settings, source.fingerprint))
 
 
 def _was_update(out: str | Path | None) -> bool:
@@ -156,6 +171,8 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept |
     path = (model if model.is_dir() else model.parent) / NAME
     if not path.exists():
         return None
+    if path.stat().st_size > (options.memory_bytes or default_budget_bytes()) - resident_bytes():
+        raise MemoryBudgetError(f"{path} is larger than the memory that is left")
     arrays = unpack_arrays(path)
     with _naming(path):
         ball, about = unpack_ball(arrays)
@@ -218,7 +235,7 @@ def _update(
             for line in training.history:
                 folder.record(line)
             training.save()
-            folder.finish(result.model.to_bytes(), result.as_json())
-            if keep_ball:
+            if keep_ball:  # before the model, with which the run is complete
                 write_arrays(Path(folder.path) / NAME, pack_ball(found[0], settings, source.fingerprint))
+            folder.finish(result.model.to_bytes(), result.as_json())
     return result, NOTHING

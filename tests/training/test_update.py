@@ -20,7 +20,7 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.files import unpack_arrays, write_arrays
-from streamsvm.methods.balls import _digest, choose_ball_settings, set_up_update, unpack_ball
+from streamsvm.methods.balls import _digest, choose_ball_settings, make_fit, set_up_update, unpack_ball
 from streamsvm.methods.cutting_plane.one_read_state import ROW_VECTORS
 from streamsvm.models.model import LinearModel, load
 from streamsvm.training import update
@@ -174,6 +174,46 @@ def test_an_update_without_memory_reads_all_rows(
     assert "All rows are read: the ball and the new rows need more memory (5 GB" in caplog.text
     assert result.passes >= 1
     require_certificate(rows, result, OPTIONS.C, train(dataset, replace(OPTIONS, tol=1e-7)))
+
+
+@pytest.mark.parametrize("acceleration", ["one-read", "line-search"])
+def test_keeping_a_ball_is_projected(acceleration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read that finds it keeps resident rows, whichever solver the training has."""
+    dataset, _, _ = write(tmp_path / "d.zarr")
+    options = replace(OPTIONS, resident_rows=None, options={"acceleration": acceleration})
+    found: list[int] = []
+
+    def note(source: Any, options: TrainOptions, fits: Any, client: Any) -> Any:
+        found.append(fits[0][0].memory(1).driver_bytes)
+        return open_for(source, options, fits, client)
+
+    monkeypatch.setattr(update, "open_for", note)
+    train_from(dataset, options, tmp_path / "0", keep_ball=True)
+    needed = make_fit(dataset, choose_ball_settings(dataset, options)).memory(1)
+    assert found == [needed.driver_bytes]
+
+
+def test_a_ball_is_kept_beside_its_model_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may write to the folder while the ball is being found."""
+    dataset, _, _ = write(tmp_path / "d.zarr")
+
+    def overtake(*given: Any) -> Any:
+        train(dataset, replace(OPTIONS, C=0.02), tmp_path / "0", overwrite=True)
+        return open_for(*given)
+
+    monkeypatch.setattr(update, "open_for", overtake)
+    with pytest.raises(InputError, match="another run has been written there meanwhile"):
+        train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    assert not (tmp_path / "0" / NAME).exists()
+
+
+def test_a_ball_that_is_larger_than_memory_is_not_loaded(
+    updated: tuple[Dataset, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset, run = updated
+    with caplog.at_level(logging.WARNING, logger="streamsvm"), pytest.raises(MemoryBudgetError, match="are needed"):
+        train_from(dataset, replace(OPTIONS, memory_bytes=1 << 20), start_from=run)
+    assert "ball.npz is larger than the memory that is left" in caplog.text
 
 
 def edit(path: Path, change: Any, sign: bool) -> None:
@@ -358,7 +398,8 @@ def test_a_killed_update_goes_on(is_left: bool, tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "finish", fail)
         with pytest.raises(RuntimeError, match="killed"):
-            train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0")
+            train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True)
+    assert (tmp_path / "1" / NAME).exists() is not is_left  # before the model, with which a run is complete
     for _ in range(2):  # the second time it is complete
         result = train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", resume=True)
         assert result.model_sha256 == whole.model_sha256
