@@ -24,7 +24,7 @@ from streamsvm.data.ingest import (
     set_aside,
     write_rows,
 )
-from streamsvm.data.joined import describe_joined, list_fingerprints, name_part
+from streamsvm.data.joined import JoinedDataset, describe_joined, list_fingerprints, name_part
 from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.survey import Survey
@@ -110,10 +110,13 @@ def _make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def _find_chunk_bytes(dataset: Dataset) -> int:
-    """Return the bytes of a chunk of the dataset, or of one of the default size if it has one chunk only."""
-    first = dataset.meta["arrays"]["X/data" if dataset.is_sparse else "X"]["chunks"]
-    return int(8 * first[0] if dataset.is_sparse else 4 * first[0] * first[1])
+def _find_chunk_bytes(dataset: Dataset) -> int | None:
+    """Return the bytes of a chunk of the first rows, or None if these are one chunk: new rows may be far more rows."""
+    base = dataset.parts[0] if isinstance(dataset, JoinedDataset) else dataset
+    if base.n_chunks == 1:
+        return None
+    first = base.meta["arrays"]["X/data" if base.is_sparse else "X"]["chunks"]
+    return int(8 * first[0] if base.is_sparse else 4 * first[0] * first[1])
 
 
 def _start_survey(dataset: Dataset) -> Survey:
