@@ -377,8 +377,11 @@ def test_an_estimator_starts_from_its_last_fit(tmp_path: Path) -> None:
     assert warm.gap_ <= 1e-3
     assert warm.lower_bound_ <= cold.objective_
     assert cold.lower_bound_ <= warm.objective_
+    folder = LinearSVC(**named, warm_start=True, checkpoint=tmp_path / "run").fit(dataset)
+    assert folder.fit(dataset).gap_ <= 1e-3  # the folder's run, which has ended
+    pairs: dict[str, Any] = {"multi_class": "crammer_singer"}
     three = np.where(X[:, 0] > 1, 2, y)
-    for labels, more in ((y, {}), (three, {}), (y, {"loss": "squared_hinge"}), (-3 * y, {})):
+    for labels, more in ((y, {}), (y, pairs), (three, {}), (y, {"loss": "squared_hinge"}), (-3 * y, {})):
         again = LinearSVC(C=0.01, warm_start=True).fit(X, y).set_params(**more).fit(X, labels)
         assert again.status_ == "converged"
 
