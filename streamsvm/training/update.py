@@ -86,8 +86,9 @@ def train_from(
         rows of the source are those of the ball and others that were appended since, only the new rows are read, as
         long as the new optimum lies in the ball.
     keep_ball : bool, default False
-        Whether to keep a ball at the new optimum in `out`, which takes one more read of all rows, or none after rows
-        were appended and the ball of the model was enough.
+        Whether to keep a ball in `out`. After a training on all rows its centre is the new optimum, which takes one
+        more read of all rows, and one for a sample unless the rows are shuffled; `Result` does not count these. If the
+        ball of the model was enough, its centre stays, and nothing more is read.
 
     Raises
     ------
