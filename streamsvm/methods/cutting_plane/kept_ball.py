@@ -69,9 +69,9 @@ def find_ball(settings: OneRead, n_rows: int, is_shuffled: bool, centre: F64) ->
     return Ball(centre, norm.A, totals.gradient, totals.cost, near, n_rows, magnitudes)
 
 
-def start_update(settings: OneRead, ball: Ball, n_new: int, is_shuffled: bool = False) -> State:
+def start_update(settings: OneRead, ball: Ball, n_new: int) -> State:
     """Return the state before the new rows are read."""
-    state = start_state(settings, ball.n_rows + n_new, len(ball.centre) - 1, is_shuffled)
+    state = start_state(settings, ball.n_rows + n_new, len(ball.centre) - 1)
     return replace(state, centre=ball.centre, A=ball.A)
 
 
