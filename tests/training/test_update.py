@@ -418,7 +418,7 @@ def test_resume_removes_no_other_run(what: str, tmp_path: Path) -> None:
     train_from(dataset, OPTIONS, out, start_from=tmp_path / "0")
     if what == "C":
         options = replace(OPTIONS, C=0.02)
-        train_from(dataset.parts[0], options, tmp_path / "0", keep_ball=True, overwrite=True)  # type: ignore[attr-defined]
+        train_from(dataset.additions[0], options, tmp_path / "0", keep_ball=True, overwrite=True)  # type: ignore[attr-defined]
     elif what == "rows":
         dataset = append()
     elif what == "settings":
