@@ -102,23 +102,34 @@ def train_from(
     model, spent = None, NOTHING
     if start_from is not None:
         model = load(start_from)
-        try:
-            kept = _read_ball(Path(start_from), source, options)
-            is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
-            if kept is not None and is_update:
-                result, spent = _update(source, options, kept, out, resume, overwrite, keep_ball, listener, client)
-                if result is not None:
-                    return result
-        except MemoryBudgetError as error:
-            LOGGER.warning(ALL_ROWS.format(f"the ball and the new rows need more memory ({error})"))
-    kept = None  # a training on all rows has no memory for it
+        given = (out, resume, overwrite, keep_ball, listener, client)
+        result, spent = _try_update(source, options, Path(start_from), *given)
+        if result is not None:
+            return result
     if keep_ball:
         choose_ball_settings(source, options)  # refuses problems that have no ball
-    given = {"listener": listener, "client": client, "spent": spent, **named}
-    result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **given)
+    named = {"listener": listener, "client": client, "spent": spent, **named}
+    result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **named)
     if keep_ball and out is not None and result.status != "interrupted":
         _keep_ball(source, options, Path(out), result, client)
     return result
+
+
+def _try_update(
+    source: RowSource, options: TrainOptions, start_from: Path, out: str | Path | None, resume: bool, *given: Any
+) -> tuple[Result | None, Spent]:
+    """Return the result if a ball lies beside the model and the new rows and the ball prove it; what was spent if not.
+
+    The ball is in memory no longer than this takes, so that a training on all rows has room.
+    """
+    try:
+        kept = _read_ball(start_from, source, options)
+        is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
+        if kept is not None and is_update:
+            return _update(source, options, kept, out, resume, *given)
+    except MemoryBudgetError as error:
+        LOGGER.warning(ALL_ROWS.format(f"the ball and the new rows need more memory ({error})"))
+    return None, NOTHING
 
 
 def _keep_ball(source: RowSource, options: TrainOptions, out: Path, result: Result, client: Client | None) -> None:
