@@ -139,7 +139,8 @@ def _keep_ball(source: RowSource, options: TrainOptions, out: Path, result: Resu
     with caught(), one_blas_thread(), open_for(source, options, fits, client) as opened:
         ball = _carry_out(opened, find_ball(source, settings, result.model))
     with Lock(out, out / LOCK):
-        if hashlib.sha256((out / MODEL_FILE).read_bytes()).hexdigest() != result.model_sha256:
+        file = out / MODEL_FILE
+        if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != result.model_sha256:
             raise InputError(f"{out}: another run has been written there meanwhile, so the ball is not kept")
         write_arrays(out / NAME, pack_ball(ball, settings, source.fingerprint))
 
