@@ -149,7 +149,7 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--start-from", metavar="MODEL", type=Path, help=start)
     ball = (
         "keep in RUN/ball.npz what is known of all rows around the optimum, for --start-from after rows are appended; "
-        "takes one more read, and about as much disk as the resident rows"
+        "takes one more read, or two if the rows are not shuffled, and about as much disk as the resident rows"
     )
     train.add_argument("--keep-ball", action="store_true", help=ball)
     add_probabilities(train)

@@ -1,4 +1,4 @@
-"""`ingest --append` adds rows to a dataset: a part of its own with new chunks, and last of all a new manifest.
+"""`ingest --append` adds rows to a dataset: an addition with new chunks of its own, and last of all a new manifest.
 
 Nothing that is there is changed, except that the file of the manifest is replaced as a whole at the end. So a killed
 append leaves the dataset as it was, and who reads it meanwhile keeps his view of it.
@@ -24,7 +24,7 @@ from streamsvm.data.ingest import (
     set_aside,
     write_rows,
 )
-from streamsvm.data.joined import describe_joined, list_fingerprints, name_part
+from streamsvm.data.joined import JoinedDataset, describe_joined, list_fingerprints, name_addition
 from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.survey import Survey
@@ -63,7 +63,7 @@ def append_rows(
         dataset = open_dataset(destination)
         _refuse_kinds(dataset)
         number = len(list_fingerprints(dataset))
-        folder = Path(name_part(str(destination), number))
+        folder = Path(name_addition(str(destination), number))
         _make_folder(folder.parent)
         with (
             new_folder(folder, overwrite=True) as partial,  # one that no manifest lists is of an append that was killed
@@ -110,10 +110,13 @@ def _make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def _find_chunk_bytes(dataset: Dataset) -> int:
-    """Return the bytes of a chunk of the dataset, or of one of the default size if it has one chunk only."""
-    first = dataset.meta["arrays"]["X/data" if dataset.is_sparse else "X"]["chunks"]
-    return int(8 * first[0] if dataset.is_sparse else 4 * first[0] * first[1])
+def _find_chunk_bytes(dataset: Dataset) -> int | None:
+    """Return the bytes of a chunk of the first rows, or None if these are one chunk: new rows may be far more rows."""
+    base = dataset.additions[0] if isinstance(dataset, JoinedDataset) else dataset
+    if base.n_chunks == 1:
+        return None
+    first = base.meta["arrays"]["X/data" if base.is_sparse else "X"]["chunks"]
+    return int(8 * first[0] if base.is_sparse else 4 * first[0] * first[1])
 
 
 def _start_survey(dataset: Dataset) -> Survey:

@@ -1,8 +1,8 @@
-"""A dataset to which rows were appended: its parts, one below the other, with the interface of a dataset.
+"""A dataset to which rows were appended: its additions, one below the other, with the interface of a dataset.
 
-The first part is the dataset as ingest wrote it. Each further part is what one `ingest --append` has added, a whole
-dataset of its own in the folder `appended`. No file of a part ever changes, so who has opened the dataset keeps his
-view of it while rows are appended. The manifest lists the parts by their fingerprints (docs/storage.md).
+The first addition is the dataset as ingest wrote it. Each further one is what one `ingest --append` has added, a whole
+dataset of its own in the folder `appended`. No file of an addition ever changes, so who has opened the dataset keeps
+his view of it while rows are appended. The manifest lists the additions by their fingerprints (docs/storage.md).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
 
 @dataclass(frozen=True)
 class JoinedDataset(Dataset):
-    """The rows of several parts in the order in which they were written.
+    """The rows of several additions in the order in which they were written.
 
     Attributes
     ----------
-    parts : tuple of Dataset
+    additions : tuple of Dataset
         The dataset as ingest wrote it, and what was appended each time.
     """
 
-    parts: tuple[Dataset, ...] = ()
+    additions: tuple[Dataset, ...] = ()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all decoded rows."""
-        return sum(part.nbytes for part in self.parts)
+        return sum(addition.nbytes for addition in self.additions)
 
     @property
     def stored_bytes(self) -> int:  # type: ignore[override]
@@ -49,24 +49,24 @@ class JoinedDataset(Dataset):
 
     def sum_weights(self) -> F64 | None:
         """See Dataset."""
-        sums = [found for part in self.parts if (found := part.sum_weights()) is not None]
+        sums = [found for addition in self.additions if (found := addition.sum_weights()) is not None]
         return sum(sums[1:], sums[0]) if sums else None
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """See Dataset."""
-        columns = [values for part in self.parts if (values := part.column(name)) is not None]
+        columns = [values for addition in self.additions if (values := addition.column(name)) is not None]
         return np.concatenate(columns) if columns else None
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """See Dataset."""
-        part, own, first = self._find(index)
-        for rows in part.tiles(own):
+        addition, own, first = self._find(index)
+        for rows in addition.tiles(own):
             yield replace(rows, start=rows.start + first)
 
     def read(self, index: int) -> Rows:
         """See Dataset."""
-        part, own, first = self._find(index)
-        rows = part.read(own)
+        addition, own, first = self._find(index)
+        rows = addition.read(own)
         return replace(rows, start=rows.start + first)
 
     def take(self, rows: npt.ArrayLike) -> Rows:
@@ -76,72 +76,72 @@ class JoinedDataset(Dataset):
         if outside.size:
             raise InputError(f"{self.path}: row {outside[0]} of {say_count(self.n_rows, 'row')}")
         shares = self._share_out(wanted)
-        taken = [part.take(wanted[places] - first) for part, first, places in shares]
+        taken = [addition.take(wanted[places] - first) for addition, first, places in shares]
         back = np.argsort(np.concatenate([places for _, _, places in shares]), kind="stable")
         vectors = {name: np.concatenate([each.vectors[name] for each in taken])[back] for name in self.vectors}
         return Rows(-1, take_rows(stack_rows([each.X for each in taken]), back), **vectors)
 
     def take_bytes(self, rows: I64) -> int:
         """See Dataset."""
-        return sum(part.take_bytes(rows[places] - first) for part, first, places in self._share_out(rows))
+        return sum(addition.take_bytes(rows[places] - first) for addition, first, places in self._share_out(rows))
 
     def check_parts(self) -> None:
         """See Dataset."""
-        for part in self.parts:
-            part.check_parts()
+        for addition in self.additions:
+            addition.check_parts()
 
     def advise(self, index: int) -> None:
         """See Dataset."""
-        part, own, _ = self._find(index)
-        part.advise(own)
+        addition, own, _ = self._find(index)
+        addition.advise(own)
 
     def chunk_bytes(self, index: int) -> int:
         """See Dataset."""
-        part, own, _ = self._find(index)
-        return part.chunk_bytes(own)
+        addition, own, _ = self._find(index)
+        return addition.chunk_bytes(own)
 
     def stream_bytes(self) -> int:
         """See Dataset."""
-        return max(part.stream_bytes() for part in self.parts)
+        return max(addition.stream_bytes() for addition in self.additions)
 
     def _find(self, index: int) -> tuple[Dataset, int, int]:
-        """Return the part with chunk `index`, the chunk's number in it, and the number of the part's first row."""
+        """Return the addition with chunk `index`, the chunk's number in it, and the number of its first row."""
         first = 0
-        for part in self.parts:
-            if index < part.n_chunks:
-                return part, index, first
-            index, first = index - part.n_chunks, first + part.n_rows
+        for addition in self.additions:
+            if index < addition.n_chunks:
+                return addition, index, first
+            index, first = index - addition.n_chunks, first + addition.n_rows
         raise IndexError(index)
 
     def _share_out(self, rows: I64) -> list[tuple[Dataset, int, I64]]:
-        """Return each part that has some of the rows, the number of its first row, and their places among the rows."""
+        """Return each addition that has some of the rows, the number of its first row, and the places of its rows."""
         shares: list[tuple[Dataset, int, I64]] = []
         first = 0
-        for part in self.parts:
-            places = np.flatnonzero((rows >= first) & (rows < first + part.n_rows))
+        for addition in self.additions:
+            places = np.flatnonzero((rows >= first) & (rows < first + addition.n_rows))
             if len(places) or (not len(rows) and not shares):
-                shares.append((part, first, places))
-            first += part.n_rows
+                shares.append((addition, first, places))
+            first += addition.n_rows
         return shares
 
 
 def open_joined(path: str, meta: Meta, most: int | None = None) -> JoinedDataset | Dataset:
-    """Open a dataset to which rows were appended; most: as it was when it had so many parts more than the first."""
+    """Open a dataset to which rows were appended; most: as it was when it had so many additions more than the first."""
     fingerprints = check_joined(path, meta)
     kept = fingerprints if most is None else fingerprints[: most + 1]
-    parts = [read_manifest(path, open_group(path)[0], dict(meta["base"]))]
+    additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]))]
     for number, before in enumerate(kept[:-1], 1):
-        part = open_part(path, number)
-        if part.fingerprint != meta[APPENDED][number - 1] or part.meta.get(APPENDS_TO) != before:
-            raise IntegrityError(f"{part.path}/zarr.json: damaged (not what the manifest of {path} says)")
-        _check_fit(parts[0], part)
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else _join(path, parts, kept)
+        addition = open_addition(path, number)
+        if addition.fingerprint != meta[APPENDED][number - 1] or addition.meta.get(APPENDS_TO) != before:
+            raise IntegrityError(f"{addition.path}/zarr.json: damaged (not what the manifest of {path} says)")
+        _check_fit(additions[0], addition)
+        additions.append(addition)
+    return additions[0] if len(additions) == 1 else _join(path, additions, kept)
 
 
-def open_part(path: str, number: int) -> Dataset:
+def open_addition(path: str, number: int) -> Dataset:
     """Open the rows that were appended in the place of this number, from 1 on."""
-    name = name_part(path, number)
+    name = name_addition(path, number)
     try:
         group, meta = open_group(name)
     except InputError as error:
@@ -151,7 +151,7 @@ def open_part(path: str, number: int) -> Dataset:
     return read_manifest(name, group, meta)
 
 
-def name_part(path: str, number: int) -> str:
+def name_addition(path: str, number: int) -> str:
     """Return the path of the rows that were appended in the place of this number, from 1 on."""
     return f"{path}/{APPENDED}/{number}"
 
@@ -163,20 +163,21 @@ def list_fingerprints(dataset: Dataset) -> tuple[str, ...]:
 
 
 def describe_joined(dataset: Dataset, appended: str) -> Meta:
-    """Return the manifest of a dataset to which a part with this fingerprint is appended."""
-    base = dataset.parts[0] if isinstance(dataset, JoinedDataset) else dataset
-    parts = [part.fingerprint for part in dataset.parts[1:]] if isinstance(dataset, JoinedDataset) else []
-    whole = {"format": JOINED_FORMAT, "base": {**base.meta, "sha256": base.fingerprint}, APPENDED: [*parts, appended]}
+    """Return the manifest of a dataset to which an addition with this fingerprint is appended."""
+    known = dataset.additions if isinstance(dataset, JoinedDataset) else (dataset,)
+    listed = [*(addition.fingerprint for addition in known[1:]), appended]
+    base = {**known[0].meta, "sha256": known[0].fingerprint}
+    whole = {"format": JOINED_FORMAT, "base": base, APPENDED: listed}
     return {**whole, "sha256": make_fingerprint(whole)}
 
 
-def _join(path: str, parts: list[Dataset], fingerprints: list[str]) -> JoinedDataset:
-    base = parts[0]
-    starts = np.cumsum([0, *(part.n_rows for part in parts[:-1])])
-    limits = [part.chunk_starts[:-1] + first for part, first in zip(parts, starts, strict=True)]
-    n_rows = sum(part.n_rows for part in parts)
-    counts = [own for part in parts if (own := part.class_counts) is not None]
-    known = {"n_rows": n_rows, "n_items": sum(part.meta["n_items"] for part in parts), "shuffle": None}
+def _join(path: str, additions: list[Dataset], fingerprints: list[str]) -> JoinedDataset:
+    base = additions[0]
+    starts = np.cumsum([0, *(addition.n_rows for addition in additions[:-1])])
+    limits = [addition.chunk_starts[:-1] + first for addition, first in zip(additions, starts, strict=True)]
+    n_rows = sum(addition.n_rows for addition in additions)
+    counts = [own for addition in additions if (own := addition.class_counts) is not None]
+    known = {"n_rows": n_rows, "n_items": sum(addition.meta["n_items"] for addition in additions), "shuffle": None}
     return JoinedDataset(
         path=path,
         layout=base.layout,
@@ -189,17 +190,17 @@ def _join(path: str, parts: list[Dataset], fingerprints: list[str]) -> JoinedDat
         scaling=base.scaling,
         feature_names=base.feature_names,
         meta={**base.meta, **known, "fingerprints": fingerprints},
-        parts=tuple(parts),
+        additions=tuple(additions),
     )
 
 
-def _check_fit(base: Dataset, part: Dataset) -> None:
-    """Raise IntegrityError unless a part has rows of the kind that the first part has."""
+def _check_fit(base: Dataset, addition: Dataset) -> None:
+    """Raise IntegrityError unless an addition has rows of the kind that the first addition has."""
     same = (
-        base.is_sparse == part.is_sparse
-        and base.n_features == part.n_features
-        and base.vectors.keys() == part.vectors.keys()
-        and base.meta["classes"] == part.meta["classes"]
+        base.is_sparse == addition.is_sparse
+        and base.n_features == addition.n_features
+        and base.vectors.keys() == addition.vectors.keys()
+        and base.meta["classes"] == addition.meta["classes"]
     )
-    if not same or part.scaling is not None or part.features is not None:
-        raise IntegrityError(f"{part.path}: its rows are of another kind than those that they were appended to")
+    if not same or addition.scaling is not None or addition.features is not None:
+        raise IntegrityError(f"{addition.path}: its rows are of another kind than those that they were appended to")

@@ -75,9 +75,8 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         ):
             listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
             given = {"client": self.client, "listener": listener, **rows.arguments}
-            result = train(
-                rows.source, rows.options, self.checkpoint, start_from=self._find_start(rows.source), **given
-            )
+            start = self._find_start(rows.source, rows.options)
+            result = train(rows.source, rows.options, self.checkpoint, start_from=start, **given)
             if getattr(self, "probability", False) and result.status != "interrupted":
                 result = calibrate(rows.source, rows.options, result, self.client)
         if result.status == "interrupted":
@@ -86,7 +85,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         self._take_rows(source)
         return self
 
-    def _find_start(self, source: RowSource) -> Model | None:  # noqa: ARG002
+    def _find_start(self, source: RowSource, options: TrainOptions) -> Model | None:  # noqa: ARG002
         """Return the model from whose weights a training starts, or None."""
         return None
 

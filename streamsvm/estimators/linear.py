@@ -10,8 +10,9 @@ import numpy as np
 from streamsvm.data.source import RowSource
 from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.linear_base import BaseLinear
+from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import LinearModel, Model
-from streamsvm.options import ClassWeight
+from streamsvm.options import ClassWeight, TrainOptions
 from streamsvm.problems.registry import find_multi_class
 
 if TYPE_CHECKING:
@@ -121,8 +122,9 @@ class LinearSVC(BaseLinear, BaseSVC):
         Parameters of the kernel, as in SVC.
     warm_start : bool, default=False
         Whether `fit` starts from the weights of the fit before, if there is one with the same classes and number of
-        features. It proves nothing by them. It has no effect with more than two classes, with the squared hinge, with
-        the interior-point method and with a feature map.
+        features. It proves nothing by them. It has an effect for two classes with the hinge loss and cutting planes
+        only, and none with multi_class="crammer_singer", with a feature map, and with `checkpoint`, whose folder says
+        where a fit goes on.
 
     Attributes
     ----------
@@ -244,14 +246,21 @@ class LinearSVC(BaseLinear, BaseSVC):
             "task": find_multi_class(self.multi_class),
         }
 
-    def _find_start(self, source: RowSource) -> Model | None:
+    def _find_start(self, source: RowSource, options: TrainOptions) -> Model | None:
         """Return the model of the fit before if a fit may start from it (methods.balls.start_fit)."""
         model, classes = getattr(self, "model_", None), source.classes
-        may_start = self.warm_start and self.loss == "hinge" and self.solver in ("auto", "cutting-plane")
-        if not may_start or not isinstance(model, LinearModel) or model.features is not None or source.features:
+        if (
+            not self.warm_start
+            or self.checkpoint is not None
+            or not isinstance(model, LinearModel)
+            or model.features is not None
+            or source.features
+        ):
             return None
         same = classes is not None and len(classes) == 2 and model.classes.tolist() == classes.tolist()
-        return model if same and model.n_trained == source.n_features else None
+        if not same or model.n_trained != source.n_features:
+            return None
+        return None if set_up(source, options).start_at is None else model
 
     def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.source import RowSource
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.cutting_plane import kept_ball
 from streamsvm.methods.cutting_plane.exact_points import Magnitudes
 from streamsvm.methods.cutting_plane.kept_ball import Ball, Finder
@@ -24,14 +24,15 @@ from streamsvm.methods.set_up import read_own_options, set_up
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.numeric.rows import F64, CsrRows, Rows
 from streamsvm.options import TrainOptions
-from streamsvm.requests import MemoryNeed
 
 __all__ = [
     "Ball",
     "Finder",
+    "check_fit",
     "choose_ball_settings",
     "find_ball",
     "join_weights",
+    "make_fit",
     "pack_ball",
     "set_up_update",
     "start_fit",
@@ -41,6 +42,9 @@ __all__ = [
 FORMAT = 1
 NEAR = ("numbers", "margins", "reach", "priority")
 SUMS = ("sums", "largest")
+ABOUT: dict[str, tuple[type, ...]] = {"fingerprint": (str,), "class_costs": (list,)}
+ABOUT |= dict.fromkeys(("n_rows", "additions", "n_features"), (int,))
+ABOUT |= dict.fromkeys(("bias_feature", "cost", "radius", "total_cost"), (int, float))
 ONLY_LINEAR = (
     "a ball is kept of linear models of two classes with the hinge loss, with up to {} features, trained by cutting "
     "planes"
@@ -49,12 +53,12 @@ MOST_FEATURES = 400
 
 
 def choose_ball_settings(source: RowSource, options: TrainOptions) -> OneRead:
-    """Return the settings of a ball. InputError for problems that have none."""
+    """Return the settings of a ball. InputError for problems that have none, or too little memory."""
     if set_up(source, options).start_at is None or source.n_features > MOST_FEATURES:
         raise InputError(ONLY_LINEAR.format(MOST_FEATURES))
     settings = choose_settings(source, options, read_own_options(options))
     if not settings.resident_rows:
-        raise InputError("the memory has no room for the rows of a ball; allow more, or leave it out")
+        raise MemoryBudgetError("the memory has no room for the rows of a ball; allow more, or leave it out")
     return settings
 
 
@@ -90,24 +94,23 @@ def start_fit(fit: Fit, model: Model, source: RowSource) -> Fit:
 
 
 def set_up_update(source: RowSource, settings: OneRead, ball: Ball, found: list[Ball]) -> Fit:
-    """Return the fit that reads the new rows only, which are those of the source after the rows of the ball."""
-    n_new, whole = source.n_rows - ball.n_rows, make_fit(source, settings)
+    """Return the fit that reads the new rows only, which are those of the source after the rows of the ball.
+
+    The ball may have more near rows than the settings have resident rows, and new near rows come on top. Memory and the
+    rounding of sums over resident rows count all of them.
+    """
+    n_new, n_chunks = source.n_rows - ball.n_rows, int(np.sum(source.chunk_starts[:-1] >= ball.n_rows))
+    most = len(ball.near.numbers) + kept_ball.count_new(ball, n_new, n_chunks)
+    settings = replace(settings, resident_rows=max(settings.resident_rows, most))
+    whole = make_fit(source, settings)
     return replace(
         whole,
         settings={**whole.settings, "updates": ball.n_rows},
-        memory=partial(_need_memory, whole, ball, n_new, source.nbytes // source.n_rows + 64),
         start=partial(kept_ball.start_update, settings, ball, n_new),
         solve=partial(kept_ball.update, settings, ball, n_new, found),
         dual=None,
         sample=None,
     )
-
-
-def _need_memory(whole: Fit, ball: Ball, n_new: int, row_bytes: int, threads: int) -> MemoryNeed:
-    """Return the memory of a training, and of the near rows of the ball and of the new rows with their copies."""
-    need = whole.memory(threads)
-    more = (2 * len(ball.near.numbers) + 3 * n_new) * row_bytes
-    return replace(need, driver_bytes=need.driver_bytes + more)
 
 
 def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]:
@@ -147,9 +150,26 @@ def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
         raise ValueError("it has another format")
     if about.pop("sha256", None) != _digest(about, found):
         raise ValueError("its checksum is wrong")
+    wrong = [name for name, kinds in ABOUT.items() if type(about[name]) not in kinds]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is {str(about[wrong[0]])[:40]}")
     ball = _make_ball(found, about)
     _check(ball)
     return ball, about
+
+
+def check_fit(ball: Ball, source: RowSource) -> None:
+    """Raise ValueError unless a ball is one of the first rows of a source, whose chunks end where its rows end."""
+    rows, numbers = ball.near.rows, ball.near.numbers
+    width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
+    if len(ball.centre) != width or isinstance(rows.X, CsrRows) != source.is_sparse:
+        raise ValueError(f"its rows are not those of {source.name}: other features")
+    if (rows.sample_weight is not None) != has_weights:
+        raise ValueError(f"its rows are not those of {source.name}: weights in one of the two only")
+    if ball.n_rows not in source.chunk_starts:
+        raise ValueError(f"no chunk of {source.name} ends after {ball.n_rows:,} rows")
+    if np.any((numbers < 0) | (numbers >= ball.n_rows)) or len(np.unique(numbers)) < len(numbers):
+        raise ValueError("numbers of rows that lie outside of its rows, or occur twice")
 
 
 def _make_ball(found: Mapping[str, Any], about: Mapping[str, Any]) -> Ball:
@@ -183,14 +203,17 @@ def _check(ball: Ball) -> None:
         if values.shape != shape or values.dtype != dtype or not np.isfinite(values).all():
             raise ValueError(f"an array of shape {values.shape} where finite numbers {shape} are expected")
     if isinstance(X, CsrRows):
-        _check_items(X)
+        _check_items(X, width - 1)
     codes, numbers = near.rows.y, (near.radius, ball.cost, ball.magnitudes.cost, ball.magnitudes.additions)
-    right = all(np.isfinite(number) and number >= 0 for number in numbers) and 1 <= n <= ball.n_rows
+    right = all(np.isfinite(number) and number >= 0 for number in numbers) and 1 <= n <= ball.n_rows < 2**62
+    right = right and not (np.any(near.reach < 0) or np.any(near.priority < 0))
     if not right or np.any((codes != 0) & (codes != 1)) or (weight is not None and np.any(weight < 0)):
         raise ValueError("numbers, labels or weights that no ball has")
 
 
-def _check_items(X: CsrRows) -> None:
+def _check_items(X: CsrRows, n_features: int) -> None:
+    if X.n_features != n_features:
+        raise ValueError(f"sparse rows with {X.n_features} features, and a centre with {n_features}")
     limits = X.indptr[0] == 0 and X.indptr[-1] == len(X.data) == len(X.indices) and np.all(np.diff(X.indptr) >= 0)
     if not limits or np.any((X.indices < 0) | (X.indices >= X.n_features)):
         raise ValueError("items of sparse rows that lie outside of the rows")

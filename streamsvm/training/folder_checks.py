@@ -24,9 +24,17 @@ SET_BY = {  # the options behind settings of other names
     "precise_rows": "--resident-rows or --memory",
     "working_rows": "--option working_rows, --resident-rows or --memory",
     "cache_bytes": "--option cache_bytes or --memory",
+    "start_from": "--start-from",
+    "updates": "--start-from",
     "fingerprint": "the data: these are other rows, or other labels",
 }
-WRITTEN_IF_ASKED = {"keep_dual", "axes", "forward"}  # settings that are written only for runs that asked for them
+WRITTEN_IF_ASKED = {
+    "keep_dual",
+    "axes",
+    "forward",
+    "start_from",
+    "updates",
+}  # settings that are written only for runs that asked for them
 # A run that ended before its first checkpoint leaves these files only. An estimator keeps features.zarr there.
 MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", "map.npz", LOCK}
 

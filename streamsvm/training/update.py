@@ -8,10 +8,12 @@ bound to the fingerprint of its rows and to their costs.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,24 +22,28 @@ from streamsvm.data.last_chunks import LastChunks
 from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.opening import Opened
-from streamsvm.errors import InputError, say_count
+from streamsvm.errors import InputError, MemoryBudgetError, say_count
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.interrupts import caught
+from streamsvm.locks import Lock
+from streamsvm.machine import default_budget_bytes, resident_bytes
 from streamsvm.methods.balls import (
     Ball,
     Finder,
+    check_fit,
     choose_ball_settings,
     find_ball,
+    make_fit,
     pack_ball,
     set_up_update,
     unpack_ball,
 )
-from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import load
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
+from streamsvm.training.folder_checks import LOCK
 from streamsvm.training.loop import Listener, Result, Training
-from streamsvm.training.run_folder import RunFolder
+from streamsvm.training.run_folder import MODEL_FILE, RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.train import open_for, train
 
@@ -80,8 +86,9 @@ def train_from(
         rows of the source are those of the ball and others that were appended since, only the new rows are read, as
         long as the new optimum lies in the ball.
     keep_ball : bool, default False
-        Whether to keep a ball at the new optimum in `out`, which takes one more read of all rows, or none after rows
-        were appended and the ball of the model was enough.
+        Whether to keep a ball in `out`. After a training on all rows its centre is the new optimum, which takes one
+        more read of all rows, and one for a sample unless the rows are shuffled; `Result` does not count these. If the
+        ball of the model was enough, its centre stays, and nothing more is read.
 
     Raises
     ------
@@ -95,33 +102,60 @@ def train_from(
     model, spent = None, NOTHING
     if start_from is not None:
         model = load(start_from)
-        kept = _read_ball(Path(start_from), source, options)
-        is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
-        if kept is not None and is_update:
-            overwrite = overwrite or resume
-            result, spent = _update(source, options, kept, out, overwrite, keep_ball, listener, client)
-            if result is not None:
-                return result
-            LOGGER.warning(ALL_ROWS.format("the new optimum is not proved to lie in the ball that was kept"))
-    settings = choose_ball_settings(source, options) if keep_ball else None
-    given = {"listener": listener, "client": client, "spent": spent, **named}
-    result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **given)
-    if settings is not None and out is not None and result.status != "interrupted":
-        fits = [[set_up(source, options)]]
-        with caught(), one_blas_thread(), open_for(source, options, fits, client) as opened:
-            ball = _carry_out(opened, find_ball(source, settings, result.model))
-        write_arrays(Path(out) / NAME, pack_ball(ball, settings, source.fingerprint))
+        given = (out, resume, overwrite, keep_ball, listener, client)
+        result, spent = _try_update(source, options, Path(start_from), *given)
+        if result is not None:
+            return result
+    if keep_ball:
+        choose_ball_settings(source, options)  # refuses problems that have no ball
+    named = {"listener": listener, "client": client, "spent": spent, **named}
+    result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **named)
+    if keep_ball and out is not None and result.status != "interrupted":
+        _keep_ball(source, options, Path(out), result, client)
     return result
 
 
+def _try_update(
+    source: RowSource, options: TrainOptions, start_from: Path, out: str | Path | None, resume: bool, *given: Any
+) -> tuple[Result | None, Spent]:
+    """Return the result if a ball lies beside the model and the new rows and the ball prove it; what was spent if not.
+
+    The ball is in memory no longer than this takes, so that a training on all rows has room.
+    """
+    try:
+        kept = _read_ball(start_from, source, options)
+        is_update = not resume or _was_update(out)  # an update that was killed is made again: it reads little
+        if kept is not None and is_update:
+            return _update(source, options, kept, out, resume, *given)
+    except MemoryBudgetError as error:
+        LOGGER.warning(ALL_ROWS.format(f"the ball and the new rows need more memory ({error})"))
+    return None, NOTHING
+
+
+def _keep_ball(source: RowSource, options: TrainOptions, out: Path, result: Result, client: Client | None) -> None:
+    """Find the ball of a model that a training on all rows has left in a folder, and keep it there."""
+    settings = choose_ball_settings(source, options)
+    fits = [[make_fit(source, settings)]]
+    with caught(), one_blas_thread(), open_for(source, options, fits, client) as opened:
+        ball = _carry_out(opened, find_ball(source, settings, result.model))
+    with Lock(out, out / LOCK):
+        file = out / MODEL_FILE
+        if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != result.model_sha256:
+            raise InputError(f"{out}: another run has been written there meanwhile, so the ball is not kept")
+        write_arrays(out / NAME, pack_ball(ball, settings, source.fingerprint))
+
+
 def _was_update(out: str | Path | None) -> bool:
-    """Return whether the run in a folder read the new rows alone, or none has begun there."""
+    """Return whether the run in a folder read the new rows alone, or none has begun there.
+
+    What else is there is refused by RunFolder.
+    """
     file = Path(out or "") / "settings.json"
     if out is None or not file.exists():
         return True
     try:
-        return "updates" in json.loads(file.read_bytes())
-    except ValueError:
+        return "updates" in dict(json.loads(file.read_bytes()))
+    except (ValueError, TypeError, RecursionError):
         return False
 
 
@@ -136,22 +170,33 @@ def _carry_out(opened: Opened, finder: Finder) -> Ball:
         return ball
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Raise an InputError that names the file for what is wrong with its ball."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise InputError(f"{path}: damaged, or no ball ({error}); remove it to read all rows") from error
+
+
 def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept | None:
     """Return the ball beside a model if it fits; None if there is none, or if its costs are others, which is said."""
     path = (model if model.is_dir() else model.parent) / NAME
     if not path.exists():
         return None
+    if path.stat().st_size > (options.memory_bytes or default_budget_bytes()) - resident_bytes():
+        raise MemoryBudgetError(f"{path} is larger than the memory that is left")
     arrays = unpack_arrays(path)
-    try:
+    with _naming(path):
         ball, about = unpack_ball(arrays)
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: damaged, or no ball ({error}); remove it to read all rows") from error
     known = [source.fingerprint, *getattr(source, "meta", {}).get("fingerprints", [])]
     if about["fingerprint"] not in known:
         raise InputError(
             f"{path}: was kept for other rows than those of {source.name}, or than those that others were appended to; "
             "remove it to read all rows"
         )
+    with _naming(path):
+        check_fit(ball, source)
     settings = choose_ball_settings(source, options)
     if about["class_costs"] != list(settings.class_costs) or about["bias_feature"] != settings.bias_feature:
         LOGGER.warning(ALL_ROWS.format("the ball that was kept is for other costs (C, class weights, the bias)"))
@@ -164,6 +209,7 @@ def _update(
     options: TrainOptions,
     kept: _Kept,
     out: str | Path | None,
+    resume: bool,
     overwrite: bool,
     keep_ball: bool,
     listener: Listener,
@@ -178,7 +224,7 @@ def _update(
     settings = choose_ball_settings(source, options)
     fit, view = set_up_update(source, settings, kept.ball, found), LastChunks(source, kept.first_chunk)
     told = {"solver": fit.method, "seed": options.seed, "data": source.name, "fingerprint": source.fingerprint}
-    folder = None if out is None else RunFolder(out, {**told, **fit.settings}, False, overwrite)
+    folder = None if out is None else RunFolder(out, {**told, **fit.settings}, resume, overwrite)
     with (
         caught(),
         one_blas_thread(),
@@ -189,17 +235,20 @@ def _update(
         result = training.carry_out()
         read_bytes = opened[0].costs.read_bytes
         if result.status != "converged":
+            LOGGER.warning(ALL_ROWS.format("the new optimum is not proved to lie in the ball that was kept"))
             return None, Spent(0, read_bytes, time.monotonic() - began)
         LOGGER.info(
             f"{say_count(view.n_rows, 'new row')} were read; the other {kept.ball.n_rows:,} are known from the ball."
         )
         if folder:
             training.run = folder
+            folder.take_over()  # if an update was there, it had the same settings, and is made again
+            folder.overwrite = True
             folder.begin(training.state, source.n_rows)
             for line in training.history:
                 folder.record(line)
             training.save()
-            folder.finish(result.model.to_bytes(), result.as_json())
-            if keep_ball:
+            if keep_ball:  # before the model, with which the run is complete
                 write_arrays(Path(folder.path) / NAME, pack_ball(found[0], settings, source.fingerprint))
+            folder.finish(result.model.to_bytes(), result.as_json())
     return result, NOTHING

@@ -254,3 +254,18 @@ def test_the_model_is_that_of_all_rows(tmp_path: Path) -> None:
     assert other.lower_bound <= joined.objective
     again = train(dataset, replace(options, threads=1))
     assert again.model_sha256 == joined.model_sha256
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_rows_are_not_cut_by_the_size_of_a_few(layout: str, tmp_path: Path) -> None:
+    """The rows of a single chunk say nothing of the size of chunks; those of several do."""
+    X = np.random.default_rng(0).standard_normal((2000, 4)).astype(np.float32)
+    y = np.where(X[:, 0] > 0, 1, -1)
+    for name, own, n_chunks in (("one", None, 1), ("many", 400, 80)):
+        few = slice(0, 100)
+        ingest(X[few], tmp_path / name, y[few], layout=layout, chunk_bytes=own)
+        for _ in range(2):
+            before = open_dataset(tmp_path / name).n_chunks
+            after = ingest(X, tmp_path / name, y, append=True).n_chunks
+            assert (after - before == 1) is (n_chunks == 1)
+            assert after - before >= n_chunks

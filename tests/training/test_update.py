@@ -15,15 +15,18 @@ from scipy.sparse import csr_array
 
 from streamsvm.cli.command import main
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.last_chunks import LastChunks
 from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.files import unpack_arrays, write_arrays
-from streamsvm.methods.balls import _digest
+from streamsvm.methods.balls import _digest, choose_ball_settings, make_fit, set_up_update, unpack_ball
+from streamsvm.methods.cutting_plane.one_read_state import ROW_VECTORS
 from streamsvm.models.model import LinearModel, load
+from streamsvm.training import update
 from streamsvm.training.loop import Result
 from streamsvm.training.run_folder import RunFolder
-from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.train import TrainOptions, open_for, train
 from streamsvm.training.update import NAME, train_from
 
 LONG = np.longdouble
@@ -135,6 +138,84 @@ def test_other_costs_and_no_new_rows_are_told(tmp_path: Path, caplog: pytest.Log
     require_certificate(rows, result, 0.02, train(dataset, replace(options, tol=1e-7)))
 
 
+def test_all_near_rows_are_charged(tmp_path: Path) -> None:
+    """Also where today's options have fewer resident rows than the ball: in memory, and in the rounding of sums."""
+    dataset, append, rows = write(tmp_path / "d.zarr", n_new=1000)
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    ball, _ = unpack_ball(unpack_arrays(tmp_path / "0" / NAME))
+    few, dataset = replace(OPTIONS, resident_rows="1%"), append()
+    fit = set_up_update(dataset, choose_ball_settings(dataset, few), ball, [])
+    n_near, row_bytes = len(ball.near.numbers), dataset.nbytes // N + 64
+    assert n_near > 1000
+    assert fit.start().terms >= n_near
+    kept = n_near + 2 * n_near * 1000 // (N - 1000)
+    assert fit.memory(1).driver_bytes >= (3 * row_bytes + 8 * ROW_VECTORS) * kept
+    require_certificate(
+        rows, train_from(dataset, few, start_from=tmp_path / "0"), few.C, train(dataset, replace(OPTIONS, tol=1e-7))
+    )
+
+
+def test_an_update_without_memory_reads_all_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The memory of the update is refused, and not the training."""
+    dataset, append, rows = write(tmp_path / "d.zarr")
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    dataset = append()
+
+    def refuse(source: Any, *given: Any) -> Any:
+        if isinstance(source, LastChunks):
+            raise MemoryBudgetError("5 GB of memory are needed")
+        return open_for(source, *given)
+
+    monkeypatch.setattr(update, "open_for", refuse)
+    with caplog.at_level(logging.WARNING, logger="streamsvm"):
+        result = train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0")
+    assert "All rows are read: the ball and the new rows need more memory (5 GB" in caplog.text
+    assert result.passes >= 1
+    require_certificate(rows, result, OPTIONS.C, train(dataset, replace(OPTIONS, tol=1e-7)))
+
+
+@pytest.mark.parametrize("acceleration", ["one-read", "line-search"])
+def test_keeping_a_ball_is_projected(acceleration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read that finds it keeps resident rows, whichever solver the training has."""
+    dataset, _, _ = write(tmp_path / "d.zarr")
+    options = replace(OPTIONS, resident_rows=None, options={"acceleration": acceleration})
+    found: list[int] = []
+
+    def note(source: Any, options: TrainOptions, fits: Any, client: Any) -> Any:
+        found.append(fits[0][0].memory(1).driver_bytes)
+        return open_for(source, options, fits, client)
+
+    monkeypatch.setattr(update, "open_for", note)
+    train_from(dataset, options, tmp_path / "0", keep_ball=True)
+    needed = make_fit(dataset, choose_ball_settings(dataset, options)).memory(1)
+    assert found == [needed.driver_bytes]
+
+
+def test_a_ball_is_kept_beside_its_model_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may write to the folder while the ball is being found."""
+    dataset, _, _ = write(tmp_path / "d.zarr")
+
+    def overtake(*given: Any) -> Any:
+        train(dataset, replace(OPTIONS, C=0.02), tmp_path / "0", overwrite=True)
+        return open_for(*given)
+
+    monkeypatch.setattr(update, "open_for", overtake)
+    with pytest.raises(InputError, match="another run has been written there meanwhile"):
+        train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    assert not (tmp_path / "0" / NAME).exists()
+
+
+def test_a_ball_that_is_larger_than_memory_is_not_loaded(
+    updated: tuple[Dataset, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset, run = updated
+    with caplog.at_level(logging.WARNING, logger="streamsvm"), pytest.raises(MemoryBudgetError, match="are needed"):
+        train_from(dataset, replace(OPTIONS, memory_bytes=1 << 20), start_from=run)
+    assert "ball.npz is larger than the memory that is left" in caplog.text
+
+
 def edit(path: Path, change: Any, sign: bool) -> None:
     """Change the file of a ball, and make its checksum right on request."""
     arrays = unpack_arrays(path)
@@ -165,7 +246,38 @@ UNSOUND = {
     "missing": lambda _, arrays: arrays.pop("sums"),
     "no rows": lambda about, _: about.update(n_rows=1),
     "a text": lambda about, _: about.update(radius="1"),
+    "other features": lambda about, arrays: widen(about, arrays),
+    "wider rows": lambda about, arrays: widen(about, arrays, of_rows_only=True),
+    "dense rows": lambda _, arrays: make_dense(arrays),
+    "no weights": lambda _, arrays: arrays.pop("sample_weight"),
+    "within a chunk": lambda about, _: about.update(n_rows=about["n_rows"] - 1),
+    "too many rows": lambda about, _: about.update(n_rows=10 * N),
+    "a row's number": lambda _, arrays: arrays["numbers"].__setitem__(0, N),
+    "a negative number": lambda _, arrays: arrays["numbers"].__setitem__(0, -1),
+    "a row twice": lambda _, arrays: arrays["numbers"].__setitem__(0, arrays["numbers"][1]),
+    "a negative reach": lambda _, arrays: arrays["reach"].__setitem__(0, -1.0),
+    "no fingerprint": lambda about, _: about.pop("fingerprint"),
+    "no costs": lambda about, _: about.pop("class_costs"),
+    "a fingerprint": lambda about, _: about.update(fingerprint=[]),
+    "costs": lambda about, _: about.update(class_costs=1.0),
+    "a fraction": lambda about, _: about.update(additions=0.5),
 }
+
+
+def widen(about: Any, arrays: Any, of_rows_only: bool = False) -> None:
+    """Give the ball one more feature: in all its arrays, or in its sparse rows only."""
+    about["n_features"] += 1
+    arrays["X/indices"][3] = D
+    for name in () if of_rows_only else ("centre", "gradient", "sums", "largest"):
+        arrays[name] = np.append(arrays[name], 1.0)
+    if not of_rows_only:
+        arrays["A"] = np.eye(D + 2)
+
+
+def make_dense(arrays: Any) -> None:
+    """Give the ball dense rows."""
+    data, indices, indptr = (arrays.pop(f"X/{name}") for name in ("data", "indices", "indptr"))
+    arrays["X"] = csr_array((data, indices, indptr), shape=(len(indptr) - 1, D)).toarray()
 
 
 @pytest.fixture(scope="module")
@@ -265,8 +377,11 @@ def test_an_estimator_starts_from_its_last_fit(tmp_path: Path) -> None:
     assert warm.gap_ <= 1e-3
     assert warm.lower_bound_ <= cold.objective_
     assert cold.lower_bound_ <= warm.objective_
+    folder = LinearSVC(**named, warm_start=True, checkpoint=tmp_path / "run").fit(dataset)
+    assert folder.fit(dataset).gap_ <= 1e-3  # the folder's run, which has ended
+    pairs: dict[str, Any] = {"multi_class": "crammer_singer"}
     three = np.where(X[:, 0] > 1, 2, y)
-    for labels, more in ((y, {}), (three, {}), (y, {"loss": "squared_hinge"}), (-3 * y, {})):
+    for labels, more in ((y, {}), (y, pairs), (three, {}), (y, {"loss": "squared_hinge"}), (-3 * y, {})):
         again = LinearSVC(C=0.01, warm_start=True).fit(X, y).set_params(**more).fit(X, labels)
         assert again.status_ == "converged"
 
@@ -286,8 +401,31 @@ def test_a_killed_update_goes_on(is_left: bool, tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "finish", fail)
         with pytest.raises(RuntimeError, match="killed"):
-            train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0")
+            train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True)
+    assert (tmp_path / "1" / NAME).exists() is not is_left  # before the model, with which a run is complete
     for _ in range(2):  # the second time it is complete
         result = train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", resume=True)
         assert result.model_sha256 == whole.model_sha256
     assert (whole.passes == 0) is not is_left
+
+
+@pytest.mark.parametrize("what", ["C", "rows", "settings", "checkpoint", "update"])
+def test_resume_removes_no_other_run(what: str, tmp_path: Path) -> None:
+    """An update goes on in the folder of the same update only; every file of another run stays."""
+    dataset, append, _ = write(tmp_path / "d.zarr")
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    dataset, options, out = append(), OPTIONS, tmp_path / "1"
+    train_from(dataset, OPTIONS, out, start_from=tmp_path / "0")
+    if what == "C":
+        options = replace(OPTIONS, C=0.02)
+        train_from(dataset.additions[0], options, tmp_path / "0", keep_ball=True, overwrite=True)  # type: ignore[attr-defined]
+    elif what == "rows":
+        dataset = append()
+    elif what == "settings":
+        (out / "settings.json").unlink()
+    elif what == "checkpoint":
+        (out / "checkpoint.npz").unlink()
+    before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
+    with pytest.raises(InputError):
+        train_from(dataset, options, out, start_from=None if what == "update" else tmp_path / "0", resume=True)
+    assert {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()} == before

@@ -63,16 +63,26 @@ def find_ball(settings: OneRead, n_rows: int, is_shuffled: bool, centre: F64) ->
     taken = yield Take(draw_sample(settings.resident_rows, n_rows, settings.seed, is_shuffled))
     norm = make_norm(taken, settings.bias_feature)
     del taken
-    look = _make_look(settings, centre, norm, settings.resident_rows / n_rows, settings.resident_rows)
+    look = _make_look(settings, centre, norm, min(1.0, GROUP_SHARE * settings.resident_rows / n_rows))
     totals, magnitudes = yield All(_look(settings, look))
     near, _ = gather(totals, look)
     return Ball(centre, norm.A, totals.gradient, totals.cost, near, n_rows, magnitudes)
 
 
-def start_update(settings: OneRead, ball: Ball, n_new: int, is_shuffled: bool = False) -> State:
+def start_update(settings: OneRead, ball: Ball, n_new: int) -> State:
     """Return the state before the new rows are read."""
-    state = start_state(settings, ball.n_rows + n_new, len(ball.centre) - 1, is_shuffled)
+    state = start_state(settings, ball.n_rows + n_new, len(ball.centre) - 1)
     return replace(state, centre=ball.centre, A=ball.A)
+
+
+def count_new(ball: Ball, n_new: int, n_chunks: int) -> int:
+    """Return how many of the new rows the pass over them keeps at most; each group of chunks keeps one row or more."""
+    return min(n_new, int(_find_share(ball) * n_new) + n_chunks)
+
+
+def _find_share(ball: Ball) -> float:
+    """Return the share of the rows of a group that a pass over new rows keeps at most."""
+    return min(1.0, GROUP_SHARE * len(ball.near.numbers) / ball.n_rows)
 
 
 def update(settings: OneRead, ball: Ball, n_new: int, found: list[Ball], state: State) -> Solver:
@@ -80,8 +90,7 @@ def update(settings: OneRead, ball: Ball, n_new: int, found: list[Ball], state: 
 
     The pass is over the new rows alone, and `passes` counts reads of all rows, so it is not counted.
     """
-    share = len(ball.near.numbers) / ball.n_rows
-    look = _make_look(settings, ball.centre, RowNorm(ball.A), share, len(ball.near.numbers) + n_new)
+    look = _make_look(settings, ball.centre, RowNorm(ball.A), _find_share(ball))
     new, magnitudes = yield All(_look(settings, look))
     old = NearTotals(ball.gradient, np.zeros_like(ball.gradient), ball.cost, n_rows=ball.n_rows)
     old.radius, old.parts = ball.near.radius, [ball.near]
@@ -97,15 +106,15 @@ def update(settings: OneRead, ball: Ball, n_new: int, found: list[Ball], state: 
     )
 
 
-def _make_look(settings: OneRead, centre: F64, norm: RowNorm, share: float, most: int) -> Look:
-    """Return what a pass looks for that keeps up to twice this share of the rows of a group, and `most` in all."""
+def _make_look(settings: OneRead, centre: F64, norm: RowNorm, share: float) -> Look:
+    """Return what a pass looks for that keeps up to this share of the rows of a group, and the resident rows in all."""
     return Look(
         w=centre,
         norm=norm,
         squares=norm.bound_by_squares(),
         draws=False,
-        share=min(1.0, GROUP_SHARE * share),
-        most=most,
+        share=share,
+        most=settings.resident_rows,
         left=ALLOWANCE * float(np.linalg.norm(centre)),
         class_costs=np.array(settings.class_costs),
         bias_feature=settings.bias_feature,
