@@ -38,6 +38,7 @@ from streamsvm.methods.balls import (
     set_up_update,
     unpack_ball,
 )
+from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.models.model import load
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
@@ -142,7 +143,15 @@ def _keep_ball(source: RowSource, options: TrainOptions, out: Path, result: Resu
         file = out / MODEL_FILE
         if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != result.model_sha256:
             raise InputError(f"{out}: another run has been written there meanwhile, so the ball is not kept")
+        _write_ball(out, ball, settings, source)
+
+
+def _write_ball(out: Path, ball: Ball, settings: OneRead, source: RowSource) -> None:
+    """Write a ball into a folder, unless it is empty."""
+    if len(ball.near.numbers):
         write_arrays(out / NAME, pack_ball(ball, settings, source.fingerprint))
+    else:
+        LOGGER.warning("no ball is kept: more rows are equally near to the margin than may be resident")
 
 
 def _was_update(out: str | Path | None) -> bool:
@@ -249,6 +258,6 @@ def _update(
                 folder.record(line)
             training.save()
             if keep_ball:  # before the model, with which the run is complete
-                write_arrays(Path(folder.path) / NAME, pack_ball(found[0], settings, source.fingerprint))
+                _write_ball(Path(folder.path), found[0], settings, source)
             folder.finish(result.model.to_bytes(), result.as_json())
     return result, NOTHING

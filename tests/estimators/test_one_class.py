@@ -240,3 +240,16 @@ def test_rows_around_the_origin_have_no_half_space() -> None:
     assert model.status_ == "stalled"
     assert "the origin lies among the rows" in model.result_.status_reason
     assert model.lower_bound_ == 0.0
+
+
+def test_a_training_goes_on_until_the_multipliers_have_their_sum() -> None:
+    """The gap is proved before, by what is lacking of the sum; but then the model is no point of the problem."""
+    X = np.random.default_rng(0).standard_normal((1501, 3)).astype(np.float32)
+    model = OneClassSVM(gamma=1e-3, nu=0.5, resident_rows="20%").fit(X)
+    assert model.status_ == "converged"
+    assert np.sum(model.dual_coef_) == pytest.approx(750.5, rel=1e-9)
+
+
+def test_a_constant_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="coef0 is -1"):
+        OneClassSVM(kernel="poly", degree=1, gamma=1.0, coef0=-1).fit(np.eye(4, 2))

@@ -429,3 +429,25 @@ def test_resume_removes_no_other_run(what: str, tmp_path: Path) -> None:
     with pytest.raises(InputError):
         train_from(dataset, options, out, start_from=None if what == "update" else tmp_path / "0", resume=True)
     assert {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()} == before
+
+
+def test_a_ball_of_rows_that_are_equally_near_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    random = np.random.default_rng(0)
+    X = (random.random((1000, 3)) < 0.5).astype(np.float32)
+    y = np.where(X.sum(axis=1) + random.standard_normal(1000) > 1.5, 1, -1)
+    options = TrainOptions(threads=1, resident_rows="5%")
+    with caplog.at_level(logging.WARNING, "streamsvm"):
+        train_from(ingest(X, tmp_path / "d", y), options, tmp_path / "m", keep_ball=True)
+    assert "no ball is kept" in caplog.text
+    found = train_from(ingest(X[:2], tmp_path / "d", y[:2], append=True), options, start_from=tmp_path / "m")
+    assert found.status == "converged"
+
+
+def test_an_update_whose_ball_is_as_narrow_as_rounding_reads_all_rows(tmp_path: Path) -> None:
+    random = np.random.default_rng(7)
+    X = random.standard_normal((60, 9)).astype(np.float32)
+    y = np.where(X[:, 0] + random.standard_normal(60) > 0, 1, -1)
+    options = TrainOptions(threads=1, C=1e5, resident_rows="2")
+    train_from(ingest(X, tmp_path / "d", y), options, tmp_path / "m", keep_ball=True)
+    found = train_from(ingest(X[:3], tmp_path / "d", -y[:3], append=True), options, start_from=tmp_path / "m")
+    assert found.status == "converged"

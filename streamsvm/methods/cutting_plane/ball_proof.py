@@ -62,6 +62,8 @@ def prove(
     step = min(1.0, (1.0 - 1e-9) * state.radius / moved) if moved > 0.0 else 1.0
     last = state.centre + step * (found.w - state.centre)
     state = _take_inside(state, data, far, stay_within(state, state.centre, last) if is_narrow else last)
+    if not np.isfinite(state.objective):  # no point is known yet, and rounding has put this one outside
+        state = _take_inside(state, data, far, state.centre)
     cut, offset = far.slope + data.combine(found.shares), far.value + float(data.costs @ found.shares)
     size = totals.cost + float(data.costs @ (frozen + found.shares))
     state = add_cuts(state, cut[None, :], np.array([offset]), np.array([size]), most_cuts(len(cut)))

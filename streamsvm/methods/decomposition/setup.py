@@ -106,12 +106,16 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
         raise InputError("selection platt: Platt's loops are for two classes; choose another selection")
     if options.kernel == known_values.NAME and own.selection == "platt":
         raise InputError("selection platt: Platt's loops compute kernel values; choose another for known values")
+    kernel = make_kernel(source, options)
+    if problem.has_nu and kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
+        told = "a constant in all kernel values changes no model of one class, and one below 0 leaves no lower bound"
+        raise InputError(f"coef0 is {kernel.coef0:g}: {told}; leave coef0 out")
     return Decomposition(
         tube=None if loss is None else loss.epsilon,
         numbers=np.empty(0) if loss is None else loss.numbers,
         nu=read_nu(options) if problem.has_nu else None,
         class_costs=compute_class_costs(source, options) if has_classes else (options.C, options.C),
-        kernel=make_kernel(source, options),
+        kernel=kernel,
         inner=inner,
         selection=own.selection,
         tol=float(options.tol),
