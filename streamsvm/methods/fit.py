@@ -151,14 +151,18 @@ def share_memory(options: TrainOptions, n_problems: int, process_bytes: int) -> 
 
 
 def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
-    """Return the memory that several fits need together. Their solvers take turns, so turn_bytes count only once."""
+    """Return the memory that several fits need together. Their solvers take turns, so turn_bytes count only once.
+
+    Walks, which have no totals, go side by side; the other fits take turns with the working memory of tasks.
+    """
     turn = max(need.turn_bytes for need in needs)
+    in_turn = max((need.walk_bytes for need in needs if need.totals_bytes), default=0)
     return MemoryNeed(
         driver_bytes=sum(need.driver_bytes - need.turn_bytes for need in needs) + turn,
         turn_bytes=turn,
         totals_bytes=sum(need.totals_bytes for need in needs),
         shared_bytes=sum(need.shared_bytes for need in needs),
-        walk_bytes=sum(need.walk_bytes for need in needs),
+        walk_bytes=in_turn + sum(need.walk_bytes for need in needs if not need.totals_bytes),
         gathered_bytes=sum(need.gathered_bytes for need in needs),
     )
 
