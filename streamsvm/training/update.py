@@ -38,7 +38,6 @@ from streamsvm.methods.balls import (
     set_up_update,
     unpack_ball,
 )
-from streamsvm.methods.cutting_plane.one_read_state import OneRead
 from streamsvm.models.model import load
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
@@ -143,13 +142,13 @@ def _keep_ball(source: RowSource, options: TrainOptions, out: Path, result: Resu
         file = out / MODEL_FILE
         if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != result.model_sha256:
             raise InputError(f"{out}: another run has been written there meanwhile, so the ball is not kept")
-        _write_ball(out, ball, settings, source)
+        _write_ball(out, ball, pack_ball(ball, settings, source.fingerprint))
 
 
-def _write_ball(out: Path, ball: Ball, settings: OneRead, source: RowSource) -> None:
-    """Write a ball into a folder, unless it is empty."""
+def _write_ball(out: Path, ball: Ball, packed: dict[str, Any]) -> None:
+    """Write a ball, which is packed, into a folder, unless it holds no rows."""
     if len(ball.near.numbers):
-        write_arrays(out / NAME, pack_ball(ball, settings, source.fingerprint))
+        write_arrays(out / NAME, packed)
     else:
         LOGGER.warning("no ball is kept: more rows are equally near to the margin than may be resident")
 
@@ -258,6 +257,6 @@ def _update(
                 folder.record(line)
             training.save()
             if keep_ball:  # before the model, with which the run is complete
-                _write_ball(Path(folder.path), found[0], settings, source)
+                _write_ball(Path(folder.path), found[0], pack_ball(found[0], settings, source.fingerprint))
             folder.finish(result.model.to_bytes(), result.as_json())
     return result, NOTHING
