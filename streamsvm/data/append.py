@@ -46,7 +46,7 @@ def append_rows(
     """Append rows to a dataset that ingest wrote, and return it opened.
 
     The new rows are shuffled among themselves, laid out and scaled as the rows of the dataset are, and coded by its
-    classes. The arguments are those of `write_dataset`.
+    classes. `write_dataset` has the same arguments.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _check_rows(pieces: Iterator[SourceRows], dataset: Dataset, name: str) -> It
     for rows in pieces:
         width = rows.X.shape[1]
         if width > d or (width < d and isinstance(rows.X, np.ndarray)):
-            raise InputError(f"{name}: its rows have {width:,} features, and those of {dataset.path} have {d:,}")
+            raise InputError(f"{name}: its rows have {width:,} features, and the rows of {dataset.path} have {d:,}")
         if None not in (names, rows.feature_names) and names != rows.feature_names:
             found = rows.feature_names or ()
             k = next(k for k, (one, other) in enumerate(zip(names or (), found, strict=False)) if one != other)
@@ -148,7 +148,7 @@ def _check_survey(survey: Survey, dataset: Dataset, name: str) -> None:
     found = {"y" if field == "label" else field for field in survey.fields}
     if differ := sorted(found ^ set(dataset.vectors)):
         what = ", ".join("labels" if field == "y" else field for field in differ)
-        raise InputError(f"{name}: {what} are in the new rows or in those of {dataset.path}, and not in both")
+        raise InputError(f"{name}: {what} are in the new rows or in the rows of {dataset.path}, and not in both")
     classes = survey.classes()
     if classes is not None and dataset.classes is not None and len(classes) > len(dataset.classes):
         known = dataset.classes.tolist()

@@ -94,7 +94,7 @@ def start_fit(fit: Fit, model: Model, source: RowSource) -> Fit:
 
 
 def set_up_update(source: RowSource, settings: OneRead, ball: Ball, found: list[Ball]) -> Fit:
-    """Return the fit that reads the new rows only, which are those of the source after the rows of the ball.
+    """Return the fit that reads the new rows only: the rows of the source that follow the rows of the ball.
 
     The ball may have more near rows than the settings have resident rows, and new near rows come on top. Memory and the
     rounding of sums over resident rows count all of them.
@@ -163,9 +163,9 @@ def check_fit(ball: Ball, source: RowSource) -> None:
     rows, numbers = ball.near.rows, ball.near.numbers
     width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
     if len(ball.centre) != width or isinstance(rows.X, CsrRows) != source.is_sparse:
-        raise ValueError(f"its rows are not those of {source.name}: other features")
+        raise ValueError(f"its rows are not the rows of {source.name}: other features")
     if (rows.sample_weight is not None) != has_weights:
-        raise ValueError(f"its rows are not those of {source.name}: weights in one of the two only")
+        raise ValueError(f"its rows are not the rows of {source.name}: weights in one of the two only")
     if ball.n_rows not in source.chunk_starts:
         raise ValueError(f"no chunk of {source.name} ends after {ball.n_rows:,} rows")
     if np.any((numbers < 0) | (numbers >= ball.n_rows)) or len(np.unique(numbers)) < len(numbers):

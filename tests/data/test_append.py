@@ -117,8 +117,8 @@ def test_texts_as_labels_and_names_of_features(tmp_path: Path) -> None:
 REFUSED = {
     "no class of this": ("1,2,maybe\n", {}, "no row of .* has the label 'maybe'"),
     "a number as label": ("1,2,3\n", {}, "some labels are numbers, others are not"),
-    "a feature more": ("a,b,c,class\n1,2,3,no\n", {}, "its rows have 3 features, and those of .* have 2"),
-    "a feature fewer": ("a,class\n1,no\n", {}, "its rows have 1 features, and those of .* have 2"),
+    "a feature more": ("a,b,c,class\n1,2,3,no\n", {}, "its rows have 3 features, and the rows of .* have 2"),
+    "a feature fewer": ("a,class\n1,no\n", {}, "its rows have 1 features, and the rows of .* have 2"),
     "another name": ("a,z,class\n1,2,no\n", {}, "feature 2 is 'z', and 'b' in"),
     "zeros": ("0,0,no\n", {}, "every feature of every row is zero"),
     "bad input": ("1,x,no\n", {}, "x"),
@@ -145,7 +145,7 @@ def test_other_rows_are_refused(case: str, tmp_path: Path) -> None:
 def test_weights_in_one_of_both_are_refused(tmp_path: Path) -> None:
     X, y, weight = make_rows()
     ingest(X, tmp_path / "d.zarr", y)
-    with pytest.raises(InputError, match=r"sample_weight are in the new rows or in those of .*, and not in both"):
+    with pytest.raises(InputError, match=r"sample_weight are in the new rows or in the rows of .*, and not in both"):
         ingest(X, tmp_path / "d.zarr", y, sample_weight=weight, append=True)
     with pytest.raises(InputError, match="no such dataset; ingest without --append"):
         ingest(X, tmp_path / "none.zarr", y, append=True)
