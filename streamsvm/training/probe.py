@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.data.first_chunks import FirstChunks
+from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.engines.memory import MemoryPlan
@@ -239,7 +239,7 @@ def _measure(
     source, per_chunk = engine.source, 1.0 / engine.source.n_chunks
     chunk_seconds = per_chunk * (source.n_rows * row_seconds + source.nbytes / READ_BYTES_A_SECOND)
     wanted = n_tasks * math.ceil(PROBE_SECONDS / chunk_seconds)
-    part = FirstChunks(source, min(wanted, source.n_chunks))
+    part = ChunkRange(source, 0, min(wanted, source.n_chunks))
     pin_bytes = int(plan.pin_bytes * part.nbytes / source.nbytes)
     engine.source, engine.pin_bytes = part, pin_bytes
     scans = [

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.data.last_chunks import LastChunks
+from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.opening import Opened
@@ -230,7 +230,7 @@ def _update(
         LOGGER.warning(ALL_ROWS.format("no rows were appended since the ball was kept"))
         return None, NOTHING
     settings = choose_ball_settings(source, options)
-    fit, view = set_up_update(source, settings, kept.ball, found), LastChunks(source, kept.first_chunk)
+    fit, view = set_up_update(source, settings, kept.ball, found), ChunkRange(source, kept.first_chunk, source.n_chunks)
     told = {"solver": fit.method, "seed": options.seed, "data": source.name, "fingerprint": source.fingerprint}
     folder = None if out is None else RunFolder(out, {**told, **fit.settings}, resume, overwrite)
     with (

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from streamsvm.cli.info import describe, verify
+from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.first_chunks import FirstChunks
 from streamsvm.data.ingest import MOST_CLASSES
 from streamsvm.data.readers import ingest
 from streamsvm.data.view import Kept
@@ -41,7 +41,7 @@ def test_targets_are_stored_as_they_are(stored: Dataset) -> None:
     np.testing.assert_array_equal(taken.target, column[[7, 3, 499]])
     assert describe(stored)["classes"] is None
     assert verify(stored)["verified_rows"] == N
-    np.testing.assert_array_equal(FirstChunks(stored, 2).column("target"), column[: stored.chunk_starts[2]])
+    np.testing.assert_array_equal(ChunkRange(stored, 0, 2).column("target"), column[: stored.chunk_starts[2]])
     assert Kept(stored, np.arange(N) > 9).has_targets
 
 

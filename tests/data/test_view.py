@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.data.first_chunks import FirstChunks
+from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.set_up import set_up
 from streamsvm.options import TrainOptions
@@ -18,7 +18,7 @@ from tests.conftest import make_problem
 @pytest.mark.parametrize("n_chunks", [1, 3])
 def test_the_first_chunks_are_a_source_of_their_rows(tmp_path: Path, weighted: bool, n_chunks: int) -> None:
     dataset = make_problem(1, n=200, weighted=weighted).store(tmp_path / "rows", chunk_bytes=800)
-    view = FirstChunks(dataset, n_chunks)
+    view = ChunkRange(dataset, 0, n_chunks)
     n = int(dataset.chunk_starts[n_chunks])
     assert 0 < n == view.n_rows < dataset.n_rows
     rows = dataset.take(np.arange(n))
@@ -33,5 +33,5 @@ def test_the_first_chunks_are_a_source_of_their_rows(tmp_path: Path, weighted: b
 
 
 def test_rows_without_labels_have_no_counts() -> None:
-    view = FirstChunks(ArrayDataset(np.zeros((4, 2)), None, None), 1)
+    view = ChunkRange(ArrayDataset(np.zeros((4, 2)), None, None), 0, 1)
     assert (view.column("y"), view.class_counts, view.sum_weights()) == (None, None, None)

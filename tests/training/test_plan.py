@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.dataset import Dataset, open_dataset
-from streamsvm.data.first_chunks import FirstChunks
 from streamsvm.data.readers import ingest
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.memory import MemoryPlan
@@ -235,7 +235,7 @@ def test_a_probe_reads_few_chunks(large: Dataset, monkeypatch: pytest.MonkeyPatc
     assert engine.costs.read_bytes == 4 * int(large.nbytes * large.chunk_starts[2] / large.n_rows)
     monkeypatch.setattr(probe, "SAMPLE_ROWS", 500)
     seen: list[np.ndarray] = []
-    monkeypatch.setattr(Dataset, "take", lambda self, rows: seen.append(rows) or FirstChunks(self, 1).read(0))
+    monkeypatch.setattr(Dataset, "take", lambda self, rows: seen.append(rows) or ChunkRange(self, 0, 1).read(0))
     draw_sample(large, False, 0)
     chunks = np.unique(np.searchsorted(large.chunk_starts, seen[0], side="right"))
     assert len(chunks) == probe.SAMPLE_CHUNKS

@@ -14,8 +14,8 @@ from distributed import Client
 from scipy.sparse import csr_array
 
 from streamsvm.cli.command import main
+from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.dataset import Dataset
-from streamsvm.data.last_chunks import LastChunks
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators.linear import LinearSVC
@@ -164,7 +164,7 @@ def test_an_update_without_memory_reads_all_rows(
     dataset = append()
 
     def refuse(source: Any, *given: Any) -> Any:
-        if isinstance(source, LastChunks):
+        if isinstance(source, ChunkRange):
             raise MemoryBudgetError("5 GB of memory are needed")
         return open_for(source, *given)
 

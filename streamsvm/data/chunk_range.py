@@ -1,4 +1,4 @@
-"""The last chunks of a source: the rows that were appended to others."""
+"""Some chunks of a source, one after the other: the rows that were appended to others, or what a probe reads."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from streamsvm.data.view import Alteration, View, leave, sum_by_class
 from streamsvm.numeric.rows import F64, I64, Rows
 
 
-class LastChunks(View):
-    """The chunks of a source from the chunk `first` on. The rows keep their numbers in the source."""
+class ChunkRange(View):
+    """The chunks `first` to `stop` of a source, without `stop`. The rows keep their numbers in the source."""
 
-    def __init__(self, source: RowSource, first: int) -> None:
+    def __init__(self, source: RowSource, first: int, stop: int) -> None:
         super().__init__(source, Alteration(leave))
-        self.first = first
+        self.first, self.stop = first, stop
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LastChunks, (self.source, self.first)
+        return ChunkRange, (self.source, self.first, self.stop)
 
     @property
     def fingerprint(self) -> str:
-        """See RowSource. It is another one than that of the source, since chunks have other numbers here."""
-        return f"{self.source.fingerprint}, from chunk {self.first}"
+        """See RowSource. It differs from the source's, since chunks have other numbers here."""
+        return f"{self.source.fingerprint}, chunks {self.first} to {self.stop}"
 
     @property
     def n_chunks(self) -> int:
         """See RowSource."""
-        return self.source.n_chunks - self.first
+        return self.stop - self.first
 
     @property
     def chunk_starts(self) -> I64:
         """Limits of the chunks, by the numbers of the rows in the source."""
-        return self.source.chunk_starts[self.first :]
+        return self.source.chunk_starts[self.first : self.stop + 1]
 
     @property
     def n_rows(self) -> int:
@@ -66,7 +66,7 @@ class LastChunks(View):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """See RowSource."""
         values = self.source.column(name)
-        return None if values is None else values[int(self.chunk_starts[0]) :]
+        return None if values is None else values[int(self.chunk_starts[0]) : int(self.chunk_starts[-1])]
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """See RowSource."""
