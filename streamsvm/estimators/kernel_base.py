@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -10,8 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.classifier import BaseSVC
+from streamsvm.methods.registry import AUTO, METHODS, name_methods
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.kernels import combine_rows
 from streamsvm.numeric.rows import F64, CsrRows
@@ -27,6 +29,15 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
 
     def _name_kernel(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("kernel", "gamma", "degree", "coef0")}
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
+        """Train; InputError for a solver that makes linear models, which have no support vectors."""
+        able = [method.name for method in METHODS if len(method.kernels) > 1]
+        if self.solver in {AUTO, *name_methods()}.difference(able):
+            raise InputError(
+                f"solver {self.solver!r}: {type(self).__name__} makes sums of kernels, and takes {', '.join(able)}"
+            )
+        return super()._fit(X, y, sample_weight, qid)
 
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

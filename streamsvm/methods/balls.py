@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.cutting_plane import kept_ball
 from streamsvm.methods.cutting_plane.exact_points import Magnitudes
 from streamsvm.methods.cutting_plane.kept_ball import Ball, Finder
 from streamsvm.methods.cutting_plane.near_rows import Part
-from streamsvm.methods.cutting_plane.one_read_setup import choose_settings, make_fit
-from streamsvm.methods.cutting_plane.one_read_state import OneRead
+from streamsvm.methods.cutting_plane.one_read_setup import COPIES, choose_settings, make_fit, need_memory
+from streamsvm.methods.cutting_plane.one_read_state import GROUP_SHARE, OneRead
 from streamsvm.methods.fit import Fit
 from streamsvm.methods.set_up import read_own_options, set_up
 from streamsvm.models.model import LinearModel, Model
@@ -93,19 +94,21 @@ def start_fit(fit: Fit, model: Model, source: RowSource) -> Fit:
     return replace(fit, start=partial(fit.start_at, w), settings=settings)
 
 
-def set_up_update(source: RowSource, settings: OneRead, ball: Ball, found: list[Ball]) -> Fit:
-    """Return the fit that reads the new rows only: the rows of the source that follow the rows of the ball.
+def set_up_update(view: ChunkRange, settings: OneRead, ball: Ball, sha256: str, found: list[Ball]) -> Fit:
+    """Return the fit that reads the new rows only: a view of the rows of a source that follow the rows of the ball.
 
     The ball may have more near rows than the settings have resident rows, and new near rows come on top. Memory and the
-    rounding of sums over resident rows count all of them.
+    rounding of sums over resident rows count all of them; the totals of a task are those of a group of new rows. A
+    resumed update shares the ball, which its SHA-256 tells.
     """
-    n_new, n_chunks = source.n_rows - ball.n_rows, int(np.sum(source.chunk_starts[:-1] >= ball.n_rows))
-    most = len(ball.near.numbers) + kept_ball.count_new(ball, n_new, n_chunks)
+    n_new = view.n_rows
+    most = len(ball.near.numbers) + kept_ball.count_new(ball, n_new, view.n_chunks)
     settings = replace(settings, resident_rows=max(settings.resident_rows, most))
-    whole = make_fit(source, settings)
+    whole = make_fit(view.source, settings)
     return replace(
         whole,
-        settings={**whole.settings, "updates": ball.n_rows},
+        settings={**whole.settings, "updates": ball.n_rows, "ball": sha256},
+        memory=partial(need_memory, view, settings, kept_ball.find_share(ball) / GROUP_SHARE, COPIES),
         start=partial(kept_ball.start_update, settings, ball, n_new),
         solve=partial(kept_ball.update, settings, ball, n_new, found),
         dual=None,
@@ -143,19 +146,20 @@ def pack_ball(ball: Ball, settings: OneRead, fingerprint: str) -> dict[str, Any]
 
 
 def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
-    """Return a ball and what is told of it. ValueError or KeyError for what `pack_ball` has not made."""
+    """Return a ball and what is told of it, its SHA-256 too. ValueError or KeyError for what is not of `pack_ball`."""
     found = dict(arrays)
     about = json.loads(str(found.pop("about")))
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise ValueError("it has another format")
-    if about.pop("sha256", None) != _digest(about, found):
+    sha256 = about.pop("sha256", None)
+    if sha256 != _digest(about, found):
         raise ValueError("its checksum is wrong")
     wrong = [name for name, kinds in ABOUT.items() if type(about[name]) not in kinds]
     if wrong:
         raise ValueError(f"{wrong[0]} is {str(about[wrong[0]])[:40]}")
     ball = _make_ball(found, about)
     _check(ball)
-    return ball, about
+    return ball, {**about, "sha256": sha256}
 
 
 def check_fit(ball: Ball, source: RowSource) -> None:

@@ -276,7 +276,8 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     if by_class is not None and int(by_class.sum()) != m:
         raise ValueError(f"n_support sums to {by_class.sum()}; there are {m} support vectors")
     lead = lead if by_class is None else (len(classes) - 1,)
-    support = saved.read_row_numbers(arrays, "support", m, by_class) if "support" in arrays else None
+    n_rows = saved.read_n_rows(info)
+    support = saved.read_row_numbers(arrays, "support", m, n_rows, by_class) if "support" in arrays else None
     if kernel.name == known_values.NAME and support is not None and support.max(initial=-1) >= d:
         raise ValueError(f"support names row {support.max()}, but a row has {d} kernel values")
     return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, m)), *shared, support, by_class)

@@ -11,7 +11,13 @@ feasible a, every Q(a) is at least
 
 The rho that maximises M is a quantile of the scores f_i, in which row i counts C_i. Both numbers are positive, and
 equal at the optimum. Multipliers that lack l = N - sum_i a_i of their sum become feasible if others rise by as much,
-and then |w| grows by no more than |l| max sqrt(k_ii). For a kernel that is not positive semidefinite there is no bound,
+and then |w| grows by no more than |l| max sqrt(k_ii). Where l is rounding alone, that would be far too much if rows are
+of very different lengths. So then it is charged which multipliers change by d_i, with sum_i d_i = l: the ones of the
+lowest scores rise, or, if l < 0, the ones of the highest scores fall, and
+
+    Q(a + d) <= Q(a) + sum_i d_i f_i + 1/2 l^2 max k_ii
+
+For a kernel that is not positive semidefinite there is no bound,
 but |w|^2 - M is a sum of one share for each row, none of which is negative, and each of which is zero if the row's
 condition holds; 1/2 |w|^2 less that sum takes the place of the bound.
 """
@@ -29,6 +35,7 @@ from streamsvm.numeric.rows import F64
 # The model's offset is lower than rho by this share of it, so that rows on the boundary (0 < a_i < C_i) are of the
 # class however their scores are rounded. The bound is that of rho itself.
 BOUNDARY_SHARE = 1e-9
+FULL_SHARE = 1e-9  # a sum that lacks no more than this share of N is full, but for rounding
 
 
 def find_offset(costs: F64, f: F64, total: float) -> float:
@@ -60,10 +67,11 @@ def prove_one_class(
     square = math.fsum((a * sums).tolist())
     square_error = 1.01 * float(a @ (errors[support] + 2 * UNIT * np.abs(sums))) + 2 * UNIT * abs(square)
     square = max(square, 0.0) if is_definite else square
-    lacking = 1.01 * abs(math.fsum([*a.tolist(), -total])) * math.sqrt(largest)
-    objective = _bound_square(square, lacking)
-    objective_error = _bound_square(max(square, 0.0) + square_error, lacking) - _bound_square(max(square, 0.0), lacking)
-    objective_error = 1.01 * objective_error + 8 * UNIT * abs(objective)
+    added, added_error, left = _complete(costs, alpha, f, total, errors, largest)
+    value = max(square / 2 + added, 0.0) if is_definite else square / 2 + added
+    objective, value_error = _bound_longer(value, left), square_error / 2 + added_error
+    objective_error = _bound_longer(max(value, 0.0) + value_error, left) - _bound_longer(max(value, 0.0), left)
+    objective_error = 1.01 * objective_error + 8 * UNIT * (abs(objective) + abs(added))
     if is_definite:
         dual = _bound_optimum(margin, square)
         dual_error = dual - (1.0 - 8 * UNIT) * _bound_optimum(margin - margin_error, square + square_error)
@@ -73,9 +81,35 @@ def prove_one_class(
     return Proof(objective, objective_error, dual, dual_error, -offset, 1.0, abs(objective))
 
 
-def _bound_square(square: float, lacking: float) -> float:
-    """Return 1/2 (|w| + lacking)^2, where |w|^2 is `square`, which is negative at most for an indefinite kernel."""
-    return square / 2 + math.sqrt(max(square, 0.0)) * lacking + lacking**2 / 2
+def raise_lowest(room: F64, f: F64, lacking: float) -> F64:
+    """Return by how much each multiplier rises, (n,), until the rises sum to `lacking`, the lowest scores first."""
+    order = np.argsort(f, kind="stable")
+    before = np.cumsum(room[order]) - room[order]
+    rises = np.empty(len(f))
+    rises[order] = np.clip(lacking - before, 0.0, room[order])
+    return rises
+
+
+def _complete(costs: F64, alpha: F64, f: F64, total: float, errors: F64, largest: float) -> tuple[float, float, float]:
+    """Return what Q grows by at most where full multipliers get their sum, and how far rounding can have moved that.
+
+    The third number is the most by which |w| grows for what the sum lacks even then.
+    """
+    lacking, d = math.fsum([total, *(-alpha).tolist()]), np.zeros(len(f))
+    if 0.0 < lacking <= FULL_SHARE * total:
+        d = raise_lowest(costs - alpha, f, lacking)
+    elif -FULL_SHARE * total <= lacking < 0.0:
+        d = -raise_lowest(alpha, -f, -lacking)
+    left = 1.01 * abs(math.fsum([total, *(-alpha).tolist(), *(-d).tolist()])) * math.sqrt(largest)
+    size, moved = math.fsum(np.abs(d).tolist()), np.flatnonzero(d)
+    square, sums = size**2 * largest / 2, f[moved]
+    error = 1.01 * float(np.abs(d[moved]) @ (errors[moved] + 4 * UNIT * np.abs(sums))) + 8 * UNIT * square
+    return math.fsum((d[moved] * sums).tolist()) + square, error, left
+
+
+def _bound_longer(value: float, left: float) -> float:
+    """Return 1/2 (|w| + left)^2, where 1/2 |w|^2 is `value`, which is negative at most for an indefinite kernel."""
+    return value + math.sqrt(max(2 * value, 0.0)) * left + left**2 / 2
 
 
 def _bound_optimum(margin: float, square: float) -> float:

@@ -20,6 +20,7 @@ from streamsvm.numeric.scaling import KINDS, Scaling
 
 MOST_FEATURES = 2**31 - 1  # the most that indices of 32 bits can name
 MOST_DEGREE = 1000  # each degree costs a product for every kernel value
+MOST_ROWS = 2**53
 
 
 def unpack_rows(arrays: Mapping[str, Any], name: str, n_features: int) -> Matrix:
@@ -63,15 +64,32 @@ def read_floats(arrays: Mapping[str, Any], name: str, shape: tuple[int, ...]) ->
     return np.ascontiguousarray(found)
 
 
-def read_row_numbers(arrays: Mapping[str, Any], name: str, length: int, parts: I64 | None = None) -> I64:
-    """Return numbers of rows, which ascend, as int64 of the given length. parts: of so many numbers each ascends."""
+def read_row_numbers(
+    arrays: Mapping[str, Any], name: str, length: int, n_rows: int | None = None, parts: I64 | None = None
+) -> I64:
+    """Return different numbers of rows, which ascend, as int64 of the given length.
+
+    n_rows: how many rows there are, if that is known. parts: of so many numbers each ascends.
+    """
     found = read_part(arrays, name)
     if not isinstance(found, np.ndarray) or found.dtype != np.int64 or found.shape != (length,):
         raise ValueError(f"{name} is {_show_array(found)}; int64 of shape {(length,)} is expected")
     part = np.repeat(np.arange(1 if parts is None else len(parts)), length if parts is None else parts)
     if length and (found.min() < 0 or np.any((found[1:] <= found[:-1]) & (part[1:] == part[:-1]))):
         raise ValueError(f"{name} holds numbers of rows that do not ascend from 0 or more")
+    if len(np.unique(found)) < length:
+        raise ValueError(f"{name} names a row twice")
+    if n_rows is not None and length and found.max() >= n_rows:
+        raise ValueError(f"{name} names row {found.max()}, but the model was trained on {n_rows:,} rows")
     return np.ascontiguousarray(found)
+
+
+def read_n_rows(info: Mapping[str, Any]) -> int | None:
+    """Return how many rows a model was trained on; None if it does not tell."""
+    problem = info.get("problem")
+    if not isinstance(problem, dict) or "n_rows" not in problem:
+        return None
+    return read_count(problem, "n_rows", MOST_ROWS)
 
 
 def read_class_sizes(arrays: Mapping[str, Any], name: str, n_classes: int) -> I64:

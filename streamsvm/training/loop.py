@@ -51,9 +51,9 @@ class Result:
         Full reads of the rows that led to the model, the one for gamma "scale" included, and outer iterations. What
         an interrupted run has to read once more is in read_bytes alone.
     seconds : float
-        Time of the run, the parts before it was resumed included.
+        Time of the run, the parts before it was resumed included, and the read for a ball that is kept.
     read_bytes, scratch_bytes : int
-        Bytes read from storage, and written to files for rows that are set aside, by all processes.
+        Bytes read from storage, also for a ball, and written to files for rows that are set aside, by all processes.
     peak_memory_bytes, projected_memory_bytes : int
         Resident memory of the process that needed the most, as measured and as projected before the run.
     file_page_bytes : int or None
@@ -140,7 +140,10 @@ class Training:
         self.began = time.monotonic()
 
     def carry_out(self) -> Result:
-        """Carry the run out to its end, from its checkpoint if there is one, and return the result."""
+        """Carry the run out to its end, from its checkpoint if there is one, and return the result.
+
+        The last checkpoint is written then. The model is not, since what is kept beside it has to be there before.
+        """
         self.begin()
         try:
             if not self.is_over():
@@ -157,10 +160,7 @@ class Training:
                 self.save()
             raise
         self.save()
-        result = self.make_result()
-        if self.run:
-            self.run.finish(result.model.to_bytes(), result.as_json())
-        return result
+        return self.make_result()
 
     def begin(self) -> None:
         """Make the run's folder, if there is to be one, and take over what its checkpoint holds."""

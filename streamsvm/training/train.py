@@ -37,6 +37,7 @@ __all__ = ["Event", "Listener", "Result", "TrainOptions", "train", "train_togeth
 
 LOGGER = logging.getLogger("streamsvm")
 Job = tuple[TrainOptions, Fit]
+KeepBeside = Callable[[Path, Result], Result]
 OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
 
 
@@ -52,6 +53,7 @@ def train(
     keep_dual: bool = False,
     spent: Spent = NOTHING,
     start_from: Model | None = None,
+    keep_beside: KeepBeside | None = None,
 ) -> Result:
     """Train a model on all rows of a source.
 
@@ -107,15 +109,17 @@ def train(
             fit = start_fit(fit, start_from, source)
         folder = _open_run(source, out, resume, overwrite, lock, options, fit)
         owner = "" if out is None else str(Path(out).resolve())
-        with folder as run, _make_scratch(fit, owner) as scratch, open_for(source, options, [[fit]], client) as opened:
-            opened[0].scratch = scratch
-            if needs_scale(options):
-                if run:
-                    run.take_over()  # before the read
-                fit = set_up(source, settle_gamma(opened[0], options), keep_dual)
-                if run:
-                    run.settle(_describe(source, options, fit))
-            return _carry_out(Training(source, options, fit, *opened, run, listener, spent), keep_dual)
+        with folder as run:
+            with _make_scratch(fit, owner) as scratch, open_for(source, options, [[fit]], client) as opened:
+                opened[0].scratch = scratch
+                if needs_scale(options):
+                    if run:
+                        run.take_over()  # before the read
+                    fit = set_up(source, settle_gamma(opened[0], options), keep_dual)
+                    if run:
+                        run.settle(_describe(source, options, fit))
+                result = _carry_out(Training(source, options, fit, *opened, run, listener, spent), keep_dual)
+            return _finish(run, result, keep_beside)
 
 
 @contextmanager
@@ -135,6 +139,16 @@ def _carry_out(training: Training, keep_dual: bool) -> Result:
     result = training.carry_out()
     if keep_dual and training.run:
         write_dual_points(training.run.path, read_dual_points(training.state), result.model, training.source)
+    return result
+
+
+def _finish(run: RunFolder | None, result: Result, keep_beside: KeepBeside | None) -> Result:
+    """Write the model and the result, with which the run in a folder is complete, and return the result."""
+    if run is None:
+        return result
+    if keep_beside is not None and result.status != "interrupted":
+        result = keep_beside(run.path, result)
+    run.finish(result.model.to_bytes(), result.as_json())
     return result
 
 

@@ -8,13 +8,13 @@ bound to the fingerprint of its rows and to their costs.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,7 @@ from streamsvm.engines.opening import Opened
 from streamsvm.errors import InputError, MemoryBudgetError, say_count
 from streamsvm.files import unpack_arrays, write_arrays
 from streamsvm.interrupts import caught
-from streamsvm.locks import Lock
-from streamsvm.machine import default_budget_bytes, resident_bytes
+from streamsvm.machine import default_budget_bytes, peak_bytes, resident_bytes
 from streamsvm.methods.balls import (
     Ball,
     Finder,
@@ -41,9 +40,8 @@ from streamsvm.methods.balls import (
 from streamsvm.models.model import load
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
-from streamsvm.training.folder_checks import LOCK
 from streamsvm.training.loop import Listener, Result, Training
-from streamsvm.training.run_folder import MODEL_FILE, RunFolder
+from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.train import open_for, train
 
@@ -57,9 +55,10 @@ ALL_ROWS = "All rows are read: {}."
 
 @dataclass(frozen=True)
 class _Kept:
-    """A ball that fits the rows and costs of a training, and the number of the first chunk after its rows."""
+    """A ball that fits the rows and costs of a training, its SHA-256, and the number of the chunk after its rows."""
 
     ball: Ball
+    sha256: str
     first_chunk: int
 
 
@@ -87,8 +86,9 @@ def train_from(
         long as the new optimum lies in the ball.
     keep_ball : bool, default False
         Whether to keep a ball in `out`. After a training on all rows its centre is the new optimum, which takes one
-        more read of all rows, and one for a sample unless the rows are shuffled; `Result` does not count these. If the
-        ball of the model was enough, its centre stays, and nothing more is read.
+        more read of all rows, and one for a sample unless the rows are shuffled. `Result` counts their bytes and
+        seconds; its passes are those that led to the model. If the ball of the model was enough, its centre stays, and
+        nothing more is read.
 
     Raises
     ------
@@ -106,13 +106,11 @@ def train_from(
         result, spent = _try_update(source, options, Path(start_from), *given)
         if result is not None:
             return result
+    named = {"listener": listener, "client": client, "spent": spent, "overwrite": overwrite, **named}
     if keep_ball:
         choose_ball_settings(source, options)  # refuses problems that have no ball
-    named = {"listener": listener, "client": client, "spent": spent, **named}
-    result = train(source, options, out, resume, overwrite=overwrite, start_from=model, **named)
-    if keep_ball and out is not None and result.status != "interrupted":
-        _keep_ball(source, options, Path(out), result, client)
-    return result
+        named["keep_beside"] = partial(_keep_ball, source, options, client)
+    return train(source, options, out, resume, start_from=model, **named)
 
 
 def _try_update(
@@ -132,17 +130,21 @@ def _try_update(
     return None, NOTHING
 
 
-def _keep_ball(source: RowSource, options: TrainOptions, out: Path, result: Result, client: Client | None) -> None:
-    """Find the ball of a model that a training on all rows has left in a folder, and keep it there."""
-    settings = choose_ball_settings(source, options)
-    fits = [[make_fit(source, settings)]]
-    with caught(), one_blas_thread(), open_for(source, options, fits, client) as opened:
+def _keep_ball(source: RowSource, options: TrainOptions, client: Client | None, out: Path, result: Result) -> Result:
+    """Find the ball of a model, write it into the folder of the run, and return the result with the cost."""
+    began, settings = time.monotonic(), choose_ball_settings(source, options)
+    with open_for(source, options, [[make_fit(source, settings)]], client) as opened:
+        engine, plan = opened
         ball = _carry_out(opened, find_ball(source, settings, result.model))
-    with Lock(out, out / LOCK):
-        file = out / MODEL_FILE
-        if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != result.model_sha256:
-            raise InputError(f"{out}: another run has been written there meanwhile, so the ball is not kept")
-        _write_ball(out, ball, pack_ball(ball, settings, source.fingerprint))
+        peak = max(peak_bytes(), *engine.costs.peaks.values(), 0)
+    _write_ball(out, ball, pack_ball(ball, settings, source.fingerprint))
+    return replace(
+        result,
+        seconds=result.seconds + time.monotonic() - began,
+        read_bytes=result.read_bytes + engine.costs.read_bytes,
+        peak_memory_bytes=max(result.peak_memory_bytes, peak),
+        projected_memory_bytes=max(result.projected_memory_bytes, plan.projected_bytes),
+    )
 
 
 def _write_ball(out: Path, ball: Ball, packed: dict[str, Any]) -> None:
@@ -209,7 +211,7 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept |
     if about["class_costs"] != list(settings.class_costs) or about["bias_feature"] != settings.bias_feature:
         LOGGER.warning(ALL_ROWS.format("the ball that was kept is for other costs (C, class weights, the bias)"))
         return None
-    return _Kept(ball, int(source.chunk_starts.searchsorted(ball.n_rows)))
+    return _Kept(ball, about["sha256"], int(source.chunk_starts.searchsorted(ball.n_rows)))
 
 
 def _update(
@@ -230,7 +232,8 @@ def _update(
         LOGGER.warning(ALL_ROWS.format("no rows were appended since the ball was kept"))
         return None, NOTHING
     settings = choose_ball_settings(source, options)
-    fit, view = set_up_update(source, settings, kept.ball, found), ChunkRange(source, kept.first_chunk, source.n_chunks)
+    view = ChunkRange(source, kept.first_chunk, source.n_chunks)
+    fit = set_up_update(view, settings, kept.ball, kept.sha256, found)
     told = {"solver": fit.method, "seed": options.seed, "data": source.name, "fingerprint": source.fingerprint}
     folder = None if out is None else RunFolder(out, {**told, **fit.settings}, resume, overwrite)
     with (

@@ -33,7 +33,7 @@ from streamsvm.numeric.rows import F64, Rows
 from streamsvm.numeric.scaling import same_scaling
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
-from streamsvm.requests import All, MemoryNeed, Scan
+from streamsvm.requests import All, MemoryNeed, Progress, Scan
 from streamsvm.training import verify_classes, verify_dual, verify_kernel, verify_loss, verify_one_class
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
@@ -134,7 +134,7 @@ def verify(
     if bound is not None and bound.value > objective + slack:
         raise CertificateError(f"the lower bound {bound.value} is above the objective {objective}")
     value = told[1] if bound is None else bound.value
-    gap = None if value is None or not objective > 0 else (objective - value) / objective
+    gap = Progress(objective, value, 0).relative_gap
     return Verification(
         objective, rounding, told[0], is_estimate, told[1], value, gap, bool(agrees), bound_agrees, source.n_rows
     )

@@ -11,6 +11,9 @@ process; the first line has the time to load what is compiled.
 
 With --starts, a second table is printed in place of the first: passes and CPU seconds on Covertype of new trainings,
 and of trainings that start from a model that was trained with C = 0.01 to the default tolerance.
+
+With --many N, what N appends of ten rows have cost is printed in place of both: CPU seconds of an append, of opening
+the dataset, and of a pass over rows in memory, beside the same rows ingested at once.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.dataset import Dataset
+from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.update import train_from
@@ -40,7 +43,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--starts", action="store_true")
+    parser.add_argument("--many", type=int)
     options = parser.parse_args()
+    if options.many:
+        _print_many(options.many)
+        return
     if options.starts:
         _print_starts()
         return
@@ -88,6 +95,31 @@ def _print_starts() -> None:
                 )
                 line = f"| {name} | {resident or '-'} | {C:g} | {tol:g} | {new} | {long:.2f} | {passes} | {short:.2f} |"
                 print(line, flush=True)
+
+
+def _print_many(n_appends: int, at_once: int = 20_000, few: int = 10) -> None:
+    """Print what many appends of a few rows cost, and what reading their rows costs."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((at_once + few * n_appends, FEATURES), dtype=np.float32)
+    y = np.where(X[:, 0] + random.standard_normal(len(X)) > 0, 1, -1)
+    print("| rows | chunks | the last append: CPU s | opening: CPU s | a pass: CPU s |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        ingest(X[:at_once], Path(folder) / "many", y[:at_once])
+        for end in range(at_once + few, len(X) + 1, few):
+            began = time.process_time()
+            ingest(X[end - few : end], Path(folder) / "many", y[end - few : end], append=True)
+        last = f"{time.process_time() - began:.2f}"
+        ingest(X, Path(folder) / "once", y)
+        options = TrainOptions(C=0.01, threads=1, options={"acceleration": "line-search"})
+        for name, cost in (("once", "-"), ("many", last)) * 2:  # the first training of each loads what is compiled
+            began = time.process_time()
+            dataset = open_dataset(Path(folder) / name)
+            opened = time.process_time()
+            passes = train(dataset, options).passes
+            each = (time.process_time() - opened) / passes
+            print(
+                f"| {dataset.n_rows:,} | {dataset.n_chunks} | {cost} | {opened - began:.3f} | {each:.4f} |", flush=True
+            )
 
 
 def _measure(name: str, X: Any, y: Any, C: float, resident: str, share: float, n_seeds: int) -> str:

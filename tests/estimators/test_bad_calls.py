@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm import LinearSVC
+from streamsvm import SVC, SVR, LinearSVC, OneClassSVM
 from streamsvm.errors import InputError
 from tests.estimators.test_linear import X, Y
 
@@ -66,3 +66,12 @@ def test_bad_data(fit: tuple[Any, ...], message: str) -> None:
 def test_bad_parameters(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         LinearSVC(**parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize("solver", ["auto", "cutting-plane", "newton"])
+@pytest.mark.parametrize("estimator", [SVC, SVR, OneClassSVM])
+def test_solvers_of_linear_models_are_not_for_sums_of_kernels(estimator: Any, solver: str) -> None:
+    with pytest.raises(
+        InputError, match=f"solver '{solver}': {estimator.__name__} makes sums of kernels, and takes smo"
+    ):
+        estimator(solver=solver, kernel="linear").fit(X, np.sign(Y))

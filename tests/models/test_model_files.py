@@ -30,12 +30,25 @@ SCALING = Scaling("minmax", RANDOM.normal(size=D), RANDOM.uniform(0.5, 2, size=D
 VECTORS = RANDOM.normal(size=(M, D)).astype(np.float32)
 CLASSES = np.array(["no", "yes"])
 INFO = {"C": 1.0, "solver": "smo", "status": "converged", "objective": 1.0, "lower_bound": 0.5}
+ROWS = INFO | {"problem": {"class_costs": [1.0, 1.0], "n_rows": 3 * M}}
 MAP = Features(KernelMap(Kernel("rbf"), VECTORS, np.eye(M)), SCALING)
 MODELS: dict[str, Any] = {
     "linear": LinearModel(RANDOM.normal(size=D), 0.25, CLASSES, SCALING, tuple("abcd"), INFO),
     "three": LinearModel(RANDOM.normal(size=(3, D)), np.ones(3), np.arange(3), None, None, INFO),
     "dense": KernelModel(
-        Kernel("rbf"), VECTORS, np.ones(M), 0.25, CLASSES, SCALING, None, INFO, support=np.arange(0, 3 * M, 3)
+        Kernel("rbf"), VECTORS, np.ones(M), 0.25, CLASSES, SCALING, None, ROWS, support=np.arange(0, 3 * M, 3)
+    ),
+    "pairs": KernelModel(
+        Kernel("rbf"),
+        VECTORS,
+        np.ones((2, M)),
+        np.ones(3),
+        np.arange(3),
+        None,
+        None,
+        ROWS,
+        support=np.array([0, 3, 1, 4, 2, 5]),
+        n_support=np.array([2, 2, 2]),
     ),
     "sparse": KernelModel(Kernel("poly"), as_matrix(csr_array(VECTORS)), np.ones(M), 0.25, CLASSES, None, None, INFO),
     "mapped": LinearModel(RANDOM.normal(size=M), 0.25, CLASSES, None, None, INFO, MAP),
@@ -82,7 +95,10 @@ WRONG = [
     ("dense", "dual_coef", np.ones((1, M))),
     ("dense", "support", np.zeros(M, np.int64)), ("dense", "support", np.arange(M)[::-1]),
     ("dense", "support", np.arange(-1, M - 1)), ("dense", "support", np.arange(M + 1)),
-    ("dense", "support", np.arange(M, dtype=np.float64)),
+    ("dense", "support", np.arange(M, dtype=np.float64)), ("dense", "support", np.arange(2 * M + 1, 3 * M + 1)),
+    ("dense", "info.problem.n_rows", 3 * M - 3), ("dense", "info.problem.n_rows", "18"),
+    ("dense", "info.problem.n_rows", 2.0**60), ("pairs", "support", np.array([0, 3, 1, 3, 2, 5])),
+    ("pairs", "support", np.array([0, 3, 1, 4, 2, 3 * M])),
     ("dense", "support_vectors", VECTORS[0]), ("dense", "support_vectors", VECTORS[:, :2]),
     ("dense", "support_vectors", np.full((M, D), np.nan, np.float32)),
     ("dense", "support_vectors", VECTORS.astype(int)),
@@ -105,7 +121,7 @@ WRONG = [
 
 NAMED_BY = {  # the part of the file that does not fit to what was changed
     ("linear", "format"): "model format 2", ("linear", "about"): "model format|recursion",
-    ("linear", "n_features"): "coef|n_features|feature_names",
+    ("linear", "n_features"): "coef|n_features|feature_names", ("dense", "info.problem.n_rows"): "n_rows|15 rows",
     ("sparse", "n_features"): "indices", ("sparse", "data"): "support_vectors",
     ("mapped", "features_matrix"): "n_features|matrix",
     ("mapped", "features.d"): "offset", ("squared", "features.d"): "n_features",

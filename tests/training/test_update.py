@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.files import unpack_arrays, write_arrays
-from streamsvm.methods.balls import _digest, choose_ball_settings, make_fit, set_up_update, unpack_ball
+from streamsvm.methods.balls import Ball, _digest, choose_ball_settings, make_fit, set_up_update, unpack_ball
 from streamsvm.methods.cutting_plane.one_read_state import ROW_VECTORS
 from streamsvm.models.model import LinearModel, load
 from streamsvm.training import update
@@ -53,6 +55,11 @@ def write(path: Path, seed: int = 0, *, n_new: int = 100, layout: str = "dense",
         return ingest(given[last], path, y[last], sample_weight=weight[last], append=True)
 
     return dataset, append, (X, y, weight)
+
+
+def view_new(dataset: Dataset, ball: Ball) -> ChunkRange:
+    """The rows that were appended after the rows of a ball."""
+    return ChunkRange(dataset, int(dataset.chunk_starts.searchsorted(ball.n_rows)), dataset.n_chunks)
 
 
 def compute_primal(rows: Any, result: Result, C: float) -> float:
@@ -144,7 +151,7 @@ def test_all_near_rows_are_charged(tmp_path: Path) -> None:
     train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
     ball, _ = unpack_ball(unpack_arrays(tmp_path / "0" / NAME))
     few, dataset = replace(OPTIONS, resident_rows="1%"), append()
-    fit = set_up_update(dataset, choose_ball_settings(dataset, few), ball, [])
+    fit = set_up_update(view_new(dataset, ball), choose_ball_settings(dataset, few), ball, "0", [])
     n_near, row_bytes = len(ball.near.numbers), dataset.nbytes // N + 64
     assert n_near > 1000
     assert fit.start().terms >= n_near
@@ -193,18 +200,85 @@ def test_keeping_a_ball_is_projected(acceleration: str, tmp_path: Path, monkeypa
     assert found == [needed.driver_bytes]
 
 
-def test_a_ball_is_kept_beside_its_model_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process may write to the folder while the ball is being found."""
+def test_the_ball_is_there_before_its_model_and_nobody_writes_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed while its ball is found has no model, and --resume makes both."""
     dataset, _, _ = write(tmp_path / "d.zarr")
 
     def overtake(*given: Any) -> Any:
         train(dataset, replace(OPTIONS, C=0.02), tmp_path / "0", overwrite=True)
         return open_for(*given)
 
-    monkeypatch.setattr(update, "open_for", overtake)
-    with pytest.raises(InputError, match="another run has been written there meanwhile"):
-        train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
-    assert not (tmp_path / "0" / NAME).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(update, "open_for", overtake)
+        with pytest.raises(InputError, match="is writing to it"):
+            train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    assert (tmp_path / "0" / "checkpoint.npz").exists()
+    assert not (tmp_path / "0" / "model.npz").exists()
+    result = train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True, resume=True)
+    assert (tmp_path / "0" / NAME).exists()
+    assert load(tmp_path / "0").info["objective"] == result.objective == train(dataset, OPTIONS).objective
+
+
+def test_what_a_ball_costs_is_told(tmp_path: Path) -> None:
+    """All rows are read once more; the passes are those of the training."""
+    dataset, _, _ = write(tmp_path / "d.zarr")
+    alone = train(dataset, OPTIONS)
+    result = train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    assert result.passes == alone.passes
+    assert result.read_bytes >= alone.read_bytes + dataset.nbytes
+    assert json.loads((tmp_path / "0" / "result.json").read_text()) == result.as_json()
+    assert result.seconds > result.history[-1]["seconds"]
+
+
+def test_the_totals_of_an_update_are_those_of_the_new_rows(tmp_path: Path) -> None:
+    """A group of new rows keeps the share of its rows that the ball has of its own, and no group is larger."""
+    dataset, append, _ = write(tmp_path / "d.zarr", n_new=100)
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    ball, _ = unpack_ball(unpack_arrays(tmp_path / "0" / NAME))
+    dataset = append()
+    settings = choose_ball_settings(dataset, OPTIONS)
+    fit = set_up_update(view_new(dataset, ball), settings, ball, "0", [])
+    row_bytes, cuts = dataset.nbytes // N + 64, settings.totals_bytes(D)
+    share = len(ball.near.numbers) / ball.n_rows
+    assert fit.memory(1).totals_bytes - cuts == pytest.approx(6 * (100 * share + 1) * row_bytes, rel=0.05)
+    assert fit.memory(1).totals_bytes < make_fit(dataset, settings).memory(1).totals_bytes
+
+
+@pytest.mark.parametrize("place", ["kept_ball.add_near", "ball_proof.minimise"])
+def test_ctrl_c_ends_an_update_without_a_model(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes while the new rows are read, or while the problem of all near rows is solved."""
+    dataset, append, _ = write(tmp_path / "d.zarr")
+    train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
+    dataset = append()
+    whole = train_from(dataset, OPTIONS, start_from=tmp_path / "0")
+    module, name = place.split(".")
+    called = getattr(import_module(f"streamsvm.methods.cutting_plane.{module}"), name)
+
+    def press(*given: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return called(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"streamsvm.methods.cutting_plane.{place}", press)
+        with pytest.raises(KeyboardInterrupt):
+            train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True)
+    assert not (tmp_path / "1").exists()
+    result = train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True, resume=True)
+    assert (result.passes, result.model_sha256) == (0, whole.model_sha256)
+
+
+def test_an_update_goes_on_with_the_same_ball_only(tmp_path: Path) -> None:
+    """A ball at another centre proves as much, but its update has other bits."""
+    dataset, append, _ = write(tmp_path / "d.zarr")
+    for name, tol in (("0", 1e-3), ("other", 1e-6)):
+        train_from(dataset, replace(OPTIONS, tol=tol, resident_rows="41%"), tmp_path / name, keep_ball=True)
+    dataset = append()
+    train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0")
+    with pytest.raises(InputError, match="cannot be resumed with other settings: ball was"):
+        train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "other", resume=True)
+    train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", resume=True)
 
 
 def test_a_ball_that_is_larger_than_memory_is_not_loaded(
@@ -402,7 +476,7 @@ def test_a_killed_update_goes_on(is_left: bool, tmp_path: Path, monkeypatch: pyt
         patch.setattr(RunFolder, "finish", fail)
         with pytest.raises(RuntimeError, match="killed"):
             train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", keep_ball=True)
-    assert (tmp_path / "1" / NAME).exists() is not is_left  # before the model, with which a run is complete
+    assert (tmp_path / "1" / NAME).exists()  # before the model, with which a run is complete
     for _ in range(2):  # the second time it is complete
         result = train_from(dataset, OPTIONS, tmp_path / "1", start_from=tmp_path / "0", resume=True)
         assert result.model_sha256 == whole.model_sha256

@@ -77,10 +77,10 @@ def start_update(settings: OneRead, ball: Ball, n_new: int) -> State:
 
 def count_new(ball: Ball, n_new: int, n_chunks: int) -> int:
     """Return how many of the new rows the pass over them keeps at most; each group of chunks keeps one row or more."""
-    return min(n_new, int(_find_share(ball) * n_new) + n_chunks)
+    return min(n_new, int(find_share(ball) * n_new) + n_chunks)
 
 
-def _find_share(ball: Ball) -> float:
+def find_share(ball: Ball) -> float:
     """Return the share of the rows of a group that a pass over new rows keeps at most."""
     return min(1.0, GROUP_SHARE * len(ball.near.numbers) / ball.n_rows)
 
@@ -90,7 +90,7 @@ def update(settings: OneRead, ball: Ball, n_new: int, found: list[Ball], state: 
 
     The pass is over the new rows alone, and `passes` counts reads of all rows, so it is not counted.
     """
-    look = _make_look(settings, ball.centre, RowNorm(ball.A), _find_share(ball))
+    look = _make_look(settings, ball.centre, RowNorm(ball.A), find_share(ball))
     new, magnitudes = yield All(_look(settings, look))
     old = NearTotals(ball.gradient, np.zeros_like(ball.gradient), ball.cost, n_rows=ball.n_rows)
     old.radius, old.parts = ball.near.radius, [ball.near]

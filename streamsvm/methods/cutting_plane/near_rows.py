@@ -110,7 +110,7 @@ def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
         totals.frozen_cost += _add_active(totals.frozen, look, rows, y, costs, is_active)
         totals.n_apart += len(rows.chosen)
     kept = _keep_below_radius(look, rows, margins, costs, totals.radius)
-    if len(kept.numbers):
+    if len(kept.numbers) or not totals.parts:  # a group without a row that costs anything has one part of no rows
         totals.parts.append(kept)
     if sum(len(part.numbers) for part in totals.parts) > 2 * look.share * totals.n_rows + SPARE_ROWS:
         totals.parts, totals.radius = _keep_nearest(totals, look.share)

@@ -124,15 +124,23 @@ def _make_model(source: RowSource, settings: OneRead, state: State, take: TakeRo
     return make_linear_model(source, state.best_w[:-1], state.best_w[-1] * settings.bias_feature)
 
 
-def _need_memory(source: RowSource, settings: OneRead, threads: int) -> MemoryNeed:  # noqa: ARG001
+def _need_memory(source: RowSource, settings: OneRead, threads: int) -> MemoryNeed:
     """Return the memory of the solver and of its resident rows."""
-    n, d, row_bytes = source.n_rows, source.n_features, _find_row_bytes(source)
-    rows_bytes, group_rows = settings.resident_rows * row_bytes, n // len(plan_groups(source))
-    copies = COPIES + settings.holds_sample(n)
+    n = source.n_rows
+    return need_memory(source, settings, settings.resident_rows / n, COPIES + settings.holds_sample(n), threads)
+
+
+def need_memory(source: RowSource, settings: OneRead, share: float, copies: int, threads: int) -> MemoryNeed:  # noqa: ARG001
+    """Return the memory of passes over a source, with so many copies of the resident rows.
+
+    share: how many rows are to be resident for each row of a group, of which the group keeps GROUP_SHARE times as many.
+    """
+    d, row_bytes = source.n_features, _find_row_bytes(source)
+    rows_bytes, group_rows = settings.resident_rows * row_bytes, source.n_rows // len(plan_groups(source))
     return MemoryNeed(
         driver_bytes=copies * rows_bytes + settings.driver_bytes(d),
         turn_bytes=settings.turn_bytes(d),
-        totals_bytes=settings.totals_bytes(d) + settings.count_held(group_rows, n) * row_bytes,
+        totals_bytes=settings.totals_bytes(d) + settings.count_held(group_rows, share) * row_bytes,
         shared_bytes=settings.shared_bytes(d),
         gathered_bytes=GROUP_SHARE * rows_bytes,
     )

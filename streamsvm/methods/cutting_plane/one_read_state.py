@@ -71,9 +71,9 @@ class OneRead:
         """Return whether the first sample stays in memory during the first pass, so that it is not read twice."""
         return self.resident_rows > HELD_SHARE * n_rows
 
-    def count_held(self, group_rows: int, n_rows: int) -> int:
-        """Return how many rows the totals of a group of `group_rows` rows may hold."""
-        return HELD * (group_rows * self.resident_rows // n_rows + 1)
+    def count_held(self, group_rows: int, share: float) -> int:
+        """Return how many rows the totals of a group may hold, if this share of its rows is to be resident."""
+        return HELD * (int(group_rows * share) + 1)
 
 
 @dataclass

@@ -22,10 +22,14 @@ import numpy as np
 from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.selection import Conditions, find_conditions
 from streamsvm.numeric.certificates import Certificate, Proof
-from streamsvm.numeric.one_class_certificates import certify_one_class, find_offset, prove_one_class
+from streamsvm.numeric.one_class_certificates import (
+    FULL_SHARE,
+    certify_one_class,
+    find_offset,
+    prove_one_class,
+    raise_lowest,
+)
 from streamsvm.numeric.rows import F64, I64
-
-FULL_SHARE = 1e-9  # a sum that lacks no more than this share of N is full, but for rounding
 
 
 class OneClassRows(NamedTuple):
@@ -83,9 +87,4 @@ def find_rises(costs: F64, alpha: F64, f: F64, total: float) -> F64:
     """Return by how much each multiplier rises, (n,), until they sum to `total`: those of the lowest scores first."""
     if is_full(alpha, total):
         return np.zeros(len(f))
-    order, lacking = np.argsort(f, kind="stable"), total - math.fsum(alpha.tolist())
-    room = (costs - alpha)[order]
-    before = np.cumsum(room) - room
-    rises = np.empty(len(f))
-    rises[order] = np.clip(lacking - before, 0.0, room)
-    return rises
+    return raise_lowest(costs - alpha, f, total - math.fsum(alpha.tolist()))

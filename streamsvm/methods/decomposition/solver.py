@@ -93,10 +93,10 @@ def solve(settings: Decomposition, state: State) -> Solver:
 
 def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return why the run ends after this step, or None if it goes on."""
-    if settings.nu is not None and 0.0 < state.objective <= state.rounding_bound:
-        return "stalled"  # the origin is among the rows: w is 0 but for rounding, and no step can tell
     if settings.nu is not None and not is_full(state.alpha, state.total):  # no point of the problem yet
         return "stalled" if state.stuck >= STUCK_STEPS else None
+    if settings.nu is not None and 0.0 <= state.objective <= state.rounding_bound:
+        return "stalled"  # the origin is among the rows: w is 0 but for rounding, and the model says nothing of rows
     if settings.kernel.is_definite:
         return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from sklearn import svm
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.one_class import OneClassRows, choose_lowest, find_rises
+from streamsvm.methods.decomposition.settings import Decomposition
+from streamsvm.methods.decomposition.solver import STUCK_STEPS, _find_status
+from streamsvm.methods.decomposition.state import start_state
 from streamsvm.models.model import KernelModel
+from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.one_class_certificates import BOUNDARY_SHARE, find_offset, prove_one_class
 from streamsvm.options import TrainOptions
 from streamsvm.training.train import train
@@ -235,3 +240,46 @@ def test_rows_of_one_class_have_the_corner_0() -> None:
     np.testing.assert_allclose(rows.find_slacks(), 0.4 - rows.f)
     assert rows.find_conditions().violation == 0.0
     assert rows.certify().bias == -0.4
+
+
+@pytest.mark.parametrize("missing", [2e-16, -2e-16, 1e-12, -1e-12])
+@pytest.mark.parametrize("length", [1.0, 1e6])
+def test_a_long_row_is_not_charged_for_what_rounding_has_left_of_the_sum(length: float, missing: float) -> None:
+    """Where another row makes up for it, Q in exact fractions is within the proof, which is as sharp as without it."""
+    X = [[1.0, 0.25], [1.0, -0.5], [1.0, 0.125], [length, 0.0]]
+    alpha, costs, total = [0.75, 0.25, 0.5 * (1 - missing), 0.0], np.ones(4), 1.5
+    K = [[sum(Fraction(p) * Fraction(q) for p, q in zip(a, b, strict=True)) for b in X] for a in X]
+    f = [sum(k * Fraction(a) for k, a in zip(row, alpha, strict=True)) for row in K]
+    lacking, sums = Fraction(total) - sum(map(Fraction, alpha)), np.array([float(value) for value in f])
+    proof = prove_one_class(costs, np.array(alpha), sums, total, 1e-15 * np.abs(sums), float(K[3][3]), True)
+    square = sum(Fraction(a) * value for a, value in zip(alpha, f, strict=True))
+    reached = [float(square / 2 + lacking * f[i] + lacking**2 * K[i][i] / 2) for i in range(3)]
+    assert min(reached) <= proof.objective + proof.objective_error
+    assert proof.objective == pytest.approx(float(square) / 2, rel=2 * abs(missing) + 1e-15)
+    assert proof.objective_error <= 1e-14 * proof.objective
+
+
+def make_settings(kernel: Kernel) -> Decomposition:
+    return Decomposition(class_costs=(1.0, 1.0), kernel=kernel, nu=0.5, tol=1e-3)
+
+
+@pytest.mark.parametrize("kernel", [Kernel("rbf", gamma=0.5), Kernel("sigmoid", gamma=0.5)])
+def test_multipliers_that_lack_a_part_of_their_sum_are_never_converged(kernel: Kernel) -> None:
+    """The gap is proved all the same, and the run is stuck, so it ends as stalled."""
+    state = replace(start_state(2), alpha=np.array([0.25, 0.25]), total=1.0, objective=1.0, dual=1.0, lower_bound=1.0)
+    assert state.progress.is_proved(1e-3)
+    assert _find_status(make_settings(kernel), state) is None
+    assert _find_status(make_settings(kernel), replace(state, stuck=STUCK_STEPS)) == "stalled"
+    full = replace(state, alpha=np.array([0.5, 0.5]))
+    assert _find_status(make_settings(kernel), full) in ("converged", "stationary")
+
+
+@pytest.mark.parametrize("resident", [None, "30%"])
+def test_rows_of_zeros_end_as_stalled_since_w_is_0(resident: str | None) -> None:
+    """The gap is 0, and yet the model says nothing of rows (docs/methods/decomposition.md, "One class")."""
+    rows = replace(RING, X=np.zeros((60, 2)), nu=0.5)
+    options = replace(OPTIONS, kernel="linear", gamma="scale", nu=0.5, resident_rows=resident)
+    result = train(rows.in_memory(), options)
+    assert (result.status, result.objective) == ("stalled", 0.0)
+    assert "the origin lies among the rows" in result.status_reason
+    assert float(np.sum(result.model.dual_coef)) == pytest.approx(30.0)  # type: ignore[union-attr]
