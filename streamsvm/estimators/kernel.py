@@ -229,7 +229,7 @@ class SVC(LibsvmLike, KernelSVC):
 
     def _count_steps(self, result: Result) -> Any:
         """Return the steps of each problem, (n_problems,), as scikit-learn's SVC does."""
-        return np.array([problem["passes"] for problem in result.problems] or [result.steps])
+        return np.array([problem["steps"] for problem in result.problems] or [result.steps])
 
     def _name_options(self) -> dict[str, Any]:
         return {**self._name_kernel(), "multi_class": self.multi_class, "options": self._list_own_options()}

@@ -10,10 +10,11 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.estimators.classifier import BaseSVC
 from streamsvm.estimators.inputs import is_dask, is_dataset, is_sparse
 from streamsvm.estimators.kernel_base import KernelSVM
+from streamsvm.machine import default_budget_bytes, format_bytes, resident_bytes
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import F64
@@ -22,6 +23,7 @@ from streamsvm.options import TrainOptions
 # C=inf asks for no errors at all. It is trained with this cost, since multipliers that stay below the cost are those of
 # any larger cost: the lower bound holds for C=inf as well, and P - D bounds what is left of errors times the cost.
 INFINITE_COST = 1e10
+VALUE_BYTES = 8  # of a kernel value that a function returns
 NEAR_SHARE = 0.5  # of the cost, which multipliers have to stay below
 
 
@@ -49,11 +51,18 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         return self
 
     def _evaluate_all(self, X: Any, y: Any) -> Any:
-        """Return the kernel matrix of rows in memory, (n, n)."""
+        """Return the kernel matrix of rows in memory, (n, n), if the memory has room for it."""
         if is_dask(X) or is_dataset(X):
             raise InputError("a kernel that is a function takes rows in memory, and no dataset or Dask rows")
         if y is not None:
             check_consistent_length(X, y)
+        needed, budget = resident_bytes() + VALUE_BYTES * len(_list(X)) ** 2, self._options().memory_bytes
+        if needed > (budget or default_budget_bytes()):
+            raise MemoryBudgetError(
+                f"{format_bytes(needed)} of memory are needed for the kernel values of {len(_list(X)):,} rows with one "
+                f"another, the limit is {format_bytes(budget or default_budget_bytes())}: allow more, or use a kernel "
+                "that has a name, whose values are not all in memory"
+            )
         return self._evaluate(X, X)
 
     def _evaluate(self, X: Any, others: Any) -> Any:

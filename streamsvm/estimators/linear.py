@@ -143,7 +143,7 @@ class LinearSVC(BaseLinear, BaseSVC):
     status_ : str
         "converged", or why training ended otherwise.
     n_iter_, n_passes_ : int
-        The steps of the solver, and the reads of all rows.
+        The steps of the solver, of K > 2 classes those of the class that took the most, and the reads of all rows.
     history_ : list of dict
         The figures of each step.
     result_ : streamsvm.training.loop.Result

@@ -20,6 +20,7 @@ from streamsvm.methods.registry import AUTO, find_method
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.models.model import load as load_model
 from streamsvm.models.probabilities import SIGMOIDS
+from streamsvm.numeric.feature_maps import PolynomialMap
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.problems.one_class import ONE_CLASS
 from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
@@ -31,7 +32,8 @@ Estimator = LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC
 def load(path: str | Path) -> Estimator:
     """Return a fitted estimator that is ready to predict. No code in the file is run.
 
-    C, solver and the kernel's parameters are those of the training; all other parameters have their defaults. The
+    C, solver, the kernel's parameters and the feature map are those of the training; all other parameters have their
+    defaults. The
     attributes n_iter_, n_passes_, history_ and result_, which describe the training, are missing.
 
     Parameters
@@ -63,6 +65,7 @@ def make_estimator(model: Model) -> Estimator:
         if isinstance(model, LinearModel):
             has_bias = read_fit_intercept(problem)
             estimator = LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"], fit_intercept=has_bias)
+            estimator.set_params(**_name_map(model))
         else:
             estimator = SVR(C=C, epsilon=problem["tube"], solver=solver, **_name_kernel(model.kernel))
         estimator._take_model(model)
@@ -89,8 +92,20 @@ def make_estimator(model: Model) -> Estimator:
         estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
     if SIGMOIDS in model.info:
         estimator.set_params(probability=True)
+    if isinstance(model, LinearModel) and "feature_map" in estimator.get_params():
+        estimator.set_params(**_name_map(model))
     estimator._take_model(model)
     return cast("Estimator", estimator)
+
+
+def _name_map(model: LinearModel) -> dict[str, Any]:
+    """Return the parameters of the map of a model: none if it has no map, or one without a name (earlier versions)."""
+    found = None if model.features is None else model.features.map
+    if isinstance(found, PolynomialMap):
+        return {"feature_map": "polynomial"}
+    if found is None or found.approximation is None:
+        return {}
+    return {"feature_map": found.approximation, "rank": found.rank, **_name_kernel(found.kernel)}
 
 
 def _name_kernel(kernel: Kernel) -> dict[str, Any]:

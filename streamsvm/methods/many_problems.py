@@ -9,8 +9,8 @@ objectives and bounds is at most the largest relative gap of a problem.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,8 @@ class State:
     """All that changes from step to step; it is saved as it is.
 
     problems: the state of each problem. The arrays have an entry for each problem: statuses is "" where a problem is
-    not done, lower_bounds is NaN where there is no bound, rounding_bounds is as in Progress, and counts is the number
-    of passes as the problem counts them. passes: reads of the data.
+    not done, lower_bounds is NaN where there is no bound, rounding_bounds is as in Progress, counts is the number of
+    passes as the problem counts them, and steps is the number of its steps. passes: reads of the data.
     """
 
     problems: list[Any]
@@ -37,6 +37,8 @@ class State:
     rounding_bounds: F64
     counts: I64
     passes: int = 0
+    steps: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    added: ClassVar = ("steps",)
 
     @property
     def progress(self) -> Progress:
@@ -49,7 +51,8 @@ def start_state(problems: Sequence[Any]) -> State:
     """Return the state in which every problem is at its start."""
     n = len(problems)
     statuses, none = np.full(n, "", "<U16"), np.full(n, np.nan)
-    return State(list(problems), statuses, np.full(n, np.inf), none, np.zeros(n), np.zeros(n, np.int64))
+    counts, steps = np.zeros((2, n), np.int64)
+    return State(list(problems), statuses, np.full(n, np.inf), none, np.zeros(n), counts, steps=steps)
 
 
 def solve(solvers: Sequence[Callable[[Any], Solver]], state: State) -> Solver:
@@ -91,11 +94,13 @@ def _update(state: State, steps: Mapping[int, Step]) -> State:
         state.rounding_bounds.copy(),
         state.counts.copy(),
         state.passes,
+        state.steps.copy(),
     )
     for k, step in steps.items():
         bound = step.progress.lower_bound
         after.problems[k], after.statuses[k] = step.state, step.status or ""
         after.objectives[k], after.lower_bounds[k] = step.progress.objective, np.nan if bound is None else bound
+        after.steps[k] += 1
         after.rounding_bounds[k], after.counts[k] = step.progress.rounding_bound, step.progress.passes
     after.passes += int(np.max(after.counts - state.counts))
     return after

@@ -198,11 +198,11 @@ def _report(parts: Sequence[Fit], state: State) -> Report:
         rounding_bound=sum(report.rounding_bound for report in reports),
         tried_bound=sum(max(report.rounding_bound, report.tried_bound) for report in reports),
         finished=all(report.finished for report in reports),
-        problems=tuple(map(_describe, reports, state.statuses.tolist())),
+        problems=tuple(map(_describe, reports, state.statuses.tolist(), state.steps.tolist())),
     )
 
 
-def _describe(report: Report, status: str) -> dict[str, Any]:
+def _describe(report: Report, status: str, steps: int) -> dict[str, Any]:
     """Return the certificate of a problem; the status is "" while its solver goes on."""
     return {
         "status": status,
@@ -210,6 +210,7 @@ def _describe(report: Report, status: str) -> dict[str, Any]:
         "lower_bound": report.lower_bound,
         "relative_gap": report.relative_gap,
         "passes": report.passes,
+        "steps": steps,
     }
 
 

@@ -8,8 +8,8 @@ round has not begun has the model w = 0, whose objective is the sum of its rows'
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,14 @@ from streamsvm.models.model import LinearModel
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.requests import MemoryNeed, Progress, Solver, Step
 
-KEPT = ("statuses", "objectives", "lower_bounds", "rounding_bounds", "counts")  # of each problem, from its round
+KEPT = (
+    "statuses",
+    "objectives",
+    "lower_bounds",
+    "rounding_bounds",
+    "counts",
+    "steps",
+)  # of each problem, from its round
 MODELS = 4  # copies of all models: of two states, of a checkpoint, and of the model that is saved
 ProblemSolver = Callable[[Any], Solver]
 
@@ -46,6 +53,8 @@ class State:
     passes: int
     first: int
     under_way: list[many_problems.State]
+    steps: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    added: ClassVar = ("steps",)
 
     def check(self) -> None:
         """Raise ValueError for numbers that no run can have reached."""
@@ -103,6 +112,7 @@ class Rounds:
             passes=0,
             first=0,
             under_way=[self._start_round(0)],
+            steps=np.zeros(K, np.int64),
         )
 
     def _start_round(self, first: int) -> many_problems.State:
@@ -194,7 +204,9 @@ def _find_status(state: State) -> str:
     return many_problems.find_worst(state.statuses.tolist())
 
 
-def _describe(status: str, objective: float, lower_bound: float, rounding_bound: float, passes: int) -> dict[str, Any]:
+def _describe(
+    status: str, objective: float, lower_bound: float, rounding_bound: float, passes: int, steps: int
+) -> dict[str, Any]:
     """Return the certificate of a problem; the status is "" while its solver goes on, or has not begun."""
     progress = Progress(objective, lower_bound, passes, rounding_bound)
     return {
@@ -203,4 +215,5 @@ def _describe(status: str, objective: float, lower_bound: float, rounding_bound:
         "lower_bound": lower_bound,
         "relative_gap": progress.relative_gap,
         "passes": passes,
+        "steps": steps,
     }

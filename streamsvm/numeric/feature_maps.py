@@ -55,6 +55,7 @@ from streamsvm.numeric.scaling import Scaling
 
 LEAST_PIVOT = 1e-10  # as a share of the largest diagonal element; smaller pivots are rounding
 PART_VALUES = 1 << 20  # float64 values (8 MB) of the rows that are mapped at a time
+APPROXIMATIONS = ("cholesky", "eigen", "nystrom")
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,13 @@ class KernelMap:
     """The map by a kernel, m rows Z (`rows`, (m, d)) and the matrix T (`matrix`, (m, r)).
 
     T is kept row by row, as a saved map is loaded, since a product with columns in a row may have other last bits.
+    approximation: how it was found, one of APPROXIMATIONS; None for maps of earlier versions. It changes no feature.
     """
 
     kernel: Kernel
     rows: Matrix
     matrix: F64 = field(repr=False)
+    approximation: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "matrix", np.ascontiguousarray(self.matrix))
@@ -118,6 +121,11 @@ class KernelMap:
     def n_features(self) -> int:
         """Number of features, which is the rank."""
         return int(self.matrix.shape[1])
+
+    @property
+    def rank(self) -> int:
+        """The rank that was asked for. Nystroem's map has fewer features if some eigenvalues were rounding alone."""
+        return self.rows.shape[0] if self.approximation == "nystrom" else self.n_features
 
     @property
     def row_values(self) -> int:
@@ -172,12 +180,14 @@ class Features:
         if isinstance(self.map, PolynomialMap):
             return about | {"map": "polynomial", "largest": self.map.largest}, arrays
         arrays["matrix"] = self.map.matrix
+        about |= {} if self.map.approximation is None else {"approximation": self.map.approximation}
         return about | {"map": "kernel", "kernel": asdict(self.map.kernel)}, arrays | pack_rows(self.map.rows, "rows")
 
     @cached_property
     def sha256(self) -> str:
         """The SHA-256 of the packed map, scaling and names."""
         about, arrays = self.pack()
+        about.pop("approximation", None)
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         for name in sorted(arrays):
             digest.update(f"{name} {arrays[name].shape}".encode() + np.ascontiguousarray(arrays[name]).tobytes())
@@ -203,9 +213,11 @@ def unpack_features(about: Any, arrays: Mapping[str, Any]) -> Features:
         raise ValueError(f"the kernel {kernel.name} has no features")
     if np.ndim(matrix) != 2 or np.shape(matrix)[1] < 1:
         raise ValueError("matrix does not have two dimensions")
-    return Features(
-        KernelMap(kernel, rows, read_floats(arrays, "matrix", (rows.shape[0], matrix.shape[1]))), scaling, names
-    )
+    approximation = about.get("approximation")
+    if approximation not in (None, *APPROXIMATIONS):
+        raise ValueError(f"approximation is {str(approximation)[:40]!r}; {', '.join(APPROXIMATIONS)} are known")
+    matrix = read_floats(arrays, "matrix", (rows.shape[0], matrix.shape[1]))
+    return Features(KernelMap(kernel, rows, matrix, approximation), scaling, names)
 
 
 def compute_block(kernel: Kernel, X: Matrix, Z: Matrix) -> F64:

@@ -42,6 +42,8 @@ def test_what_no_linear_function_tells(case: str, tmp_path: Path) -> None:
     mapped.save(tmp_path / "model.npz")
     loaded = streamsvm.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.predict(X[400:]), mapped.predict(X[400:]))
+    assert {name: loaded.get_params()[name] for name in MAP} == MAP
+    np.testing.assert_array_equal(clone(loaded).set_params(tol=mapped.tol).fit(X[:400], y[:400]).coef_, mapped.coef_)
     data = ingest(X[:400], tmp_path / "rows.zarr", y[:400], scale="standard", regression=case == "regression")
     of_dataset = clone(mapped).fit(data)
     assert of_dataset.score(X[400:], y[400:]) == pytest.approx(score, abs=0.08)
@@ -49,10 +51,13 @@ def test_what_no_linear_function_tells(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cholesky", "eigen", "polynomial"])
-def test_other_maps(name: str) -> None:
+def test_other_maps(name: str, tmp_path: Path) -> None:
     model = LinearSVC(feature_map=name, rank=40).fit(X[:400], TWO[:400])
     assert model.coef_.shape == (1, 15 if name == "polynomial" else 40)
     assert model.score(X[400:], TWO[400:]) > 0.85
+    model.save(tmp_path / "model.npz")
+    loaded = streamsvm.load(tmp_path / "model.npz")
+    assert (loaded.feature_map, loaded.rank) == (name, 300 if name == "polynomial" else 40)  # type: ignore[union-attr]
 
 
 def test_probabilities_and_a_folder(tmp_path: Path) -> None:

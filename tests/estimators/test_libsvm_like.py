@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 import streamsvm
 from streamsvm import SVC, SVR
 from streamsvm.data.readers import ingest
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, MemoryBudgetError
 
 RANDOM = np.random.default_rng(5)
 CODES = RANDOM.integers(0, 4, 240)
@@ -192,3 +192,15 @@ def test_an_infinite_cost_where_there_must_be_errors() -> None:
             estimator.fit(X, y)
     with pytest.raises(InputError, match="C is inf; it must be positive and finite"):
         streamsvm.LinearSVC(C=np.inf).fit(X, Y)
+
+
+@pytest.mark.parametrize("kind", [SVC, SVR])
+def test_kernel_values_that_do_not_fit_are_refused_before_they_are_computed(kind: Any) -> None:
+    """The matrix of a function is made at once, by the function itself."""
+
+    def never(*_: Any) -> None:
+        raise AssertionError("the function is called")
+
+    rows = np.zeros((20_000, 1))
+    with pytest.raises(MemoryBudgetError, match=r"GB of memory are needed for the kernel values of 20,000 rows"):
+        kind(kernel=never, memory="2GB").fit(rows, np.arange(20_000) % 2)

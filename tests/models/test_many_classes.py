@@ -247,3 +247,23 @@ def test_a_stream_of_many_classes_is_a_stream_for_each() -> None:
     assert several.objective_ == pytest.approx(sum(model.objective_ for model in each))
     with pytest.raises(InputError, match="needs all rows"):
         BudgetedSVC(class_weight="balanced").partial_fit(X, Y, classes=list("abcd"))
+
+
+@pytest.mark.parametrize("in_rounds", [False, True])
+@pytest.mark.parametrize("solver", ["auto", "interior-point"])
+def test_iterations_are_steps_of_the_class_that_took_the_most(
+    solver: str, in_rounds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As LIBLINEAR tells them; each class against the rest, alone, tells how many steps it takes."""
+    random = np.random.default_rng(4)
+    X = random.standard_normal((400, 5)).astype(np.float32)
+    y = np.argmax(X[:, :3] + random.standard_normal((400, 3)) * [0.1, 1.0, 3.0], axis=1)
+    options: dict[str, Any] = {"solver": solver, "tol": 1e-5, "n_jobs": 1}
+    options |= {} if solver != "auto" else {"acceleration": "line-search"}
+    alone = [LinearSVC(**options).fit(X, y == k).n_iter_ for k in range(3)]
+    if in_rounds:
+        monkeypatch.setattr("streamsvm.methods.one_against_rest._count_side_by_side", lambda *_: 1)
+    model = LinearSVC(**options).fit(X, y)
+    assert len(set(alone)) > 1
+    assert model.n_iter_ == max(alone)
+    assert [problem["steps"] for problem in model.result_.problems] == alone

@@ -31,7 +31,7 @@ VECTORS = RANDOM.normal(size=(M, D)).astype(np.float32)
 CLASSES = np.array(["no", "yes"])
 INFO = {"C": 1.0, "solver": "smo", "status": "converged", "objective": 1.0, "lower_bound": 0.5}
 ROWS = INFO | {"problem": {"class_costs": [1.0, 1.0], "n_rows": 3 * M}}
-MAP = Features(KernelMap(Kernel("rbf"), VECTORS, np.eye(M)), SCALING)
+MAP = Features(KernelMap(Kernel("rbf"), VECTORS, np.eye(M), "nystrom"), SCALING)
 MODELS: dict[str, Any] = {
     "linear": LinearModel(RANDOM.normal(size=D), 0.25, CLASSES, SCALING, tuple("abcd"), INFO),
     "three": LinearModel(RANDOM.normal(size=(3, D)), np.ones(3), np.arange(3), None, None, INFO),
@@ -114,6 +114,7 @@ WRONG = [
     ("mapped", "features.map", "eigen"), ("mapped", "features.d", 5), ("mapped", "features", [1]),
     ("mapped", "features_matrix", np.full((M, M), np.nan)), ("mapped", "features_matrix", np.ones((M, 2))),
     ("mapped", "features_rows", VECTORS.astype(str)), ("mapped", "features_factor", np.ones(2)),
+    ("mapped", "features.approximation", "magic"),
     ("mapped", "features.kernel.gamma", -1.0), ("squared", "features.largest", 0), ("squared", "features.largest", "2"),
     ("squared", "features.d", 2**31 - 1), ("squared", "features.d", 3),
 ]  # fmt: skip

@@ -20,11 +20,11 @@ from streamsvm.methods.crammer_singer.lines import add_line, start_line, totals_
 from streamsvm.methods.crammer_singer.options import CrammerSingerOptions
 from streamsvm.methods.cutting_plane.beside_setup import choose_most_cuts, join
 from streamsvm.methods.cutting_plane.block_ascent import count_terms
-from streamsvm.methods.cutting_plane.block_ascent_setup import MOST_BESIDE
 from streamsvm.methods.cutting_plane.exact_points import exact_bytes, start_magnitudes
 from streamsvm.methods.cutting_plane.master_qp import solve_master
 from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS
 from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES
+from streamsvm.methods.cutting_plane.rows_in_memory import MOST_BESIDE
 from streamsvm.methods.fit import Fit, TakeRows, report_progress
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.exact_class_losses import add_exact_classes

@@ -61,8 +61,8 @@ class State(LineState):
     There are no cuts, and master_w is w of the shares c.
 
     share (n,): c; proved (n,): the shares behind the lower bound; resident (r,): the numbers of the rows that are kept;
-    epochs: of the ascent on a block, at most, in the next pass; slow: whether the epochs have grown to MOST_EPOCHS, or
-    WHOLE_EPOCHS over all rows in memory have not helped.
+    epochs: of the ascent on a block, at most, in the next pass, and 0 if it has given up; slow: whether the epochs have
+    grown to MOST_EPOCHS, or many epochs over all rows in memory have not helped.
     """
 
     share: F64 = field(default_factory=lambda: np.empty(0))
@@ -156,7 +156,9 @@ def solve(settings: BlockAscent, state: State, way: Way | None = None) -> Solver
         before = state
         if kept is None and len(state.resident):
             kept = yield Take(state.resident)
-        if settings.keeps_all:
+        if settings.keeps_all and state.epochs == 0:
+            yield All([])  # the line search beside has its pass
+        elif settings.keeps_all:
             assert kept is not None
             state, start = way.improve(settings, state, kept)
             first, *others = way.list_scans(settings, state, start)
@@ -185,7 +187,7 @@ def _count_epochs(settings: BlockAscent, state: State, before: State) -> State:
     if before.passes == 0 or gap <= (STUCK if settings.keeps_all else SLOW) * last:
         return state
     if settings.keeps_all:
-        return replace(state, epochs=EPOCHS, slow=True)
+        return replace(state, epochs=min(EPOCHS, state.epochs), slow=True)
     epochs = min(MORE_EPOCHS * state.epochs, MOST_EPOCHS)
     return replace(state, epochs=epochs, slow=epochs == MOST_EPOCHS)
 

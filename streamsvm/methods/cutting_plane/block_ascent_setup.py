@@ -16,7 +16,7 @@ from streamsvm.methods.cutting_plane.multiplier_qp import MOST_ROWS, PRODUCTS
 from streamsvm.methods.cutting_plane.multiplier_refinement import COPIES as COPIES_OF_ROWS
 from streamsvm.methods.cutting_plane.multiplier_refinement import MATRICES, can_refine
 from streamsvm.methods.cutting_plane.options import LEAST_ROWS, OTHER_BYTES, CuttingPlaneOptions
-from streamsvm.methods.cutting_plane.rows_in_memory import has_newton
+from streamsvm.methods.cutting_plane.rows_in_memory import MOST_BESIDE, has_newton
 from streamsvm.methods.cutting_plane.segments import totals_bytes
 from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.linear_models import make_linear_model
@@ -24,7 +24,6 @@ from streamsvm.models.model import LinearModel
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident
 from streamsvm.requests import MemoryNeed
 
-MOST_BESIDE = 50_000  # features: with more of them, the cuts of a line search beside take too much memory
 COPIES = 4  # of the kept rows while others are chosen, and of a block while the next one is read and put together
 ROW_VECTORS = 12  # vectors of 8 bytes for each row in memory: labels, costs, shares, distances, orders
 NEWTON_VECTORS = 12  # vectors of 8 bytes for each row in memory, where Newton's method goes on

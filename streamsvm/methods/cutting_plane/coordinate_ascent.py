@@ -228,11 +228,15 @@ def make_part(rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> 
 
 
 class Ascent(NamedTuple):
-    """What an ascent found: w of the shares, a mean of w in the last epochs, whose P is lower, and if it is enough."""
+    """What an ascent found: w of the shares, a mean of w in the last epochs, whose P is lower, and how it ended.
+
+    is_enough: whether the gap is as small as it is to be; epochs: how many there were.
+    """
 
     w: F64
     mean: F64
     is_enough: bool
+    epochs: int
 
 
 def ascend(
@@ -274,11 +278,11 @@ def ascend(
             break
         if gap <= enough:
             if is_whole or not tries_all:
-                return Ascent(w, mean, True)
+                return Ascent(w, mean, True, len(gaps))
             for part in parts:
                 part.start_over()  # the rows that were left out may have to move after all
             limit = np.inf
-    return Ascent(w, mean, False)
+    return Ascent(w, mean, False, len(gaps))
 
 
 def _count_epochs(gaps: list[float], enough: float) -> float:

@@ -5,6 +5,10 @@ moves a multiplier C_i c_i by 1 / |x_i|^2 or so, so with high costs it takes man
 hinge (cutting_plane.smoothed_newton) does not mind the costs, and takes matrices of all pairs of features. It begins at
 the ascent's w, since a start near the optimum saves it half of its steps.
 
+With more than NEWTON_FEATURES features there is no Newton's method. If all rows are so many numbers that the epochs
+would take minutes, a step ends after fewer of them. The ascent gives up, and leaves the rest to the line search beside
+(cutting_plane.beside), if it expects to take more epochs than a step has time for.
+
 Of up to MOST_ROWS rows the products of all pairs of rows are smaller, and an interior-point method takes its place.
 """
 
@@ -35,6 +39,9 @@ NEWTON_SHARE = 0.8  # of the gap that is asked for, at which Newton's method end
 NEWTON_FEATURES = 400  # with more features Newton's matrices cost more than further epochs
 NEWTON_EPOCHS = 10.0  # Newton's method costs as much as so many epochs over all rows, and as its matrices
 CUBES = 0.5  # of d^3 over the numbers in all rows: as many epochs cost as much as all factorisations of matrices
+MOST_NUMBERS = 2e10  # that the epochs of a step visit without Newton's method: some seconds
+FAR = 2.0  # times the gap that is asked for: with a larger one the ascent has been cut short, and need not go further
+MOST_BESIDE = 50_000  # features: with more of them, the cuts of a line search beside take too much memory
 WIDTH = 0.2  # of the smoothed hinge where Newton's method begins
 
 
@@ -45,12 +52,18 @@ def improve(settings: BlockAscent, state: State, rows: Rows) -> tuple[State, F64
         if state.stuck < TRIES:
             state = _improve_few(class_costs, bias, FEW_SHARE * settings.tol, state, rows)
         return state, state.best_w
-    by_newton = has_newton(rows.n_rows, rows.X.shape[1])
-    patience = _count_epochs(rows) if by_newton else np.inf
-    part, tol = make_part(rows, class_costs, bias, state.share), ASCENT_SHARE * LESS**state.passes * settings.tol
+    by_newton, most = has_newton(rows.n_rows, rows.X.shape[1]), _count_affordable(rows)
+    is_long = not by_newton and state.epochs > most
+    gives_up = is_long and rows.X.shape[1] <= MOST_BESIDE
+    patience = _count_epochs(rows) if by_newton else float(most) if gives_up else np.inf
+    part, epochs = make_part(rows, class_costs, bias, state.share), most if is_long else state.epochs
+    is_far = is_long and state.objective - state.lower_bound > FAR * settings.tol * state.objective
+    tol = ASCENT_SHARE * LESS ** (0 if is_far else state.passes) * settings.tol
     seed = settings.seed, state.passes
-    found = ascend([part], bias, state.master_w, 0.0, 0.0, tol, state.epochs, seed, patience, tries_all=False)
+    found = ascend([part], bias, state.master_w, 0.0, 0.0, tol, epochs, seed, patience, tries_all=False)
     state = replace(state, share=part.share.copy(), master_w=found.w)
+    if found.epochs < epochs and is_long and not found.is_enough:
+        return replace(state, epochs=0, slow=True), found.mean
     if found.is_enough or not by_newton:
         return state, found.mean
     return _descend(class_costs, bias, NEWTON_SHARE * settings.tol, state, rows)
@@ -65,6 +78,12 @@ def _count_epochs(rows: Rows) -> float:
     """Return how many epochs over all rows cost as much as Newton's method."""
     n_numbers = rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size
     return NEWTON_EPOCHS + CUBES * float(rows.X.shape[1]) ** 3 / max(1, n_numbers)
+
+
+def _count_affordable(rows: Rows) -> int:
+    """Return how many epochs over all rows a step has time for."""
+    n_numbers = rows.X.data.size if isinstance(rows.X, CsrRows) else rows.X.size
+    return max(1, int(MOST_NUMBERS / max(1, n_numbers)))
 
 
 def _descend(class_costs: F64, bias: float, tol: float, state: State, rows: Rows) -> tuple[State, F64]:

@@ -133,10 +133,11 @@ def make_map(settings: Settings, state: State, pivots: Matrix) -> FeatureMap:
     """Return the map of a finished state; pivots: the rows that its numbers `state.pivots` name."""
     if settings.name == "polynomial":
         return PolynomialMap(settings.n_features, state.largest)
-    if settings.name == "nystrom":
-        return make_nystrom_map(settings.kernel, pivots)
-    feature_map = make_cholesky_map(settings.kernel, pivots)
-    return truncate(feature_map, state.gram, settings.rank) if settings.name == "eigen" else feature_map
+    make = make_nystrom_map if settings.name == "nystrom" else make_cholesky_map
+    feature_map = make(settings.kernel, pivots)
+    if settings.name == "eigen":
+        feature_map = truncate(feature_map, state.gram, settings.rank)
+    return replace(feature_map, approximation=settings.name)
 
 
 def _find_largest(state: State) -> Generator[Request, Any, State]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from streamsvm.methods.cutting_plane import rows_in_memory
+from streamsvm.methods.cutting_plane import block_ascent_setup, coordinate_ascent, rows_in_memory
+from streamsvm.methods.cutting_plane.coordinate_ascent import Part
 from streamsvm.numeric.magnitudes import add_row_magnitudes
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import compute_objective, make_problem
+from tests.linear_problems import objective_by_liblinear
 
 OPTIONS = TrainOptions(threads=1)
 KINDS = {
@@ -60,3 +64,54 @@ def test_magnitudes_are_sums_and_maxima_of_sizes(name: str) -> None:
     add_row_magnitudes(sums, largest, rows.X, weight)
     np.testing.assert_allclose(sums, 1.0 + weight @ X, rtol=1e-6)
     np.testing.assert_allclose(largest, X.max(axis=0), rtol=1e-6)
+
+
+WIDE = make_problem(4, n=900, d=420)
+FEW = 40  # epochs that a step may take here
+
+
+def count_epochs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let a step have time for FEW epochs; return a list that gets how many each step has taken."""
+    taken: list[int] = []
+
+    def ascend(*given: Any, **named: Any) -> Any:
+        visits, visit = [0], Part.visit
+        with monkeypatch.context() as patch:
+            patch.setattr(Part, "visit", lambda *own: visits.append(1) or visit(*own))
+            found = coordinate_ascent.ascend(*given, **named)
+        taken.append(sum(visits))
+        return found
+
+    monkeypatch.setattr(rows_in_memory, "MOST_NUMBERS", FEW * 900 * 420)
+    monkeypatch.setattr(rows_in_memory, "ascend", ascend)
+    return taken
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_no_step_takes_many_epochs_over_long_rows(beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ascent would take hundreds. It gives up, and the line search proves; or, without one, it goes on in parts."""
+    taken = count_epochs(monkeypatch)
+    if not beside:
+        monkeypatch.setattr(rows_in_memory, "MOST_BESIDE", 400)
+        monkeypatch.setattr(block_ascent_setup, "MOST_BESIDE", 400)
+    options = replace(OPTIONS, C=100.0, tol=1e-3, options={"acceleration": "block-ascent"})
+    found = train(WIDE.in_memory(), options)
+    assert found.status == "converged"
+    assert max(taken) <= FEW
+    assert (len(taken) == 1 < found.passes) if beside else len(taken) == found.passes > 1
+    assert found.lower_bound is not None
+    optimum = objective_by_liblinear(WIDE, WIDE.costs(100.0))
+    assert found.lower_bound <= optimum * (1 + 1e-9)
+    assert optimum <= found.objective * (1 + 1e-6)
+
+
+def test_an_ascent_that_has_given_up_is_resumed_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_epochs(monkeypatch)
+    options = replace(OPTIONS, C=100.0, options={"acceleration": "block-ascent"})
+    whole = train(WIDE.in_memory(), options)
+    train(WIDE.in_memory(), replace(options, max_passes=3), tmp_path / "run")
+    resumed = train(WIDE.in_memory(), options, tmp_path / "run", resume=True)
+    assert whole.passes > 3
+    assert resumed.model_sha256 == whole.model_sha256
