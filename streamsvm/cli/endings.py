@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamsvm.errors import InputError, say_count
 
 if TYPE_CHECKING:
-    from streamsvm.training.loop import Result
+    from streamsvm.training.result import Result
 
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
 

@@ -42,7 +42,8 @@ from streamsvm.models.model import load
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.folder_checks import LOCK
-from streamsvm.training.loop import Listener, Result, Training
+from streamsvm.training.loop import Training
+from streamsvm.training.result import Listener, Result
 from streamsvm.training.run_folder import MODEL_FILE, RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.train import open_for, train
