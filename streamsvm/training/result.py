@@ -51,6 +51,10 @@ class Result:
         Of many classes, the certificate of the problem of each class, or of each pair in their order.
     history : list of dict
         One line for each step, as in `history.jsonl`.
+    calibration : dict or None
+        Of a model with probabilities: how true they are of rows that were held out, as `evaluate` tells it
+        (brier_score, log_loss, reliability), and the method. Those rows have scores of models that have not seen them,
+        and the function from scores to probabilities is fitted to the rows of the other folds.
     """
 
     model: Model
@@ -76,6 +80,7 @@ class Result:
     model_sha256: str
     problems: list[dict[str, Any]]
     history: list[dict[str, Any]]
+    calibration: dict[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the result without model and history: the object that `train --json` prints."""

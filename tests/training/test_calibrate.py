@@ -18,7 +18,7 @@ from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.models.model import load
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan
-from streamsvm.training import calibrate, run_folder
+from streamsvm.training import fold_fits, run_folder
 from streamsvm.training import train as training
 from streamsvm.training.calibrate import train_with_probabilities
 from streamsvm.training.train import train
@@ -89,7 +89,7 @@ def test_stopped_in_its_folds_a_run_goes_on_to_the_same_bits(
     options: TrainOptions, stopped_by: str, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[Any] = []
-    monkeypatch.setattr(calibrate, "_stay_silent", steps.append)
+    monkeypatch.setattr(fold_fits, "_stay_silent", steps.append)
     whole = train_with_probabilities(dataset, options, "isotonic", tmp_path / "whole")
     n_steps = len(steps)
     assert n_steps > 20
@@ -100,7 +100,7 @@ def test_stopped_in_its_folds_a_run_goes_on_to_the_same_bits(
         out, stop = tmp_path / f"{at}", interrupt if stopped_by == "ctrl-c" else lambda: os._exit(9)
 
         def carry_out(out: Path = out, at: int = at, stop: Callable[[], Any] = stop) -> None:
-            monkeypatch.setattr(calibrate, "_stay_silent", stop_at(at, stop))
+            monkeypatch.setattr(fold_fits, "_stay_silent", stop_at(at, stop))
             assert train_with_probabilities(dataset, options, "isotonic", out).status == "interrupted"
 
         assert in_fork(carry_out) == {"ctrl-c": 0, "kill": 9}[stopped_by]
@@ -115,7 +115,7 @@ def test_stopped_in_its_folds_a_run_goes_on_to_the_same_bits(
 def test_an_interrupted_run_has_a_model_without_probabilities(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate, "_stay_silent", stop_at(5, interrupt))
+    monkeypatch.setattr(fold_fits, "_stay_silent", stop_at(5, interrupt))
     result = train_with_probabilities(dataset, LINEAR, "sigmoid", tmp_path / "run")
     assert result.status == "interrupted"
     assert "sigmoids" not in load(tmp_path / "run").info
