@@ -17,8 +17,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Lock, Thread
-from typing import Any
+from threading import Condition, Event, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -54,7 +53,7 @@ class ObjectServer:
     latency: float = 0.0
     most_at_once: int = 0  # requests that were answered at the same time
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
-    lock: Any = field(default_factory=Lock)
+    lock: Condition = field(default_factory=Condition)
     closing: Event = field(default_factory=Event)
     held: Event = field(default_factory=Event)  # set when an answer is held
     _now: int = 0
@@ -90,12 +89,18 @@ class ObjectServer:
         """Return the reads so far of objects whose key contains `part`."""
         return [request for request in self.requests if request.method == "GET" and part in request.key]
 
+    def wait_for_read(self, part: str) -> None:
+        """Wait until an object is asked for whose key contains `part`."""
+        with self.lock:
+            assert self.lock.wait_for(lambda: self.reads(part), timeout=60)
+
     def begin(self, request: Request) -> str | None:
         """Note a request and return its fault, after the latency."""
         with self.lock:
             self.requests.append(request)
             self._now += 1
             self.most_at_once = max(self.most_at_once, self._now)
+            self.lock.notify_all()
             fault = self.fault(request)
         if self.latency:
             self.closing.wait(self.latency)
@@ -181,6 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _change(self, request: Request, body: bytes) -> None:
         objects, key = self.owner.objects, request.key
+        headers: dict[str, str]
         with self.owner.lock:
             if request.method == "DELETE":
                 objects.pop(key, None)

@@ -309,8 +309,8 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
     """Return the Zarr group at a path, and its manifest, which is empty for files that are not of streamsvm."""
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{path}: no such dataset")
+    store = open_store(path.rstrip("/")) if is_remote(path) else path
     try:
-        store = open_store(path.rstrip("/")) if is_remote(path) else path
         group = zarr.open_group(store, mode="r", use_consolidated=False)
         stored_meta: Any = group.attrs.asdict().get(ATTRIBUTE, {})
         meta: dict[str, Any] = dict(stored_meta)

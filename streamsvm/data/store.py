@@ -142,9 +142,8 @@ class StoredArray:
         """Begin to read the rows start:stop of raw chunks, which this thread will read soon."""
         if not self.is_raw or self.chunk_place is None:
             return
-        pieces = [
-            (piece[0], self._list_ranges(*piece)) for piece in _cut(*np.array([[start], [stop]]), self.chunk_rows)
-        ]
+        cut = _cut(np.array([start]), np.array([stop]), self.chunk_rows)
+        pieces = [(piece[0], self._list_ranges(*piece)) for piece in cut]
         for index, ranges in pieces:
             self._advise(index, ranges)
         if self.parts is not None and any(ranges is not None for _, ranges in pieces):
