@@ -32,7 +32,7 @@ class TrainOptions:
     C : float, default 1.0
         Cost of a row, as in LIBSVM and scikit-learn: C_i = C * class_weight * sample_weight_i.
     solver : str, default "auto"
-        Name of the method (methods.registry); "auto" is the first one that minimises the loss.
+        Name of the method (methods.registry); "auto" is the first one that minimises the loss and takes the kernel.
     loss : str or None, default None
         Name of the loss of the problem (problems.registry); None is its first one.
     epsilon : float or None, default None

@@ -53,7 +53,8 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
 
     if options.multi_class in MULTI_CLASS and options.multi_class != "ovr":  # a problem of its own
         options.task, options.multi_class = find_multi_class(options.multi_class), None
-    method = find_method(options.solver, find_kinds(options.task, options.loss))
+    kinds = find_kinds(options.task, options.loss)
+    method = find_method(options.solver, kinds, None if options.map else options.kernel)
     kernel, own = options.kernel or (MAPPED_KERNEL if options.map else method.kernels[0]), parse_options(options.option)
     refuse_for_training(options, method, kernel, own)
     return TrainOptions(

@@ -46,7 +46,7 @@ def add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
 def add_settings(command: argparse.ArgumentParser, several: bool = False) -> None:
     """Add the arguments that `train` and `tune` share. several: whether losses and the like may have several values."""
     solvers, tasks = name_methods(), list(PROBLEMS)
-    first = f"(default: the first that minimises the loss: {solvers[0]} the hinge, newton smooth losses)"
+    first = f"(default: {solvers[0]} for the hinge loss, newton for smooth losses, and smo for kernels)"
     command.add_argument("--solver", default=AUTO, choices=[AUTO, *solvers], help=first)
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
     what = command.add_mutually_exclusive_group()

@@ -99,7 +99,7 @@ METHODS = [
         module="streamsvm.methods.interior_point.setup",
     ),
 ]
-AUTO = "auto"  # the first method that minimises the loss
+AUTO = "auto"  # the first method that minimises the loss, with the kernel
 
 
 def name_methods() -> list[str]:
@@ -112,9 +112,14 @@ def can_solve(method: Method, losses: tuple[str, ...]) -> bool:
     return bool(set(method.losses) & set(losses))
 
 
-def find_method(name: str, losses: tuple[str, ...]) -> Method:
-    """Return the method of this name for a loss of these kinds, or the first that suits; InputError if none does."""
+def find_method(name: str, losses: tuple[str, ...], kernel: str | None = None) -> Method:
+    """Return the method of this name for a loss of these kinds; InputError if there is none.
+
+    "auto" is the first method that takes the kernel, or the first for the loss if none does; None: of any kernel.
+    """
     named = [method for method in METHODS if name in (method.name, AUTO)]
+    if name == AUTO and kernel is not None:
+        named.sort(key=lambda method: kernel not in method.kernels)
     if not named:
         raise InputError(f"solver {name!r}: choose from {', '.join([AUTO, *name_methods()])}")
     for method in named:

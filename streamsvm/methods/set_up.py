@@ -30,7 +30,7 @@ from streamsvm.requests import MemoryNeed
 
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
-    return find_method(options.solver, find_kinds(options.task, options.loss))
+    return find_method(options.solver, find_kinds(options.task, options.loss), options.kernel)
 
 
 def choose_multi_class(method: Method, options: TrainOptions) -> str:

@@ -98,7 +98,7 @@ def train_on_features(
 
 def make_linear(features: FeatureOptions, options: TrainOptions, source: RowSource) -> TrainOptions:
     """Return the settings of the linear method that learns from the features. InputError if there is none."""
-    method = choose_method(options)
+    method = choose_method(replace(options, kernel="linear"))
     if method.kernels != ("linear",):
         raise InputError(
             f"solver {method.name}: it evaluates kernels itself; features (--map) are for solvers of linear models"

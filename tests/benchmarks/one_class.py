@@ -17,25 +17,19 @@ times the memory that the training is allowed, and are removed at the end; the p
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import dask.array
 import numpy as np
 import numpy.typing as npt
 from sklearn.svm import OneClassSVM as Libsvm
 
 from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.data.readers import ingest
 from streamsvm.training.train import TrainOptions, train
 from tests.benchmarks.smooth_losses import measure
+from tests.benchmarks.wide_rows import run_out_of_core
 
-WIDE, INNER, TIMES = 4096, 5, 8
 Split = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float32]]
 
 
@@ -48,7 +42,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     given = parser.parse_args()
     if given.out_of_core:
-        run_out_of_core(given.out_of_core / "one_class", given.rows or 210_000)
+        arguments = ["--task", "one-class", "--kernel", "rbf", "--gamma", "0.1", "--nu", "0.0005"]
+        run_out_of_core(given.out_of_core / "one_class", given.rows or 210_000, arguments)
         return
     print(
         "| data | nu | solver | passes, 50% | 20% | support vectors | objective | lower bound | gap | CPU s "
@@ -101,34 +96,6 @@ def compare(split: Split, nu: float, gamma: float, solver: str, rounds: int) -> 
     cells = [*(str(run.passes) for run in few), f"{whole.n_support_vectors:,}", f"{whole.objective:.6g}"]
     cells += [f"{bound:.6g}", f"{whole.relative_gap or 0.0:.0e}", f"{np.median(ours):.2f}", f"{np.median(theirs):.2f}"]
     return " | ".join([*cells, *(f"{rate:.3f}" for rate in rates), f"{least / bound:.6f}"])
-
-
-def run_out_of_core(folder: Path, n_rows: int) -> None:
-    """Generate rows, train on them in a process that is allowed an eighth of their bytes, and print a line."""
-    folder.mkdir()
-    try:
-        drawn = dask.array.random.default_rng(0).normal(size=(n_rows, INNER), chunks=(2_000, INNER))
-        mixed = np.random.default_rng(1).normal(size=(INNER, WIDE)) / np.sqrt(WIDE)
-        rows = drawn.astype(np.float32) @ mixed.astype(np.float32)
-        dataset = ingest(rows, folder / "rows.zarr", shuffle=None)
-        allowed = dataset.nbytes // TIMES
-        command = [sys.executable, "-m", "streamsvm", "train", str(folder / "rows.zarr"), "--out", str(folder / "run")]
-        command += ["--task", "one-class", "--kernel", "rbf", "--gamma", "0.1", "--nu", "0.0005", "--json"]
-        command += ["--memory", str(allowed), "--resident-rows", "1000"]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ended.returncode not in (0, 3):
-            sys.exit(ended.stderr)
-        found = json.loads(ended.stdout)
-        told = [found[name] / 1e6 for name in ("peak_memory_bytes", "projected_memory_bytes")]
-        print("| rows | MB | allowed MB | peak MB | projected MB | status | passes | gap | support vectors | seconds |")
-        print("|" + "---|" * 10)
-        print(
-            f"| {n_rows:,} | {dataset.nbytes / 1e6:.0f} | {allowed / 1e6:.0f} | {told[0]:.0f} | {told[1]:.0f} "
-            f"| {found['status']} | {found['passes']} | {found['relative_gap']:.1e} | {found['n_support_vectors']:,} "
-            f"| {found['seconds']:.0f} |"
-        )
-    finally:
-        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

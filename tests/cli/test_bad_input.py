@@ -25,7 +25,10 @@ BAD_TRAINING = {
     "C no number": (["{data}", "--C", "much"], "invalid float value: 'much'"),
     "tol zero": (["{data}", "--tol", "0"], "tol is 0.0"),
     "solver": (["{data}", "--solver", "magic"], "invalid choice: 'magic'"),
-    "kernel of another solver": (["{data}", "--kernel", "rbf"], "kernel rbf: cutting-plane is for the linear one"),
+    "kernel of another solver": (
+        ["{data}", "--solver", "cutting-plane", "--kernel", "rbf"],
+        "kernel rbf: cutting-plane is for the linear one",
+    ),
     "resident rows unused": (["{data}", "--resident-rows", "9%", "--option", "acceleration=none"], "resident rows are"),
     "resident rows": (["{data}", "--solver", "smo", "--resident-rows", "many"], "resident rows 'many'"),
     "too few resident rows": (["{data}", "--solver", "smo", "--resident-rows", "1"], "at least two are needed"),
