@@ -19,6 +19,10 @@ class MemoryBudgetError(InputError):
     """The projected memory exceeds the budget. The message names the options to change."""
 
 
+class ReadError(InputError, OSError):
+    """An object store does not give an object, although it was asked several times. The message names its URL."""
+
+
 class WriteError(InputError, OSError):
     """A file cannot be written, because space or permission is missing. The message names it."""
 

@@ -44,6 +44,11 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
+def are_ending() -> bool:
+    """Tell whether a signal has come that ends what other threads do for the main thread."""
+    return _FLAG.asked or _FLAG.accepted
+
+
 def accept() -> None:
     """Clear the flag and ignore further signals: the work has stopped, and is now saved undisturbed."""
     _FLAG.asked, _FLAG.accepted = False, True

@@ -33,6 +33,7 @@ from streamsvm.engines.workers import start_workers
 from streamsvm.methods.registry import METHODS
 from streamsvm.models.model import LinearModel
 from tests.covering import mark_cases
+from tests.remote import server  # noqa: F401  (a fixture)
 
 # Hundreds of processes import the package: they shall keep the bytecode of its sources, not make it anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamsvm.errors import InputError, say_count
 
 if TYPE_CHECKING:
-    from streamsvm.training.loop import Result
+    from streamsvm.training.result import Result
 
 STREAMS = ("stdin", "stdout", "stderr")  # in the order of their file descriptors
 
@@ -86,10 +86,15 @@ def sum_up(result: Result, out: Path) -> str:
     peak, projected = format_bytes(result.peak_memory_bytes), format_bytes(result.projected_memory_bytes)
     gap = result.relative_gap
     proved = "nothing proved" if gap is None else f"proved within {gap:.2e} of the optimum"
+    likely = ""
+    if known := result.calibration:
+        true = f"Brier score {known['brier_score']:.4f}, log loss {known['log_loss']:.4f}"
+        likely = f"probabilities ({known['method']}) of held-out rows: {true}\n"
     return (
         f"{result.status}: objective {result.objective:.6g}, {proved}, "
         f"{say_count(result.passes, 'pass')} over {say_count(result.n_rows, 'row')}, {result.seconds:.1f} s\n"
         f"{result.status_reason + chr(10) if result.status_reason else ''}"
+        f"{likely}"
         f"memory: peak {peak}, projected {projected}\n"
         f"model: {out / 'model.npz'}"
     )

@@ -61,7 +61,8 @@ def _read(file: Path, parse: Callable[[str], Any]) -> Any:
 
 def make_page(name: str, settings: dict[str, Any], history: History, result: dict[str, Any] | None) -> str:
     """Return the page as HTML."""
-    charts = "\n".join(f"<figure>{chart}</figure>" for chart in draw_charts(history))
+    drawn = [*draw_charts(history), *draw_reliability(result)]
+    charts = "\n".join(f"<figure>{chart}</figure>" for chart in drawn)
     facts = describe_result(result) if result else [("status", "the run has not ended; this is its progress so far")]
     return (
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{escape(name)}</title><style>{STYLE}</style>\n'
@@ -93,6 +94,16 @@ def draw_charts(history: History) -> list[str]:
     return charts
 
 
+def draw_reliability(result: dict[str, Any] | None) -> list[str]:
+    """Return the chart of the reliability curve of rows that were held out, if the model has probabilities."""
+    known = (result or {}).get("calibration")
+    if not known:
+        return []
+    predicted, true = ([part[name] for part in known["reliability"]] for name in ("predicted", "true"))
+    lines = [Series(known["method"], predicted, true), Series("true ones", [0.0, 1.0], [0.0, 1.0], dashed=True)]
+    return [draw_chart("Reliability of the probabilities (held-out rows)", "predicted", "share that is true", lines)]
+
+
 def _column(history: History, name: str) -> list[float]:
     """Return a figure of all steps, NaN where a step has none."""
     return [float("nan") if line.get(name) is None else float(line[name]) for line in history]
@@ -115,6 +126,9 @@ def describe_result(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("peak memory", format_bytes(result["peak_memory_bytes"])),
         ("projected memory", format_bytes(result["projected_memory_bytes"])),
     ]
+    if known := result.get("calibration"):
+        told = f"{known['method']}: Brier score {known['brier_score']:.4f}, log loss {known['log_loss']:.4f}"
+        facts.append(("probabilities of held-out rows", told))
     if support is not None:
         facts.append(("support vectors", f"{support:,}"))
     return [*facts, ("model, SHA-256", result["model_sha256"])]

@@ -9,6 +9,7 @@ from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 from streamsvm.methods.registry import AUTO, name_methods
+from streamsvm.numeric.calibration import CALIBRATIONS
 from streamsvm.problems.registry import PROBLEMS, name_losses
 
 SEED = "of the random numbers (default: 0)"
@@ -29,8 +30,9 @@ def add_gamma(command: argparse.ArgumentParser) -> None:
 
 def add_probabilities(command: argparse.ArgumentParser) -> None:
     """Add the way to probabilities."""
-    calibrates = "give the model probabilities: sigmoids of the scores that rows get from models of five folds"
-    command.add_argument("--probabilities", choices=["sigmoid"], help=calibrates)
+    calibrates = "give the model probabilities, by scores that rows get from models of five folds: a sigmoid or an "
+    calibrates += "isotonic function of each score, or one temperature for all of them"
+    command.add_argument("--probabilities", choices=list(CALIBRATIONS), help=calibrates)
 
 
 def add_going_on(command: argparse.ArgumentParser, resume: str) -> None:

@@ -79,7 +79,7 @@ def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse
 def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
     from streamsvm.cli.feature_map import read_map
     from streamsvm.cli.progress import Display, Line, RowCounter
-    from streamsvm.training.calibrate import calibrate_run, require_folds
+    from streamsvm.training.calibrate import calibrate, require_folds, train_with_probabilities
     from streamsvm.training.on_the_fly import open_rows
     from streamsvm.training.train import train
     from streamsvm.training.update import train_from
@@ -92,21 +92,24 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)
     map_and_run = read_map(options), train_options, options.out, options.resume, options.overwrite
-    keep_dual = options.keep_dual
+    keep_dual, is_update = options.keep_dual, options.start_from is not None or options.keep_ball
     try:
         with open_rows(dataset, *map_and_run, keep_dual=keep_dual, report=RowCounter(line).add) as rows:
             given = {"listener": display.show, "keep_dual": keep_dual, **rows.arguments}
-            if options.start_from is None and not options.keep_ball:
-                result = train(rows.source, rows.options, options.out, **given)
-            else:
+            if is_update:
                 own = options.start_from, options.keep_ball
                 result = train_from(rows.source, rows.options, options.out, *own, **given)
+            elif options.probabilities:
+                way = options.probabilities
+                result = train_with_probabilities(rows.source, rows.options, way, options.out, **given)
+            else:
+                result = train(rows.source, rows.options, options.out, **given)
     finally:
         line.close()
     if result.status == "interrupted":
         print(f"interrupted after pass {result.passes}; go on with the same command and --resume", file=sys.stderr)
-    elif options.probabilities:
-        result = calibrate_run(rows.source, rows.options, result, options.out)
+    elif options.probabilities and is_update:
+        result = calibrate(rows.source, rows.options, options.probabilities, result, options.out)
     print(json.dumps(result.as_json()) if options.json else sum_up(result, options.out))
     return 0 if result.finished else STATUSES[result.status].exit_code
 
@@ -118,7 +121,7 @@ def tune_model(options: argparse.Namespace) -> int:
     from streamsvm.cli.progress import GridDisplay, Line, RowCounter
     from streamsvm.data.dataset import open_dataset
     from streamsvm.files import write_atomically
-    from streamsvm.training.calibrate import calibrate_run, require_folds
+    from streamsvm.training.calibrate import require_folds
     from streamsvm.training.grid import tune
     from streamsvm.training.on_the_fly import open_rows
 
@@ -143,6 +146,7 @@ def tune_model(options: argparse.Namespace) -> int:
                 progress=GridDisplay(line).show,
                 others=axes,
                 forward=options.forward,
+                probabilities=options.probabilities,
                 **rows.arguments,
             )
             tuning = add_spent(tuning, rows.spent)
@@ -150,9 +154,6 @@ def tune_model(options: argparse.Namespace) -> int:
         line.close()
     if tuning.result.status == "interrupted":
         print(f"streamsvm tune: interrupted; {say_what_is_left(options)}", file=sys.stderr)
-    elif options.probabilities:
-        best = replace(rows.options, **tuning.best.params)
-        tuning = replace(tuning, result=calibrate_run(rows.source, best, tuning.result, options.out))
     about = json.dumps(tuning.as_json())
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
     write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())

@@ -1,9 +1,14 @@
-"""Files of raw chunks. Such a file holds the values of a chunk as they lie in memory, and then their CRC-32C."""
+"""Files of raw chunks. Such a file holds the values of a chunk as they lie in memory, and then their CRC-32C.
+
+The file lies on a local disk, or is an object in a store (data.chunk_places). What is verified does not depend on that.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import google_crc32c
 import numpy as np
@@ -13,6 +18,20 @@ from streamsvm.errors import IntegrityError
 
 CRC_BYTES = 4
 Bytes = npt.NDArray[np.uint8]
+Checksums = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
+
+
+class StoredFile(Protocol):
+    """A file of known size, opened for reading: on a local disk, or an object in a store (data.chunk_places)."""
+
+    name: str
+
+    def fill(self, buffer: Bytes, begin: int) -> None:
+        """Fill the buffer from byte `begin` on. Raises IntegrityError if the file is missing or of another size."""
+
+    def close(self) -> None:
+        """Close the file."""
 
 
 class ChunkFile:
@@ -22,19 +41,9 @@ class ChunkFile:
     compares each with a checksum of its own. Both raise IntegrityError if the file is not what the manifest lists.
     """
 
-    def __init__(self, path: Path, payload_bytes: int, checksum: int) -> None:
-        self.path, self.payload_bytes, self.checksum = path, payload_bytes, checksum
-        self.position, self._crc = 0, 0
-        try:
-            self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        except FileNotFoundError:
-            raise IntegrityError(f"{path}: chunk is missing") from None
-        except OSError as error:
-            raise IntegrityError(f"{path}: chunk cannot be opened: {error.strerror}") from error
-        size = os.fstat(self._file).st_size
-        if size != payload_bytes + CRC_BYTES:
-            os.close(self._file)
-            raise IntegrityError(f"{path}: chunk has {size} bytes instead of {payload_bytes + CRC_BYTES}")
+    def __init__(self, file: StoredFile, payload_bytes: int, checksum: int) -> None:
+        self.payload_bytes, self.checksum = payload_bytes, checksum
+        self.position, self.name, self._crc, self._file = 0, file.name, 0, file
 
     def __enter__(self) -> ChunkFile:
         return self
@@ -44,11 +53,11 @@ class ChunkFile:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
     def read(self, buffer: Bytes) -> None:
         """Fill the buffer with the next bytes."""
-        self._fill(buffer, self.position)
+        self._file.fill(buffer, self.position)
         self.position += len(buffer)
         self._crc = google_crc32c.extend(self._crc, buffer)
 
@@ -64,31 +73,64 @@ class ChunkFile:
         """Read to the end. Raise IntegrityError unless the bytes and the stored checksum match the manifest."""
         self.skip(self.payload_bytes - self.position)
         if self._crc != self.checksum:
-            raise IntegrityError(f"{self.path}: chunk is damaged (its checksum is not the manifest's)")
+            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum is not the manifest's)")
         self.check_stored()
 
     def check_stored(self) -> None:
         """Raise IntegrityError unless the checksum at the end of the file is the one in the manifest."""
         stored = np.empty(CRC_BYTES, np.uint8)
-        self._fill(stored, self.payload_bytes)
+        self._file.fill(stored, self.payload_bytes)
         if int.from_bytes(stored.tobytes(), "little") != self.checksum:
-            raise IntegrityError(f"{self.path}: chunk is damaged (its checksum is not the manifest's)")
+            raise IntegrityError(f"{self.name}: chunk is damaged (its checksum is not the manifest's)")
 
     def read_part(self, begin: int, buffer: Bytes, checksum: int) -> None:
         """Fill the buffer with the part that begins at byte `begin`. Raises IntegrityError if its checksum differs."""
-        if os.preadv(self._file, [buffer.data], begin) < len(buffer):  # as a rule one call is enough
-            self._fill(buffer, begin)
+        self._file.fill(buffer, begin)
         if google_crc32c.value(buffer) != checksum:
             where = f"bytes {begin} to {begin + len(buffer)}"
-            raise IntegrityError(f"{self.path}: chunk is damaged (the checksum of {where} is not the one listed)")
+            raise IntegrityError(f"{self.name}: chunk is damaged (the checksum of {where} is not the one listed)")
 
-    def _fill(self, buffer: Bytes, begin: int) -> None:
-        done = 0
-        while done < len(buffer):
-            n = os.preadv(self._file, [buffer.data[done:]], begin + done)
-            if n == 0:
-                raise IntegrityError(f"{self.path}: chunk was cut short while it was read")
-            done += n
+
+class PartReader:
+    """Reads parts of a raw chunk, holds one of them in memory, and compares each with its checksum."""
+
+    def __init__(self, file: ChunkFile, checksums: Checksums, part_bytes: int) -> None:
+        self.file, self.checksums, self.part_bytes = file, checksums, part_bytes
+        self._buffer, self._loaded = np.empty(min(part_bytes, file.payload_bytes), np.uint8), -1
+
+    def load(self, part: int) -> Bytes:
+        """Return the bytes of a part, which are valid until the next call."""
+        begin = part * self.part_bytes
+        found = self._buffer[: self.file.payload_bytes - begin]
+        if part != self._loaded:
+            self.file.read_part(begin, found, int(self.checksums[part]))
+            self._loaded = part
+        return found
+
+    def copy(self, low: I64, high: I64, out: Bytes) -> None:
+        """Copy ascending ranges of bytes to `out`, one after another."""
+        at = 0
+        for start, stop in pair(low, high):
+            for part in range(start // self.part_bytes, (stop - 1) // self.part_bytes + 1):
+                begin = part * self.part_bytes
+                found = self.load(part)[max(start - begin, 0) : stop - begin]
+                out[at : at + len(found)] = found
+                at += len(found)
+
+
+def copy_from_whole(file: ChunkFile, low: I64, high: I64, out: Bytes) -> None:
+    """Copy ascending ranges of bytes to `out` from a chunk that is read and verified whole."""
+    at = 0
+    for start, stop in pair(low, high):
+        file.skip(start - file.position)
+        file.read(out[at : at + stop - start])
+        at += stop - start
+    file.finish()
+
+
+def pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
+    """Yield the ranges as integers of Python."""
+    return zip(starts.tolist(), stops.tolist(), strict=True)
 
 
 def write_chunk(path: Path, payload: Bytes) -> None:
@@ -102,7 +144,7 @@ def write_chunk(path: Path, payload: Bytes) -> None:
         os.fsync(file.fileno())
 
 
-def checksum_parts(payload: Bytes, part_bytes: int) -> npt.NDArray[np.uint32]:
+def checksum_parts(payload: Bytes, part_bytes: int) -> Checksums:
     """Return the CRC-32C of every part of a chunk, (parts,). The last part may be shorter."""
     starts = range(0, len(payload), part_bytes)
     return np.array([google_crc32c.value(payload[at : at + part_bytes]) for at in starts], np.uint32)

@@ -15,9 +15,10 @@ import zarr
 from streamsvm.data.checks import VECTORS, check_vector
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
 from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE, JOINED_FORMAT, check_manifest, open_stored
+from streamsvm.data.object_store import is_remote, open_store
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
-from streamsvm.errors import InputError, IntegrityError, say_count
+from streamsvm.errors import InputError, IntegrityError, ReadError, say_count
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
@@ -182,8 +183,12 @@ class Dataset:
             array.check_parts()
 
     def advise(self, index: int) -> None:
-        """Ask the operating system to read chunk `index` ahead."""
-        self.layout.advise(index)
+        """Begin to read chunk `index`, which this thread will read soon."""
+        if index < self.n_chunks:
+            start, stop = self._limits(index)
+            for array in self.passed.values():
+                array.advise(start, stop)
+            self.layout.advise(index, start, stop)
 
     def chunk_bytes(self, index: int) -> int:
         """Return the most bytes that chunk `index` takes in memory."""
@@ -195,7 +200,8 @@ class Dataset:
         """Return the bytes that one reader needs to stream the largest chunk."""
         largest = int(np.diff(self.chunk_starts).max())
         per_row = sum(array.row_bytes for array in self.passed.values())
-        return self.layout.stream_bytes(largest) + largest * per_row
+        ahead_bytes = 4 * sum(array.ahead_bytes for array in self.passed.values())  # two chunks now, and two next
+        return self.layout.stream_bytes(largest) + largest * per_row + ahead_bytes
 
     def _read_vector(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
         values = self.vectors[name].read(start, stop)
@@ -313,10 +319,13 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
     """Return the Zarr group at a path, and its manifest, which is empty for files that are not of streamsvm."""
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{path}: no such dataset")
+    store = open_store(path.rstrip("/")) if is_remote(path) else path
     try:
-        group = zarr.open_group(path, mode="r", use_consolidated=False)
+        group = zarr.open_group(store, mode="r", use_consolidated=False)
         stored_meta: Any = group.attrs.asdict().get(ATTRIBUTE, {})
         meta: dict[str, Any] = dict(stored_meta)
+    except ReadError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error

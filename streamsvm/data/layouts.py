@@ -46,8 +46,8 @@ class Layout(Protocol):
     def stream_bytes(self, chunk_rows: int) -> int:
         """Return the bytes that streaming a chunk of `chunk_rows` rows takes."""
 
-    def advise(self, index: int) -> None:
-        """Ask the operating system to read chunk `index` ahead."""
+    def advise(self, index: int, start: int, stop: int) -> None:
+        """Begin to read the rows start:stop of chunk `index`, which this thread will read soon."""
 
 
 class DenseLayout:
@@ -90,11 +90,11 @@ class DenseLayout:
     def stream_bytes(self, chunk_rows: int) -> int:
         """See Layout."""
         chunk_bytes = chunk_rows * self.n_features * max(4, self.X.array.dtype.itemsize)
-        return TILE_BYTES + 4 * self.n_features if self.streams else 4 * chunk_bytes
+        return TILE_BYTES + 4 * self.n_features + 2 * self.X.ahead_bytes if self.streams else 4 * chunk_bytes
 
-    def advise(self, index: int) -> None:
+    def advise(self, index: int, start: int, stop: int) -> None:  # noqa: ARG002
         """See Layout."""
-        self.X.advise(index)
+        self.X.advise(start, stop)
 
 
 class CsrLayout:
@@ -132,6 +132,7 @@ class CsrLayout:
         first, last = int(indptr[0]), int(indptr[-1])
         if stop > start and self.data.checksums is not None:
             self._check_place(first // self.data.chunk_rows, start, indptr)
+            self._advise_end(first // self.data.chunk_rows, last)
         data = _as_float32(self.data, self.data.read(first, last))
         indices = self.indices.read(first, last)
         self._check_indices(indices, indptr[:-1], indptr - first)
@@ -151,6 +152,7 @@ class CsrLayout:
             skipped = 4 * (int(indptr[0]) - index * self.data.chunk_rows)
             if stop > start:
                 self._check_place(index, start, indptr)
+                self._advise_end(index, int(indptr[-1]))
                 data_file.skip(skipped)
                 indices_file.skip(skipped)
             for a, b in _csr_tiles(indptr):
@@ -185,12 +187,20 @@ class CsrLayout:
     def stream_bytes(self, chunk_rows: int) -> int:
         """See Layout."""
         items = TILE_ITEMS + self.longest_row if self.streams else 4 * self.chunk_items + self.longest_row
-        return 8 * items + 24 * chunk_rows
+        ahead_bytes = 2 * (self.data.ahead_bytes + self.indices.ahead_bytes) + 4 * self.indptr.ahead_bytes
+        return 8 * items + 24 * chunk_rows + ahead_bytes
 
-    def advise(self, index: int) -> None:
+    def advise(self, index: int, start: int, stop: int) -> None:
         """See Layout."""
-        self.data.advise(index)
-        self.indices.advise(index)
+        self.indptr.advise(start, stop + 1)
+        for array in (self.data, self.indices):
+            array.advise(index * array.chunk_rows, min((index + 1) * array.chunk_rows, array.length))
+
+    def _advise_end(self, index: int, end: int) -> None:
+        """Begin to read what the last row of chunk `index`, which ends at item `end`, has in the next chunk."""
+        for array in (self.data, self.indices):
+            if end > (limit := (index + 1) * array.chunk_rows):
+                array.advise(limit, end)
 
     def _read_limits(self, start: int, stop: int) -> I64:
         """Return the row limits (stop - start + 1,) of the rows start:stop, counted over all items."""

@@ -9,7 +9,6 @@ without Zarr, straight into buffers that are used again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,16 @@ import zarr
 from zarr.storage import LocalStore
 
 from streamsvm.data.checked_store import check_chunks
-from streamsvm.data.chunk_file import Bytes, ChunkFile
+from streamsvm.data.chunk_file import CRC_BYTES, Bytes, Checksums, ChunkFile, PartReader, copy_from_whole, pair
+from streamsvm.data.chunk_places import ChunkPlace, LocalPlace, RemotePlace
+from streamsvm.data.object_file import Range
+from streamsvm.data.object_store import RemoteStore
 from streamsvm.errors import IntegrityError
 
 Array = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
-Checksums = npt.NDArray[np.uint32]
+CHUNKS_AHEAD = 8  # of a store, while a few rows of each are read
+WHOLE_SHARE = 15 / 16  # of a chunk's rows, from which the chunk is read as a whole
 DECODED_BYTES = 4 << 20  # of small chunks that Zarr decodes at a time
 
 
@@ -51,9 +54,9 @@ class StoredArray:
         self.chunk_rows = int(array.chunks[0])
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
         self.row_bytes = self.row_items * array.dtype.itemsize
-        self.folder = _local_folder(array) if checksums is not None else None
+        self.chunk_place = _find_place(array) if checksums is not None else None
         one_chunk_wide = array.ndim == 1 or array.chunks[1] == array.shape[1]
-        self.is_raw = self.folder is not None and one_chunk_wide and _has_raw_codecs(array)
+        self.is_raw = self.chunk_place is not None and one_chunk_wide and _has_raw_codecs(array)
         self.place = f"{array.store}/{array.path}".removeprefix("file://")
         if checksums is not None and len(checksums) and not self.is_raw:
             self.array = check_chunks(array, checksums)
@@ -67,10 +70,17 @@ class StoredArray:
         """Return the path of chunk `index` for a message."""
         return f"{self.place}/{self._key(index)}"
 
-    def file(self, index: int) -> ChunkFile:
-        """Open raw chunk `index` for checked, sequential reading."""
+    @property
+    def ahead_bytes(self) -> int:
+        """The most memory that an open chunk takes for what is read ahead."""
+        return min(self.chunk_place.ahead_bytes, self._payload_bytes) if self.chunk_place and self.is_raw else 0
+
+    def file(self, index: int, ranges: Sequence[Range] | None = None) -> ChunkFile:
+        """Open raw chunk `index` for checked reading: of these ranges of its file, or of the whole chunk in order."""
         assert self.checksums is not None
-        return ChunkFile(self.path_of(index), self.chunk_rows * self.row_bytes, int(self.checksums[index]))
+        assert self.chunk_place is not None
+        file = self.chunk_place.open(self._key(index), self._file_bytes, ranges or [(0, self._file_bytes)])
+        return ChunkFile(file, self._payload_bytes, int(self.checksums[index]))
 
     def read(self, start: int, stop: int) -> Array:
         """Return the rows start:stop, verified, in memory of their own."""
@@ -97,14 +107,15 @@ class StoredArray:
 
     def take_into(self, starts: I64, stops: I64, out: Bytes) -> None:
         """Do what `take` does, for raw chunks, into the bytes `out`."""
-        begin, pieces = 0, list(_cut(starts, stops, self.chunk_rows))
-        parts = self._read_parts([index for index, _, _ in pieces])
-        for (index, low, high), checksums in zip(pieces, parts, strict=True):
-            first = index * self.chunk_rows
+        begin, pieces = 0, [(piece, self._list_ranges(*piece)) for piece in _cut(starts, stops, self.chunk_rows)]
+        needs_parts = any(ranges is not None for _, ranges in pieces)
+        parts = self._read_parts([index for (index, _, _), _ in pieces] if needs_parts else [])
+        for k, ((index, low, high), ranges) in enumerate(pieces):
+            if self.ahead_bytes:
+                for (soon, _, _), its_ranges in pieces[k : k + CHUNKS_AHEAD]:
+                    self._advise(soon, its_ranges)
             end = begin + self.row_bytes * int(np.sum(high - low))
-            self._copy(
-                index, checksums, self.row_bytes * (low - first), self.row_bytes * (high - first), out[begin:end]
-            )
+            self._copy(index, ranges, parts.get(index), low, high, out[begin:end])
             begin = end
 
     def take_bytes(self, starts: I64, stops: I64) -> int:
@@ -122,42 +133,78 @@ class StoredArray:
         """Compare every part of every chunk with its checksum. Raises IntegrityError for the first that differs."""
         for index in range(self.n_chunks if self.parts is not None else 0):
             with self.file(index) as file:
-                (checksums,) = self._read_parts([index])
-                assert checksums is not None
-                reader = _PartReader(file, checksums, self.part_rows * self.row_bytes)
+                checksums = self._read_parts([index])[index]
+                reader = PartReader(file, checksums, self.part_rows * self.row_bytes)
                 for part in range(len(checksums)):
                     reader.load(part)
 
-    def advise(self, index: int) -> None:
-        """Ask the operating system to read raw chunk `index` ahead."""
-        if self.is_raw and index < self.n_chunks and hasattr(os, "posix_fadvise"):
-            try:
-                with open(self.path_of(index), "rb", buffering=0) as file:
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
-            except OSError:
-                return  # the read itself will report the error
+    def advise(self, start: int, stop: int) -> None:
+        """Begin to read the rows start:stop of raw chunks, which this thread will read soon."""
+        if not self.is_raw or self.chunk_place is None:
+            return
+        cut = _cut(np.array([start]), np.array([stop]), self.chunk_rows)
+        pieces = [(piece[0], self._list_ranges(*piece)) for piece in cut]
+        for index, ranges in pieces:
+            self._advise(index, ranges)
+        if self.parts is not None and any(ranges is not None for _, ranges in pieces):
+            self.parts.advise(pieces[0][0], pieces[-1][0] + 1)
+
+    def _advise(self, index: int, ranges: Sequence[Range] | None) -> None:
+        assert self.chunk_place is not None
+        self.chunk_place.advise(self._key(index), self._file_bytes, ranges or [(0, self._file_bytes)])
 
     def path_of(self, index: int) -> Path:
         """Return the file of chunk `index` on a local disk."""
-        assert self.folder is not None
-        return self.folder / self._key(index)
+        assert isinstance(self.chunk_place, LocalPlace)
+        return self.chunk_place.folder / self._key(index)
 
-    def _copy(self, index: int, parts: Checksums | None, low: I64, high: I64, out: Bytes) -> None:
-        """Copy the bytes low[0]:high[0], low[1]:high[1], ... of raw chunk `index` to `out`, one after another."""
-        used_rows = min(self.chunk_rows, self.length - index * self.chunk_rows)
-        with self.file(index) as file:
-            if parts is None or len(out) == used_rows * self.row_bytes:
-                _copy_of_whole(file, low, high, out)
+    @property
+    def _payload_bytes(self) -> int:
+        return self.chunk_rows * self.row_bytes
+
+    @property
+    def _file_bytes(self) -> int:
+        return self._payload_bytes + CRC_BYTES
+
+    def _copy(
+        self, index: int, ranges: Sequence[Range] | None, parts: Checksums | None, low: I64, high: I64, out: Bytes
+    ) -> None:
+        """Copy the rows low[0]:high[0], low[1]:high[1], ... of raw chunk `index` to `out`, one after another.
+
+        ranges: what is read of the file, in parts with these checksums; None to read and verify the whole chunk.
+        """
+        first = index * self.chunk_rows
+        limits = self.row_bytes * (low - first), self.row_bytes * (high - first)
+        with self.file(index, ranges) as file:
+            if ranges is None:
+                copy_from_whole(file, *limits, out)
             else:
+                assert parts is not None
+                PartReader(file, parts, self.part_rows * self.row_bytes).copy(*limits, out)
                 file.check_stored()
-                _PartReader(file, parts, self.part_rows * self.row_bytes).copy(low, high, out)
 
-    def _read_parts(self, chunks: list[int]) -> Sequence[Checksums | None]:
-        """Return the checksums of the parts of each of these chunks; None for chunks without parts."""
+    def _list_ranges(self, index: int, low: I64, high: I64) -> list[Range] | None:
+        """Return the ranges of the file of chunk `index` in which some rows and its checksum lie.
+
+        Each range is of whole parts, and ranges with less than a part between them are one. None if the whole chunk is
+        to be read, since it has no parts, or since almost all of its rows are needed.
+        """
+        first, size = index * self.chunk_rows, self.part_rows
+        n_rows = min(self.chunk_rows, self.length - first)
+        if self.parts is None or int(np.sum(high - low)) >= WHOLE_SHARE * n_rows:
+            return None
+        starts, stops = (low - first) // size * size, -((first - high) // size) * size
+        apart = starts[1:] - stops[:-1] > size
+        firsts = starts[np.append(True, apart)] * self.row_bytes
+        lasts = np.minimum(stops[np.append(apart, True)] * self.row_bytes, self._payload_bytes)
+        return [*pair(firsts, lasts), (self._payload_bytes, self._file_bytes)]
+
+    def _read_parts(self, chunks: list[int]) -> dict[int, Checksums]:
+        """Return the checksums of the parts of each of these chunks; nothing for an array without parts."""
         if self.parts is None or not chunks:
-            return [None] * len(chunks)
+            return {}
         wanted = np.array(chunks)
-        return list(self.parts.take(wanted, wanted + 1))
+        return dict(zip(chunks, self.parts.take(wanted, wanted + 1), strict=True))
 
     def _decode_into(self, starts: I64, stops: I64, out: Array) -> None:
         """Copy rows out of chunks that Zarr decodes, several small chunks at a time."""
@@ -166,7 +213,7 @@ class StoredArray:
         for _, low, high in _cut(starts, stops, together * self.chunk_rows):
             first = int(low[0])
             decoded = self._decode(first, int(high[-1]))
-            for start, stop in _pair(low - first, high - first):
+            for start, stop in pair(low - first, high - first):
                 out[at : at + stop - start] = decoded[start:stop]
                 at += stop - start
 
@@ -193,43 +240,6 @@ class StoredArray:
         return f"c/{index}" + "/0" * (self.array.ndim - 1)
 
 
-class _PartReader:
-    """Reads parts of a raw chunk, holds one of them in memory, and compares each with its checksum."""
-
-    def __init__(self, file: ChunkFile, checksums: Checksums, part_bytes: int) -> None:
-        self.file, self.checksums, self.part_bytes = file, checksums, part_bytes
-        self._buffer, self._loaded = np.empty(min(part_bytes, file.payload_bytes), np.uint8), -1
-
-    def load(self, part: int) -> Bytes:
-        """Return the bytes of a part, which are valid until the next call."""
-        begin = part * self.part_bytes
-        found = self._buffer[: self.file.payload_bytes - begin]
-        if part != self._loaded:
-            self.file.read_part(begin, found, int(self.checksums[part]))
-            self._loaded = part
-        return found
-
-    def copy(self, low: I64, high: I64, out: Bytes) -> None:
-        """Copy ascending ranges of bytes to `out`, one after another."""
-        at = 0
-        for start, stop in _pair(low, high):
-            for part in range(start // self.part_bytes, (stop - 1) // self.part_bytes + 1):
-                begin = part * self.part_bytes
-                found = self.load(part)[max(start - begin, 0) : stop - begin]
-                out[at : at + len(found)] = found
-                at += len(found)
-
-
-def _copy_of_whole(file: ChunkFile, low: I64, high: I64, out: Bytes) -> None:
-    """Copy ascending ranges of bytes to `out` from a chunk that is read and verified whole."""
-    at = 0
-    for start, stop in _pair(low, high):
-        file.skip(start - file.position)
-        file.read(out[at : at + stop - start])
-        at += stop - start
-    file.finish()
-
-
 def _join_neighbours(starts: I64, stops: I64) -> tuple[I64, I64]:
     """Return the ranges that are not empty; ranges that touch each other become one."""
     some = stops > starts
@@ -249,13 +259,11 @@ def _cut(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
             yield k, low, high
 
 
-def _pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
-    """Yield the ranges as integers of Python."""
-    return zip(starts.tolist(), stops.tolist(), strict=True)
-
-
-def _local_folder(array: zarr.Array[Any]) -> Path | None:
-    return Path(array.store.root) / array.path if isinstance(array.store, LocalStore) else None
+def _find_place(array: zarr.Array[Any]) -> ChunkPlace | None:
+    """Return the place of raw chunks; None for a store that only Zarr reads."""
+    if isinstance(array.store, LocalStore):
+        return LocalPlace(Path(array.store.root) / array.path)
+    return RemotePlace(array.store, array.path) if isinstance(array.store, RemoteStore) else None
 
 
 def _has_raw_codecs(array: zarr.Array[Any]) -> bool:

@@ -145,12 +145,15 @@ def _find_held(source: RowSource, chunks: range, held: Rows | None) -> dict[int,
 def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Rows]) -> Iterator[Rows]:
     """Yield the rows of a group in tiles. The next chunk is read while the caller computes on this one.
 
-    The operating system reads ahead for chunks that are streamed; a thread does for chunks that are decoded whole.
+    Chunks that are streamed are read ahead by the operating system, or by requests to a store; a thread reads ahead the
+    chunks that are decoded whole.
     """
     if source.streams:
+        needed = [index for index in chunks if index not in held]
         for index in chunks:
-            if index + 1 in chunks and index + 1 not in pins.chunks and index + 1 not in held:
-                source.advise(index + 1)
+            for soon in (index, index + 1):
+                if soon in needed and soon not in pins.chunks:
+                    source.advise(soon)
             loaded = _load(source, index, pins, held)
             yield from source.tiles(index) if loaded is None else split_rows(loaded)
         return

@@ -21,6 +21,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import (
     check_columns,
+    choose_calibration,
     is_dask,
     is_dataset,
     is_sparse,
@@ -37,11 +38,11 @@ from streamsvm.models.predict import score_chunks
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress
-from streamsvm.training.calibrate import calibrate, require_folds
-from streamsvm.training.loop import Event
+from streamsvm.training.calibrate import require_folds, train_with_probabilities
 from streamsvm.training.on_the_fly import open_rows
+from streamsvm.training.result import Event, Result
 from streamsvm.training.statuses import STATUSES
-from streamsvm.training.train import Result, train
+from streamsvm.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -66,7 +67,8 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train, and set the fitted attributes."""
         options, resume = self._options(), self.checkpoint is not None
-        if getattr(self, "probability", False):
+        way = choose_calibration(getattr(self, "probability", False))
+        if way is not None:
             require_folds(options)
         with (
             caught(),
@@ -75,10 +77,11 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         ):
             listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
             given = {"client": self.client, "listener": listener, **rows.arguments}
-            start = self._find_start(rows.source, rows.options)
-            result = train(rows.source, rows.options, self.checkpoint, start_from=start, **given)
-            if getattr(self, "probability", False) and result.status != "interrupted":
-                result = calibrate(rows.source, rows.options, result, self.client)
+            given["start_from"] = self._find_start(rows.source, rows.options)
+            if way is None:
+                result = train(rows.source, rows.options, self.checkpoint, **given)
+            else:
+                result = train_with_probabilities(rows.source, rows.options, way, self.checkpoint, **given)
         if result.status == "interrupted":
             raise KeyboardInterrupt(f"the checkpoint is in {self.checkpoint}: call fit again to go on")
         self._keep(result, y)

@@ -27,7 +27,8 @@ def _asks_for_probabilities(estimator: Any) -> bool:
     return bool(getattr(estimator, "probability", False))
 
 
-def _find_logs(model: Model, scores: F64) -> F64:
+def find_logs(model: Model, scores: F64) -> F64:
+    """Return the logarithm of the probability of each class, (n, K), from scores."""
     with np.errstate(divide="ignore"):
         logs: F64 = np.log(find_probabilities(model, scores))
     return logs
@@ -87,9 +88,10 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
     @available_if(_asks_for_probabilities)
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, (n, K), with `probability=True`.
+        """Return the probability of each class, (n, K), if it was fitted with `probability`.
 
-        Sigmoids of the scores; for K > 2 classes those of the K problems are divided by their sum.
+        Sigmoids or isotonic functions of the scores, which are divided by their sum for K > 2 classes, or one
+        temperature for all scores.
 
         Parameters
         ----------
@@ -106,7 +108,7 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
         self._require_probabilities()
-        return self._map_scores(X, partial(_find_logs, self.model_))
+        return self._map_scores(X, partial(find_logs, self.model_))
 
     def _require_probabilities(self) -> None:
         check_is_fitted(self)

@@ -24,6 +24,7 @@ from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
 from streamsvm.data.values import to_groups
 from streamsvm.errors import InputError
+from streamsvm.numeric.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import CsrRows
 from streamsvm.options import list_labels
 
@@ -73,6 +74,15 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, 
     if estimator.checkpoint is not None:
         source.fingerprint = _hash_rows(source)
     return source
+
+
+def choose_calibration(probability: Any) -> str | None:
+    """Return the name of the calibration that the parameter `probability` asks for, or None; InputError for others."""
+    if isinstance(probability, str):
+        if probability not in CALIBRATIONS:
+            raise InputError(f"probability is {probability!r}; True, False, or one of {', '.join(CALIBRATIONS)}")
+        return probability
+    return "sigmoid" if probability else None
 
 
 def _require_labels(estimator: Any, y: Any) -> None:

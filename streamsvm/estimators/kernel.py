@@ -16,7 +16,7 @@ from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.low_rank import train_on_features
 from streamsvm.numeric.pairs_of_classes import choose_by_votes
 from streamsvm.options import ClassWeight, compute_class_factors
-from streamsvm.training.loop import Result
+from streamsvm.training.result import Result
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -67,7 +67,7 @@ class SVC(LibsvmLike, KernelSVC):
         The rows in memory, as a number or a share ("10%"). None is all rows if there are at most 16,384 or if they are
         long, and else a fifth of them, as far as the memory allows.
     n_jobs, client, checkpoint, max_passes, max_seconds, random_state, max_iter, verbose : as in LinearSVC
-    probability : bool, default=False
+    probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
         As in LinearSVC; not for "interior-point".
     decision_function_shape : {"ovr", "ovo"}, default="ovr"
         The scores of more than two classes: one for each class, or for each pair. It does not change the training.
@@ -146,7 +146,7 @@ class SVC(LibsvmLike, KernelSVC):
         random_state: int | None = 0,
         max_iter: int = -1,
         verbose: int = 0,
-        probability: bool = False,
+        probability: bool | str = False,
         decision_function_shape: str = "ovr",
         break_ties: bool | None = None,
         multi_class: str | None = None,

@@ -104,10 +104,11 @@ class LinearSVC(BaseLinear, BaseSVC):
     dual : bool or "auto", default="auto"
         Without effect, since every solver finds the same optimum and proves it by both problems; False is refused with
         the hinge loss, as in scikit-learn.
-    probability : bool, default=False
-        Whether there are `predict_proba` and `predict_log_proba`. Five models, each trained on four fifths of the rows,
-        score the other rows, and sigmoids are fitted to these scores (Platt; Lin, Lin & Weng 2007). The five are
-        trained in the same reads, after the model of all rows, and their scores take one read more.
+    probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
+        Whether there are `predict_proba` and `predict_log_proba`, and how scores become probabilities; True stands for
+        "sigmoid". Five models, each trained on four fifths of the rows, score the other rows, and the function is
+        fitted to these scores. The five are trained in the reads of the model of all rows, and their scores take one
+        read more.
     feature_map : {"nystrom", "cholesky", "eigen", "polynomial"} or None, default=None
         Learn from features of the rows, which are made in each pass and not stored: an approximation of a kernel by
         `rank` features, or all products of two features. The model takes raw rows, and coef_ has a weight for each
@@ -194,7 +195,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         verbose: int = 0,
         penalty: str = "l2",
         dual: bool | str = "auto",
-        probability: bool = False,
+        probability: bool | str = False,
         scratch: str | Path | None = None,
         feature_map: str | None = None,
         rank: int = 300,

@@ -19,7 +19,7 @@ from streamsvm.estimators.regression import LinearSVR
 from streamsvm.methods.registry import AUTO, find_method
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.models.model import load as load_model
-from streamsvm.models.probabilities import SIGMOIDS
+from streamsvm.numeric.calibration import find_calibration
 from streamsvm.numeric.feature_maps import PolynomialMap
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.problems.one_class import ONE_CLASS
@@ -90,8 +90,9 @@ def make_estimator(model: Model) -> Estimator:
     else:
         about = _name_kernel(model.kernel)
         estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
-    if SIGMOIDS in model.info:
-        estimator.set_params(probability=True)
+    way = find_calibration(model.info)
+    if way is not None and hasattr(estimator, "probability"):
+        estimator.set_params(probability=way)
     if isinstance(model, LinearModel) and "feature_map" in estimator.get_params():
         estimator.set_params(**_name_map(model))
     estimator._take_model(model)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit, log_expit
+from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.estimators.classifier import BaseSVC
+from streamsvm.estimators.classifier import BaseSVC, find_logs
 from streamsvm.estimators.linear_base import BaseLinear
-from streamsvm.models.model import LinearModel
+from streamsvm.models.model import LinearModel, Model
+from streamsvm.models.probabilities import find_probabilities
+from streamsvm.numeric.calibration import find_calibration
 from streamsvm.options import ClassWeight
 
 if TYPE_CHECKING:
     from distributed import Client
+
+
+Find = Callable[[Any], Any]
 
 
 class LogisticRegression(BaseLinear, BaseSVC):
@@ -150,11 +158,16 @@ class LogisticRegression(BaseLinear, BaseSVC):
         -------
         ndarray or Dask array of shape (n, K), float64
         """
-        return self._map_scores(X, _find_probabilities)
+        return self._map_scores(X, self._choose(_find_probabilities, find_probabilities))
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
-        return self._map_scores(X, _find_log_probabilities)
+        return self._map_scores(X, self._choose(_find_log_probabilities, find_logs))
+
+    def _choose(self, of_loss: Find, of_model: Callable[[Model, Any], Any]) -> Find:
+        """Return how probabilities are found: by the loss, or by the calibration that the command line has given."""
+        check_is_fitted(self)
+        return of_loss if find_calibration(self.model_.info) is None else partial(of_model, self.model_)
 
     def _name_options(self) -> dict[str, Any]:
         return {"options": self._list_own_options(), "loss": "logistic"}

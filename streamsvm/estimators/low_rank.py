@@ -20,7 +20,7 @@ from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.options import TrainOptions, check_numbers
 from streamsvm.training.features import FeatureOptions, make_features
-from streamsvm.training.loop import Result
+from streamsvm.training.result import Result
 from streamsvm.training.train import train
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.errors import InputError
-from streamsvm.estimators.inputs import open_source
+from streamsvm.estimators.inputs import choose_calibration, open_source
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.loading import make_estimator
 from streamsvm.estimators.ranking import RankSVM
@@ -82,6 +82,7 @@ def tune(
     qid: Any = None,
     groups: Any = None,
     forward: bool = False,
+    probability: bool | str = False,
     memory: str | int | None = None,
     out: str | Path | None = None,
     client: Client | None = None,
@@ -106,6 +107,8 @@ def tune(
     forward : bool, default=False
         Whether the groups are cut in their order, and each fold comes after all rows that its fit is trained on. This
         is for times, and for other groups that are ordered.
+    probability : bool or {"sigmoid", "isotonic", "temperature"}, default=False
+        Whether the best model has probabilities, as in LinearSVC.
     memory : str, int or None, default=None
         The limit of the memory of the whole process, as in LinearSVC.
     out : path or None, default=None
@@ -159,5 +162,6 @@ def tune(
             overwrite=overwrite,
             others=axes,
             forward=forward,
+            probabilities=choose_calibration(probability),
         )
     return Tuned(**vars(found), estimator=make_estimator(found.result.model))

@@ -66,6 +66,8 @@ class Method:
         have `epochs` and `replicas`), or not at all, unless its settings say that all rows are resident.
     compiled
         The groups of compiled functions that `run_kernels` knows (methods.warm_up). None: one, with the method's name.
+    compiled_for_set_up
+        Those of the groups whose functions `set_up` calls already, and not only the steps.
     side_by_side
         Ways to make several fits in the same reads, the best first; the first that the memory has room for is taken.
     """
@@ -81,6 +83,7 @@ class Method:
     takes_numbered_rows: bool = True
     passes: Literal["sampled", "epochs", "unknown"] = "sampled"
     compiled: tuple[str, ...] = ()
+    compiled_for_set_up: tuple[str, ...] = ()
     side_by_side: tuple[SideBySide, ...] = (SideBySide(),)
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:

@@ -51,6 +51,7 @@ METHODS = [
         options=RankingOptions,
         module="streamsvm.methods.ranking.setup",
         compiled=("ranking",),
+        compiled_for_set_up=("ranking",),  # it counts pairs
     ),
     Method(
         name="newton",

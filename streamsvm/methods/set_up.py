@@ -20,6 +20,7 @@ from streamsvm.methods.one_against_one import make_one_against_one
 from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
 from streamsvm.methods.registry import METHODS, find_method
+from streamsvm.methods.warm_up import compile_all
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions, check_costs, check_numbers
@@ -122,6 +123,7 @@ def set_up_map(source: RowSource, options: FeatureOptions, kernel_options: Train
 
 
 def _set_up_with(method: Method, own: Any, keep_dual: bool, source: RowSource, options: TrainOptions) -> Fit:
+    compile_all(method.compiled_for_set_up, source.is_sparse)
     fit = method.set_up(source, options, own)
     return keep_dual_point(fit) if keep_dual else fit
 

@@ -23,6 +23,7 @@ from streamsvm.models.saved_model import (
 )
 from streamsvm.numeric import known_values
 from streamsvm.numeric import saved_parts as saved
+from streamsvm.numeric.calibration import check_calibration
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
@@ -258,7 +259,7 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     problem = _find_problem(kind, info)
     classes = saved.read_classes(arrays, 2 if problem.has_classes else 0)
     n_scores = problem.count_scores(len(classes))
-    saved.check_sigmoids(info, n_scores)
+    check_calibration(info, n_scores)
     lead = () if n_scores == 1 else (n_scores,)
     names = saved.read_names(about, d if features is None else features.map.d)
     scaling = saved.read_scaling(about, arrays, d)

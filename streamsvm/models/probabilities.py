@@ -1,42 +1,38 @@
-"""Probabilities of classes from the scores of a model: of its sigmoids, or of the logistic loss itself."""
+"""Probabilities of classes from the scores of a model: by its calibration, or by the logistic loss itself."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit
 
 from streamsvm.errors import InputError
 from streamsvm.models.model import Model
-from streamsvm.numeric.calibration import compute_probabilities
+from streamsvm.numeric.calibration import CALIBRATIONS, find_calibration, share_out
 from streamsvm.numeric.rows import F64
-
-SIGMOIDS = "sigmoids"  # the name in a model's `info`
 
 
 def has_probabilities(model: Model) -> bool:
     """Whether the scores of the model can be turned into probabilities."""
-    return SIGMOIDS in model.info or model.info.get("loss") == "logistic"
+    return find_calibration(model.info) is not None or model.info.get("loss") == "logistic"
 
 
 def require_probabilities(model: Model) -> None:
     """Raise InputError unless the scores of the model can be turned into probabilities."""
     if not has_probabilities(model):
-        raise InputError("the model has no probabilities: train with --probabilities sigmoid, or with --loss logistic")
+        ways = "|".join(CALIBRATIONS)
+        raise InputError(f"the model has no probabilities: train with --probabilities {ways}, or with --loss logistic")
 
 
 def find_probabilities(model: Model, scores: F64) -> F64:
     """Return the probability of each class, (n, K), from scores (n,) for two classes, or (n, K).
 
-    InputError for a model without sigmoids whose loss is not the logistic one.
+    InputError for a model without a calibration whose loss is not the logistic one.
     """
-    if SIGMOIDS in model.info:
-        A, B = (np.asarray(model.info[SIGMOIDS][name], np.float64) for name in ("A", "B"))
-        return compute_probabilities(scores, A, B)
+    name = find_calibration(model.info)
+    if name is not None:
+        way = CALIBRATIONS[name]
+        return way.apply(model.info[way.key], scores)
     require_probabilities(model)
-    ones: npt.NDArray[Any] = np.ones(1 if scores.ndim == 1 else scores.shape[1])
     if scores.ndim == 1:
         return np.column_stack((expit(-scores), expit(scores)))
-    return compute_probabilities(scores, -ones, 0.0 * ones)
+    return share_out(expit(scores))

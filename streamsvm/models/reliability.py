@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import find_probabilities
@@ -38,13 +39,13 @@ class Reliability:
     def watch(self, model: Model, parts: Iterator[Scored]) -> Iterator[Scored]:
         """Yield the parts, and add each of them."""
         for part in parts:
-            self._add(model, part)
+            assert part.truth is not None
+            known = np.flatnonzero(part.truth >= 0)
+            self.add(find_probabilities(model, part.scores[known]), part.truth[known])
             yield part
 
-    def _add(self, model: Model, part: Scored) -> None:
-        assert part.truth is not None
-        known = np.flatnonzero(part.truth >= 0)
-        found, codes = find_probabilities(model, part.scores[known]), part.truth[known]
+    def add(self, found: F64, codes: npt.NDArray[Any]) -> None:
+        """Add rows by their probabilities (n, K) and the codes of their classes (n,)."""
         truth = np.zeros_like(found)
         truth[np.arange(len(codes)), codes] = 1.0
         n_classes = found.shape[1]

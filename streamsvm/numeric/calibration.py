@@ -1,81 +1,137 @@
-"""Platt's sigmoid: the probability of a class from a score.
+"""The ways to turn scores into probabilities, by name: how each is fitted, applied, stored and checked.
 
-    P(y = 1 | f) = 1 / (1 + exp(A f + B))
+What is fitted is stored as JSON in the `info` of a model, under the name of the way:
 
-A and B minimise the cross-entropy  - sum_i v_i [t_i log p_i + (1 - t_i) log(1 - p_i)]  with the row weights v_i and
+    sigmoids       {"A": [..], "B": [..]}, a number for each score
+    isotonic       [{"scores": [..], "probabilities": [..]}, ..], the corners of the function of each score
+    temperature    {"beta": ..}
 
-    t_i = (N+ + 1) / (N+ + 2)  for a row of the class,    t_i = 1 / (N- + 2)  for any other
-
-where N+ and N- are the sums of the weights of both: Platt's targets, which keep separable scores from probabilities of
-0 and 1. The minimum is found by Newton's method with backtracking.
-
-Source: Lin, Lin & Weng 2007, "A note on Platt's probabilistic outputs for support vector machines", Machine Learning
-68, Algorithm 1.
+The probabilities of K > 2 classes by sigmoids or isotonic functions are divided by their sum.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
-import numpy.typing as npt
-from scipy.special import expit
 
-from streamsvm.numeric.rows import F64
-
-MOST_STEPS = 100
-RIDGE = 1e-12  # on the Hessian's diagonal, with scores of about 1
-LEAST_GRADIENT = 1e-9  # a share of the weights
-LEAST_STEP = 1e-10
-SUFFICIENT_FALL = 1e-4
+from streamsvm.numeric.isotonic import MOST_CORNERS, apply_isotonic, fit_isotonic
+from streamsvm.numeric.rows import F64, I32
+from streamsvm.numeric.saved_parts import read_number, read_part
+from streamsvm.numeric.sigmoids import apply_sigmoid, fit_sigmoid
+from streamsvm.numeric.temperature import apply_temperature, fit_temperature
 
 
-def fit_sigmoid(scores: F64, is_in_class: npt.NDArray[np.bool_], weight: F64) -> tuple[float, float]:
-    """Return A and B for scores (n,), whether each row is of the class (n,), and weights >= 0 (n,).
+@dataclass(frozen=True)
+class Calibration:
+    """A way from scores to probabilities.
 
-    Scores of any scale are divided by the largest one before. ValueError unless both kinds of rows have a weight.
+    key: the name in a model's `info`. fit(scores (n, K) or (n, 1), codes (n,), weight (n,)): what is stored;
+    ValueError if the rows do not suffice. apply(stored, scores (n,) or (n, K)): the probabilities (n, K).
+    check(stored, n_scores): ValueError unless that was stored for so many scores.
     """
-    total, positive = float(np.sum(weight)), float(np.sum(weight, where=is_in_class))
-    if not 0.0 < positive < total:
-        raise ValueError("a sigmoid needs rows of the class and others")
-    target = np.where(is_in_class, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))
-    scale = float(np.max(np.abs(scores))) or 1.0
-    f, point = scores / scale, np.array([0.0, np.log((total - positive + 1.0) / (positive + 1.0))])
-    loss = _measure(point, f, target, weight)
-    for _ in range(MOST_STEPS):
-        p = expit(-(point[0] * f + point[1]))
-        off, curve = weight * (target - p), weight * p * (1.0 - p)
-        gradient = np.array([off @ f, np.sum(off)])
-        if np.max(np.abs(gradient)) < LEAST_GRADIENT * total:
-            break
-        mixed = curve @ f
-        hessian = np.array([[curve @ f**2 + RIDGE, mixed], [mixed, np.sum(curve) + RIDGE]])
-        direction, length = -np.linalg.solve(hessian, gradient), 1.0
-        slope = float(gradient @ direction)
-        while length >= LEAST_STEP:
-            ahead = point + length * direction
-            found = _measure(ahead, f, target, weight)
-            if found < loss + SUFFICIENT_FALL * length * slope:
-                break
-            length /= 2.0
-        else:
-            break
-        point, loss = ahead, found
-    return float(point[0] / scale), float(point[1])
+
+    key: str
+    fit: Callable[[F64, I32, F64], Any]
+    apply: Callable[[Any, F64], F64]
+    check: Callable[[Any, int], None]
 
 
-def _measure(point: F64, f: F64, target: F64, weight: F64) -> float:
-    """Return the cross-entropy."""
-    z = point[0] * f + point[1]
-    return float(weight @ (target * z + np.logaddexp(0.0, -z)))
+def _each_class(scores: F64, codes: I32) -> list[tuple[F64, Any]]:
+    """Return each score of the rows, with whether the rows are of the class that it stands for."""
+    if scores.shape[1] == 1:
+        return [(scores[:, 0], codes == 1)]
+    return [(scores[:, k], codes == k) for k in range(scores.shape[1])]
 
 
-def compute_probabilities(scores: F64, A: F64, B: F64) -> F64:
-    """Return the probability of each class, (n, K), from scores (n,) for two classes or (n, K), and A, B (1,) or (K,).
-
-    For K > 2 classes the probabilities of the K sigmoids are divided by their sum.
-    """
-    if scores.ndim == 1:
-        p = expit(-(A[0] * scores + B[0]))
-        return np.column_stack((1.0 - p, p))
-    each: F64 = expit(-(A * scores + B))
+def share_out(each: F64) -> F64:
+    """Return the probability of each class, (n, K), from (n, 1) for two classes, or from K numbers a row."""
+    if each.shape[1] == 1:
+        return np.column_stack((1.0 - each[:, 0], each[:, 0]))
     sums = np.sum(each, axis=1, keepdims=True)
     return np.where(sums > 0.0, each / np.where(sums > 0.0, sums, 1.0), 1.0 / each.shape[1])
+
+
+def _fit_sigmoids(scores: F64, codes: I32, weight: F64) -> dict[str, list[float]]:
+    found = [fit_sigmoid(f, own, weight) for f, own in _each_class(scores, codes)]
+    A, B = (list(each) for each in zip(*found, strict=True))
+    return {"A": A, "B": B}
+
+
+def _apply_sigmoids(stored: Mapping[str, Any], scores: F64) -> F64:
+    columns = scores.reshape(len(scores), -1)
+    return share_out(apply_sigmoid(columns, np.asarray(stored["A"]), np.asarray(stored["B"])))
+
+
+def _check_sigmoids(stored: Any, n_scores: int) -> None:
+    for name in ("A", "B"):
+        _read_numbers(stored, name, n_scores, "sigmoids")
+
+
+def _fit_isotonic(scores: F64, codes: I32, weight: F64) -> list[dict[str, list[float]]]:
+    found = [fit_isotonic(f, own, weight) for f, own in _each_class(scores, codes)]
+    return [{"scores": at.tolist(), "probabilities": p.tolist()} for at, p in found]
+
+
+def _apply_isotonic(stored: Any, scores: F64) -> F64:
+    columns, each = scores.reshape(len(scores), -1), np.empty((len(scores), len(stored)))
+    for k, own in enumerate(stored):
+        each[:, k] = apply_isotonic(columns[:, k], np.asarray(own["scores"]), np.asarray(own["probabilities"]))
+    return share_out(each)
+
+
+def _check_isotonic(stored: Any, n_scores: int) -> None:
+    if not isinstance(stored, list) or len(stored) != n_scores:
+        raise ValueError(f"isotonic: {n_scores} functions are expected")
+    for own in stored:
+        at = read_part(own, "scores") if isinstance(own, dict) else None
+        if not isinstance(at, list) or not 1 <= len(at) <= MOST_CORNERS:
+            raise ValueError(f"isotonic: scores of 1 to {MOST_CORNERS} corners are expected")
+        corners = _read_numbers(own, "scores", len(at), "isotonic")
+        p = _read_numbers(own, "probabilities", len(at), "isotonic")
+        if np.any(np.diff(corners) <= 0.0):
+            raise ValueError("isotonic: the scores of the corners do not ascend")
+        if np.any(np.diff(p) < 0.0) or p[0] < 0.0 or p[-1] > 1.0:
+            raise ValueError("isotonic: the probabilities descend, or are not from 0 to 1")
+
+
+def _fit_temperature(scores: F64, codes: I32, weight: F64) -> dict[str, float]:
+    return {"beta": fit_temperature(scores, codes, weight)}
+
+
+def _apply_temperature(stored: Mapping[str, Any], scores: F64) -> F64:
+    return apply_temperature(scores, float(stored["beta"]))
+
+
+def _check_temperature(stored: Any, n_scores: int) -> None:  # noqa: ARG001
+    if not isinstance(stored, dict) or read_number(stored, "beta") <= 0.0:
+        raise ValueError("temperature: a positive number beta is expected")
+
+
+def _read_numbers(stored: Any, name: str, n: int, of: str) -> F64:
+    """Return n finite numbers; ValueError for anything else."""
+    values = read_part(stored, name) if isinstance(stored, dict) else None
+    if not isinstance(values, list) or len(values) != n:
+        raise ValueError(f"{of}: {n} numbers {name} are expected")
+    return np.array([read_number({name: value}, name) for value in values])
+
+
+CALIBRATIONS = {
+    "sigmoid": Calibration("sigmoids", _fit_sigmoids, _apply_sigmoids, _check_sigmoids),
+    "isotonic": Calibration("isotonic", _fit_isotonic, _apply_isotonic, _check_isotonic),
+    "temperature": Calibration("temperature", _fit_temperature, _apply_temperature, _check_temperature),
+}
+
+
+def find_calibration(info: Mapping[str, Any]) -> str | None:
+    """Return the name of the way that is stored in a model's `info`, or None."""
+    return next((name for name, way in CALIBRATIONS.items() if way.key in info), None)
+
+
+def check_calibration(info: Mapping[str, Any], n_scores: int) -> None:
+    """Raise ValueError unless what `info` stores of each way was fitted to so many scores."""
+    for way in CALIBRATIONS.values():
+        if way.key in info:
+            way.check(info[way.key], n_scores)

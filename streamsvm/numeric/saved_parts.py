@@ -200,17 +200,5 @@ def read_info(parts: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check_sigmoids(info: Mapping[str, Any], n_scores: int) -> None:
-    """Raise ValueError unless `info` has finite A and B of a sigmoid for each score, or no sigmoids."""
-    if "sigmoids" not in info:
-        return
-    for name in ("A", "B"):
-        values = read_part(info["sigmoids"], name) if isinstance(info["sigmoids"], dict) else None
-        if not isinstance(values, list) or len(values) != n_scores:
-            raise ValueError(f"sigmoids: {n_scores} numbers {name} are expected")
-        for value in values:
-            read_number({name: value}, name)
-
-
 def _show_array(found: Any) -> str:
     return f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__

@@ -15,7 +15,7 @@ from streamsvm.methods.held_out import hold_out
 from streamsvm.methods.method import SideBySide
 from streamsvm.methods.set_up import choose_method
 from streamsvm.options import TrainOptions
-from streamsvm.training.train import Job
+from streamsvm.training.together import Job
 
 
 def make_chains(grid: Sequence[TrainOptions], views: Sequence[Kept]) -> list[list[Job]]:

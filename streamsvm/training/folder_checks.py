@@ -11,6 +11,7 @@ from streamsvm.errors import InputError
 from streamsvm.files import is_partial
 
 LOCK = ".lock"
+FOLDS = "folds"
 SET_BY = {  # the options behind settings of other names
     "class_costs": "--C and --class-weight",
     "class_weights": "--class-weight",
@@ -36,7 +37,7 @@ WRITTEN_IF_ASKED = {
     "updates",
 }  # settings that are written only for runs that asked for them
 # A run that ended before its first checkpoint leaves these files only. An estimator keeps features.zarr there.
-MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", "map.npz", LOCK}
+MAY_BE_THERE = {"settings.json", "history.jsonl", "report.html", "features.zarr", "map.npz", FOLDS, LOCK}
 
 
 def check_place(folder: Path) -> None:

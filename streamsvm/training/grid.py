@@ -33,12 +33,15 @@ from streamsvm.options import TrainOptions, check_numbers, make_kernel
 from streamsvm.problems.problem import Problem, read_truth
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import Scan
+from streamsvm.training.calibrate import train_with_probabilities
 from streamsvm.training.chains import make_chains
 from streamsvm.training.folds import Folds, draw_folds, keep
 from streamsvm.training.grid_folder import GridFolder
+from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gammas
-from streamsvm.training.train import Event, Job, Listener, Result, list_fits, open_for, run_chains, train
+from streamsvm.training.together import Job, list_fits, run_chains
+from streamsvm.training.train import open_for, train
 from streamsvm.training.trials import Trial, Tuning
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ def tune(
     others: Axes | None = None,
     forward: bool = False,
     lock: Lock | None = None,
+    probabilities: str | None = None,
 ) -> Tuning:
     """Cross-validate a grid of settings, and train the best setting on all rows. The errors are those of `train`.
 
@@ -78,6 +82,8 @@ def tune(
         Whether each fold comes after all rows that its fit is trained on, in the order of the groups.
     lock : Lock, optional
         The lock of a caller who writes to `out` already.
+    probabilities : {"sigmoid", "isotonic", "temperature"}, optional
+        How the scores of the best model become probabilities; see `train_with_probabilities`.
     source, options, out, client, progress, resume, overwrite
         See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid has the bits of one never stopped.
     """
@@ -103,7 +109,7 @@ def tune(
     grid = _make_grid(source, options, costs, gammas, axes)
     views = [Kept(source, keep(fold, k, forward)) for k in range(folds)]
     with closing(folder) if folder else nullcontext():
-        return _carry_out(source, grid, axes, fold, views, folder, client, progress)
+        return _carry_out(source, grid, axes, fold, views, folder, client, progress, probabilities)
 
 
 def _carry_out(
@@ -115,6 +121,7 @@ def _carry_out(
     folder: GridFolder | None,
     client: Client | None,
     progress: Progress,
+    probabilities: str | None,
 ) -> Tuning:
     """Carry the fits out and score them in one engine, and train the best setting. grid: as `_make_grid` returns it."""
     began, folds, n_measured = time.monotonic(), len(views), int(any(map(needs_scale, grid)))
@@ -136,17 +143,25 @@ def _carry_out(
     trials = tuple(map(partial(_describe_trial, axes), grid, scores, results))
     passes = n_measured + max(sum(result.passes for result in chain) for chain in found) + 1
     best, seconds = int(np.argmax([trial.mean for trial in trials])), time.monotonic() - began
-    result = _train_best(source, grid[best], folder, client, counter.note_last)
+    result = _train_best(source, grid[best], folder, client, counter.note_last, probabilities)
     return Tuning(trials, trials[best], result, passes, read_bytes, seconds)
 
 
 def _train_best(
-    source: RowSource, options: TrainOptions, folder: GridFolder | None, client: Client | None, listener: Listener
+    source: RowSource,
+    options: TrainOptions,
+    folder: GridFolder | None,
+    client: Client | None,
+    listener: Listener,
+    probabilities: str | None,
 ) -> Result:
     """Train the best setting on all rows, in the folder of the grid."""
-    if folder is None:
-        return train(source, options, client=client, listener=listener)
-    return train(source, options, folder.out, resume=True, client=client, listener=listener, lock=folder.lock)
+    given: dict[str, Any] = {"client": client, "listener": listener}
+    if folder is not None:
+        given |= {"out": folder.out, "resume": True, "lock": folder.lock}
+    if probabilities is not None:
+        return train_with_probabilities(source, options, probabilities, **given)
+    return train(source, options, **given)
 
 
 def _list_by_setting(found: list[list[Result]], folds: int) -> list[list[Result]]:

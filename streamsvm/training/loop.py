@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from streamsvm.methods.fit import Fit
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
+from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import needs_scale
@@ -29,94 +30,16 @@ from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, re
 TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube", "nu")
 
 
-@dataclass(frozen=True)
-class Result:
-    """A trained model, its certificate, and what it cost.
-
-    Attributes
-    ----------
-    model : Model
-        The best model that the solver found.
-    status, status_reason : str
-        How the run ended (training.statuses), and a sentence with the reason; it is empty if the run has converged.
-    solver : str
-        Name of the method.
-    objective, lower_bound : float, float or None
-        The primal objective P of the model, and a proved lower bound D of the optimum (None: nothing is proved).
-    relative_gap : float or None
-        (P - D) / P, or None without a lower bound.
-    rounding_bound : float or None
-        The most by which rounding can have moved P and D together, or None if the solver bounds no rounding.
-    passes, steps : int
-        Full reads of the rows that led to the model, the one for gamma "scale" included, and outer iterations. What
-        an interrupted run has to read once more is in read_bytes alone.
-    seconds : float
-        Time of the run, the parts before it was resumed included, and the read for a ball that is kept.
-    read_bytes, scratch_bytes : int
-        Bytes read from storage, also for a ball, and written to files for rows that are set aside, by all processes.
-    peak_memory_bytes, projected_memory_bytes : int
-        Resident memory of the process that needed the most, as measured and as projected before the run.
-    file_page_bytes : int or None
-        Resident bytes of mapped files, such as libraries, in this process; None if the system does not tell.
-    finished : bool
-        Whether nothing cut the solver short: it has converged, or made the passes that it was told to make.
-    n_rows, n_features : int
-        Shape of the data.
-    n_support_vectors : int or None
-        Support vectors of the model, or None for a linear model.
-    model_sha256 : str
-        SHA-256 of the model's file.
-    problems : list of dict
-        Of many classes, the certificate of the problem of each class, or of each pair in their order.
-    history : list of dict
-        One line for each step, as in `history.jsonl`.
-    """
-
-    model: Model
-    status: str
-    status_reason: str
-    solver: str
-    objective: float
-    lower_bound: float | None
-    relative_gap: float | None
-    rounding_bound: float | None
-    passes: int
-    steps: int
-    seconds: float
-    read_bytes: int
-    scratch_bytes: int
-    peak_memory_bytes: int
-    projected_memory_bytes: int
-    file_page_bytes: int | None
-    finished: bool
-    n_rows: int
-    n_features: int
-    n_support_vectors: int | None
-    model_sha256: str
-    problems: list[dict[str, Any]]
-    history: list[dict[str, Any]]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result without model and history: the object that `train --json` prints."""
-        return {name: value for name, value in vars(self).items() if name not in ("model", "history")}
-
-
-@dataclass
-class Event:
-    """What a listener is told after each step: the step's line of the history, and the memory plan of the run."""
-
-    line: dict[str, Any]
-    plan: MemoryPlan
-
-
-Listener = Callable[[Event], None]
 Requests = Generator[Question, Any, None]
+BeginOthers = Callable[["Training"], "list[Training]"]
+Complete = Callable[["Training", Sequence["Training"]], Result]
 
 
 class Training:
     """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved.
 
     The options are as they were given: with gamma "scale" a read of the rows precedes the solver's first, and counts.
+    enough: a gap at which the run ends, although the solver goes on to tol; 0 for none, also where the gap is 0.
     """
 
     def __init__(
@@ -129,9 +52,10 @@ class Training:
         run: RunFolder | None,
         listener: Listener,
         spent: Spent = NOTHING,
+        enough: float = 0.0,
     ) -> None:
         self.source, self.options, self.fit, self.engine = source, options, fit, engine
-        self.plan, self.run, self.listener = plan, run, listener
+        self.plan, self.run, self.listener, self.enough = plan, run, listener, enough
         self.passes_before = spent.passes + int(needs_scale(options))
         self.history: list[dict[str, Any]] = []
         self.state, self.status = fit.start(), ""
@@ -139,28 +63,35 @@ class Training:
         self.projected_bytes = max(plan.projected_bytes, spent.projected_bytes)
         self.began = time.monotonic()
 
-    def carry_out(self) -> Result:
+    def carry_out(self, begin_others: BeginOthers | None = None, complete: Complete | None = None) -> Result:
         """Carry the run out to its end, from its checkpoint if there is one, and return the result.
 
-        The last checkpoint is written then. The model is not, since what is kept beside it has to be there before.
+        begin_others: begins runs on the same engine, which share its reads, and are saved with this run. complete:
+        returns the result of this run with what the others add to it, when all are at their ends; it may read the rows
+        once more. The last checkpoint is written then. The model is not, since what is kept beside it has to be there
+        before.
         """
         self.begin()
+        others = [] if begin_others is None else begin_others(self)
+        group = [self, *others]
         try:
-            if not self.is_over():
-                self.status = ""
-                drive(self.engine, [self.requests()])
+            drive(self.engine, [one.go_on() for one in group])
+            save_all(group)
+            result = self.make_result() if complete is None else complete(self, others)
         except KeyboardInterrupt:
             if self.run is None or not self.history:
                 raise
             interrupts.accept()
             self.status = self.status or "interrupted"  # a signal just after the last step leaves its status
+            save_all(group)
+            result = self.make_result()
+            result = result if complete is None else self._tell_of_interrupt(result)
         except ConnectionError:  # the cluster is lost, but the state after the last step is not
             if self.history:
                 self.status = self.status or "interrupted"
-                self.save()
+                save_all(group)
             raise
-        self.save()
-        return self.make_result()
+        return result
 
     def begin(self) -> None:
         """Make the run's folder, if there is to be one, and take over what its checkpoint holds."""
@@ -177,6 +108,12 @@ class Training:
         finished = bool(self.history) and self.fit.report(self.state).finished
         return self.status in FINAL or finished
 
+    def go_on(self) -> Requests:
+        """Yield the requests of the run until it is over."""
+        if not self.is_over():
+            self.status = ""
+            yield from self.requests()
+
     def save(self) -> None:
         """Write a checkpoint of the last step, if there is a folder."""
         if self.run:
@@ -185,7 +122,7 @@ class Training:
     def requests(self) -> Requests:
         """Yield the solver's requests until it is done or a limit is reached. The caller sends the answers."""
         if self.history:  # limits hold from the first step on, since before it there is no objective
-            self.status = self._limit(self.history[-1]["passes"])
+            self.status = self._limit(self.history[-1])
         if self.status:
             return
         solver = self.fit.solve(self.state)
@@ -218,15 +155,17 @@ class Training:
         }
         if self.run:
             self.run.record(line)
-        status = step.status or self._limit(progress.passes)
+        status = step.status or self._limit(line)
         self.state, self.history, self.status = step.state, [*self.history, line], status
         if self.run:
             self.run.save(self.state, len(self.history), self.status, self._seconds())
         self.listener(Event(line, self.plan))
         interrupts.check()
 
-    def _limit(self, passes: int) -> str:
-        if self.options.max_passes is not None and passes >= self.options.max_passes:
+    def _limit(self, line: dict[str, Any]) -> str:
+        if self.enough > 0.0 and line["relative_gap"] is not None and line["relative_gap"] <= self.enough:
+            return "early_stop"
+        if self.options.max_passes is not None and line["passes"] >= self.options.max_passes:
             return "pass_limit"
         if self.options.max_seconds is not None and self._seconds() >= self.options.max_seconds:
             return "time_limit"
@@ -265,6 +204,11 @@ class Training:
             history=self.history,
         )
 
+    def _tell_of_interrupt(self, result: Result) -> Result:
+        """Return the result of this run as that of a group which a signal has ended."""
+        reason = explain("interrupted", self.fit.report(self.state), self.options)
+        return replace(result, status="interrupted", status_reason=reason, finished=False)
+
     def _make_model(self) -> Model:
         report = self.fit.report(self.state)
         info: dict[str, Any] = {
@@ -291,13 +235,25 @@ class Training:
         return replace(model, info=info)
 
 
+def save_all(group: Sequence[Training]) -> None:
+    """Write a checkpoint of the last step of each run."""
+    for one in group:
+        one.save()
+
+
 def drive(engine: Engine, runs: Sequence[Requests]) -> None:
-    """Drive several runs to their ends. In each round one read of the data answers the requests of all of them."""
+    """Drive several runs to their ends. In each round one read of the data answers the requests of all of them.
+
+    Rows by their numbers are taken first, while passes wait, so that the passes of all runs come together.
+    """
     waiting = {k: request for k, run in enumerate(runs) if (request := next(run, None)) is not None}
     while waiting:
-        answers = answer_all(engine, list(waiting.values()))
-        following = {k: _send(runs[k], one) for k, one in zip(waiting, answers, strict=True)}
-        waiting = {k: request for k, request in following.items() if request is not None}
+        takes = [k for k, request in waiting.items() if isinstance(request, Take)]
+        asked = {k: waiting[k] for k in takes or list(waiting)}
+        answers = answer_all(engine, list(asked.values()))
+        for k, one in zip(asked, answers, strict=True):
+            request = _send(runs[k], one)
+            waiting.pop(k) if request is None else waiting.update({k: request})
 
 
 def _send(run: Requests, found: Any) -> Question | None:

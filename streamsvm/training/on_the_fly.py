@@ -25,7 +25,7 @@ from streamsvm.options import TrainOptions
 from streamsvm.training.feature_checkpoint import FeatureCheckpoint
 from streamsvm.training.features import Report, look_for_map, open_for_map
 from streamsvm.training.grid_folder import GridFolder
-from streamsvm.training.loop import Listener, Result
+from streamsvm.training.result import Listener, Result
 from streamsvm.training.run_folder import MAP_FILE, RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import put_stand_in

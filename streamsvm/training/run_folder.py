@@ -12,6 +12,7 @@ model.npz        the model
 result.json      the object that `--json` prints
 dual.npz         the dual point, if it was asked for (training.dual_file)
 map.npz          what the passes have found that look for a feature map, if there is one (training.on_the_fly)
+folds/           the runs of the folds whose scores give probabilities, if there are any (training.calibrate)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,7 @@ from typing import Any, Generic, TypeVar
 from streamsvm.errors import InputError, WriteError, say_count
 from streamsvm.files import remove_partials, sync_folder, unpack_arrays, write_arrays, write_atomically
 from streamsvm.locks import Lock
-from streamsvm.training.folder_checks import LOCK, check_empty, check_place, compare_settings, remove_if_empty
+from streamsvm.training.folder_checks import FOLDS, LOCK, check_empty, check_place, compare_settings, remove_if_empty
 from streamsvm.training.states import flatten, list_added, restore
 
 S = TypeVar("S")
@@ -119,6 +121,7 @@ class RunFolder:
         write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
         path = self.path / "checkpoint.npz"
         if not path.exists():
+            shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # of another run
             write_atomically(self.path / "history.jsonl", b"")
             return None
         arrays = unpack_arrays(path)

@@ -37,7 +37,12 @@ STATUSES = {
         "The kernel is indefinite, or its values were given (`precomputed`), so there is no lower bound; every row "
         "meets its condition within the tolerance.",
     ),
-    "early_stop": Status(0, True, "A stop on rows held out was reached. No solver of this version ends so."),
+    "early_stop": Status(
+        0,
+        True,
+        "A gap that is enough was reached, although it is larger than tol. Only the models of folds, whose scores give "
+        "probabilities, end so.",
+    ),
     "pass_limit": Status(
         3, False, "As many passes as were allowed are made. After budgeted-sgd's epochs the exit status is 0."
     ),

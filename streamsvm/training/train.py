@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from streamsvm.data.scratch import make_scratch_folder
 from streamsvm.data.source import RowSource
@@ -25,20 +24,36 @@ from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.dual_file import write_dual_points
-from streamsvm.training.loop import Event, Listener, Requests, Result, Training, drive
+from streamsvm.training.loop import Training
+from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
-from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma, settle_gammas
+from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Event", "Listener", "Result", "TrainOptions", "train", "train_together"]
+__all__ = ["Event", "Listener", "Result", "TrainOptions", "train"]
 
 LOGGER = logging.getLogger("streamsvm")
-Job = tuple[TrainOptions, Fit]
 KeepBeside = Callable[[Path, Result], Result]
-OpenFolder = Callable[[int, int, dict[str, Any]], RunFolder | None]
+
+
+class Beside(Protocol):
+    """Fits that are trained in the reads of a training, and complete its result."""
+
+    @property
+    def n_fits(self) -> int:
+        """The number of the fits."""
+
+    def set_up(self, options: TrainOptions, n_fits: int) -> list[Fit]:
+        """Return the fits for the settings of the training; `n_fits` fits share the memory."""
+
+    def begin(self, training: Training, fits: Sequence[Fit]) -> list[Training]:
+        """Return the runs of the fits, on the engine of a training that has begun."""
+
+    def complete(self, training: Training, beside: Sequence[Training]) -> Result:
+        """Return the result of the training, which these runs complete; all are at their ends."""
 
 
 def train(
@@ -54,6 +69,7 @@ def train(
     spent: Spent = NOTHING,
     start_from: Model | None = None,
     keep_beside: KeepBeside | None = None,
+    beside: Beside | None = None,
 ) -> Result:
     """Train a model on all rows of a source.
 
@@ -82,6 +98,11 @@ def train(
     start_from : Model, optional
         A linear model of the same two classes and features, from whose weights the training starts. It is a starting
         point only: nothing is proved by it.
+    keep_beside : callable, optional
+        Called with the run's folder and the result before the model is written; it writes what is kept beside the
+        model, and returns the result with what that took.
+    beside : Beside, optional
+        Fits that are trained in the same reads, and complete the result.
 
     Returns
     -------
@@ -104,22 +125,38 @@ def train(
     if keep_dual and start_from is not None:
         raise InputError("start_from (--start-from) and the dual point (--keep-dual) do not go together")
     with caught(), one_blas_thread():
-        fit = set_up(source, put_stand_in(options), keep_dual)
-        if start_from is not None:
-            fit = start_fit(fit, start_from, source)
-        folder = _open_run(source, out, resume, overwrite, lock, options, fit)
-        owner = "" if out is None else str(Path(out).resolve())
+        fits = set_up_group(source, put_stand_in(options), keep_dual, start_from, beside)
+        folder = _open_run(source, out, resume, overwrite, lock, options, fits[0])
+        owner, chains = "" if out is None else str(Path(out).resolve()), [[fit] for fit in fits]
         with folder as run:
-            with _make_scratch(fit, owner) as scratch, open_for(source, options, [[fit]], client) as opened:
+            with _make_scratch(fits[0], owner) as scratch, open_for(source, options, chains, client) as opened:
                 opened[0].scratch = scratch
                 if needs_scale(options):
                     if run:
                         run.take_over()  # before the read
-                    fit = set_up(source, settle_gamma(opened[0], options), keep_dual)
+                    settled = settle_gamma(opened[0], options)
+                    fits = set_up_group(source, settled, keep_dual, start_from, beside)
                     if run:
-                        run.settle(_describe(source, options, fit))
-                result = _carry_out(Training(source, options, fit, *opened, run, listener, spent), keep_dual)
+                        run.settle(describe(source, options, fits[0]))
+                training = Training(source, options, fits[0], *opened, run, listener, spent)
+                result = _carry_out(training, fits[1:], beside, keep_dual)
             return _finish(run, result, keep_beside)
+
+
+def set_up_group(
+    source: RowSource,
+    options: TrainOptions,
+    keep_dual: bool = False,
+    start_from: Model | None = None,
+    beside: Beside | None = None,
+) -> list[Fit]:
+    """Return the fit of a training, and the fits beside it, which share the memory."""
+    n_fits = 1 if beside is None else 1 + beside.n_fits
+    shared = options if beside is None else share_memory(options, n_fits, choose_method(options).process_bytes)
+    fit = set_up(source, shared, keep_dual, n_fits)
+    if start_from is not None:
+        fit = start_fit(fit, start_from, source)
+    return [fit, *(() if beside is None else beside.set_up(options, n_fits))]
 
 
 @contextmanager
@@ -132,11 +169,14 @@ def _make_scratch(fit: Fit, owner: str) -> Iterator[str | None]:
         yield str(folder)
 
 
-def _carry_out(training: Training, keep_dual: bool) -> Result:
+def _carry_out(training: Training, others: Sequence[Fit], beside: Beside | None, keep_dual: bool) -> Result:
     """Carry a training out, and write its dual point into the run's folder if it is to be kept."""
     if training.fit.note:
         LOGGER.info(training.fit.note)
-    result = training.carry_out()
+    if beside is None:
+        result = training.carry_out()
+    else:
+        result = training.carry_out(partial(beside.begin, fits=others), beside.complete)
     if keep_dual and training.run:
         write_dual_points(training.run.path, read_dual_points(training.state), result.model, training.source)
     return result
@@ -150,122 +190,6 @@ def _finish(run: RunFolder | None, result: Result, keep_beside: KeepBeside | Non
         result = keep_beside(run.path, result)
     run.finish(result.model.to_bytes(), result.as_json())
     return result
-
-
-def train_together(
-    source: RowSource, many: Sequence[TrainOptions], client: Client | None = None, listener: Listener = lambda _: None
-) -> list[Result]:
-    """Train several models side by side, where one read of the data in each round serves all of them.
-
-    Each model is trained to its own end, and has the same bits as if `train` had made it with an equal part of the
-    memory for the rows that it holds. Models of budgeted SGD share their reads only if their seeds and numbers of
-    replicas are equal, since only then they learn the rows in one order.
-
-    Parameters
-    ----------
-    source : RowSource
-        The rows, in chunks.
-    many : sequence of TrainOptions
-        The settings of each model, such as a grid of C and gamma or several class weights. The budget of memory, the
-        threads, workers and scheduler are those of the first; the memory of all solvers is counted.
-    client : distributed.Client, optional
-        A Dask cluster that carries out the passes. By default the first settings say where they are carried out.
-    listener : callable, optional
-        Called with an Event after each step of each model.
-
-    Returns
-    -------
-    list of Result
-        One result for each of the settings. Its read_bytes are what all models had read until it was finished.
-
-    Raises
-    ------
-    InputError, MemoryBudgetError, ConnectionError, KeyboardInterrupt
-        As `train` without a folder: nothing is saved.
-    """
-    if not many:
-        raise InputError("no settings are given to train with")
-    many = [replace(each, memory_bytes=many[0].memory_bytes) for each in many]
-    jobs = _set_up_each(source, many, [put_stand_in(each) for each in many])
-    with caught(), one_blas_thread(), open_for(source, many[0], list_fits(jobs), client) as opened:
-        settled = settle_gammas(opened[0], many)
-        if settled != list(many):
-            jobs = _set_up_each(source, many, settled)
-        results = run_chains(source, jobs, opened, lambda _chain, _place, event: listener(event))
-        return [result for chain in results for result in chain]
-
-
-def _set_up_each(source: RowSource, asked: Sequence[TrainOptions], known: Sequence[TrainOptions]) -> list[list[Job]]:
-    """Return a chain of one fit for each of the settings, where a number is known for gamma; the fits share the memory.
-
-    asked: the settings as they were given, from which a training sees that a read for gamma precedes it.
-    """
-    shares = [share_memory(each, len(known), choose_method(each).process_bytes) for each in known]
-    return [[(each, set_up(source, mine, n_fits=len(asked)))] for each, mine in zip(asked, shares, strict=True)]
-
-
-def run_chains(
-    source: RowSource,
-    chains: Sequence[Sequence[Job]],
-    opened: Opened,
-    listener: Callable[[int, int, Event], None],
-    open_folder: OpenFolder = lambda *_: None,
-) -> list[list[Result]]:
-    """Carry chains of fits out side by side with an engine that is open, and return the results of each chain.
-
-    Within a chain, each fit starts from the last state of the fit before. The listener is called with the chain and
-    place of the fit, and with the event. open_folder opens the folder of a fit, by chain, place and settings. A fit
-    goes on from the checkpoint that is in its folder, and after Ctrl-C each fit has a checkpoint of its last step.
-    """
-    results: list[list[Result]] = [[] for _ in chains]
-    live: dict[int, Training] = {}
-    begin = partial(_begin_fit, source, chains, opened, listener, open_folder, live)
-    runs = [_run_chain(len(chain), partial(begin, k), results[k]) for k, chain in enumerate(chains)]
-    try:
-        drive(opened[0], runs)
-    except KeyboardInterrupt:
-        for training in live.values():
-            training.save()
-        raise
-    return results
-
-
-def list_fits(chains: Sequence[Sequence[Job]]) -> list[list[Fit]]:
-    """Return the fits of each chain, for which an engine is to have room."""
-    return [[fit for _, fit in chain] for chain in chains]
-
-
-def _begin_fit(
-    source: RowSource,
-    chains: Sequence[Sequence[Job]],
-    opened: Opened,
-    listener: Callable[..., None],
-    open_folder: OpenFolder,
-    live: dict[int, Training],
-    chain: int,
-    place: int,
-) -> Training:
-    """Begin a fit from its own checkpoint if there is one, otherwise from the end of the fit before in its chain."""
-    options, fit = chains[chain][place]
-    folder = open_folder(chain, place, _describe(source, options, fit))
-    training = Training(source, options, fit, *opened, folder, partial(listener, chain, place))
-    if place:
-        before = live[chain]
-        training.state = fit.start_after(before.state, options.C / before.options.C)
-    training.begin()
-    live[chain] = training
-    return training
-
-
-def _run_chain(n_fits: int, begin: Callable[[int], Training], results: list[Result]) -> Requests:
-    for place in range(n_fits):
-        training = begin(place)
-        if training.is_over():  # its checkpoint is that of its end
-            training.listener(Event(training.history[-1], training.plan))
-        else:
-            yield from training.requests()
-            training.save()
-        results.append(training.make_result())
 
 
 def open_for(
@@ -304,11 +228,11 @@ def _open_run(
     """Return a context of the run's folder, which is closed at the end of the block; None in it without `out`."""
     if out is None:
         return nullcontext()
-    settings, is_settled = _describe(source, options, fit), not needs_scale(options)
+    settings, is_settled = describe(source, options, fit), not needs_scale(options)
     return closing(RunFolder(out, settings, resume, overwrite, lock, is_settled=is_settled))
 
 
-def _describe(source: RowSource, options: TrainOptions, fit: Fit) -> dict[str, Any]:
+def describe(source: RowSource, options: TrainOptions, fit: Fit) -> dict[str, Any]:
     """Return the settings that a resumed run must share with the run before, as JSON."""
     data = {"data": source.name, "fingerprint": source.fingerprint}
     return {"solver": fit.method, "seed": options.seed, **data, **fit.settings}

@@ -40,7 +40,8 @@ from streamsvm.methods.balls import (
 from streamsvm.models.model import load
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
-from streamsvm.training.loop import Listener, Result, Training
+from streamsvm.training.loop import Training
+from streamsvm.training.result import Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.train import open_for, train

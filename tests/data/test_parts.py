@@ -132,7 +132,7 @@ def test_checksums_of_parts_are_verified_too(kinds: Any) -> None:
         for file in chunk_files(path, f"parts/{name}"):
             for content in (flip(file.read_bytes(), 0), None):
                 with replaced(file, content):
-                    for run in (verify, take_most):
+                    for run in (verify, lambda of: of.take(np.arange(0, 200, 3))):  # every third row limit is left out
                         with pytest.raises(IntegrityError) as caught:
                             run(dataset)
                         assert str(file) in str(caught.value)

@@ -19,6 +19,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from streamsvm.cli.info import verify
 from streamsvm.data.chunk_file import CRC_BYTES, ChunkFile, read_checksum
+from streamsvm.data.chunk_places import LocalFile
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.layouts import CsrLayout, DenseLayout
 from streamsvm.data.store import StoredArray
@@ -107,7 +108,7 @@ def chunk(tmp_path: Path) -> tuple[Path, bytes]:
 
 
 def open_chunk(chunk: tuple[Path, bytes]) -> ChunkFile:
-    return ChunkFile(chunk[0], len(chunk[1]), google_crc32c.value(chunk[1]))
+    return ChunkFile(LocalFile(chunk[0], len(chunk[1]) + CRC_BYTES), len(chunk[1]), google_crc32c.value(chunk[1]))
 
 
 @pytest.mark.parametrize("read_bytes", [0, 1, 2_000_000, 3_000_000])
@@ -218,7 +219,7 @@ def test_take_verifies_a_chunk_once_each_time(layout: str, write: Write, monkeyp
     finish, finished = ChunkFile.finish, []
 
     def finish_and_note(file: ChunkFile) -> None:
-        finished.append(file.path)
+        finished.append(Path(file.name))
         finish(file)
 
     monkeypatch.setattr(ChunkFile, "finish", finish_and_note)

@@ -24,7 +24,8 @@ from streamsvm.numeric.rows import Rows
 from streamsvm.training.estimate import plan_training
 from streamsvm.training.features import FeatureOptions, find_feature_map, make_features
 from streamsvm.training.grid import tune
-from streamsvm.training.train import TrainOptions, train, train_together
+from streamsvm.training.together import train_together
+from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
 from tests.conftest import Problem, make_problem
 from tests.engines.scans import neighbours_combined, trace_scan

@@ -9,10 +9,12 @@ from typing import Any
 import dask.array
 import numpy as np
 import pytest
+import sklearn
 from sklearn import svm
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.utils.fixes import parse_version
 
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC
@@ -21,8 +23,8 @@ from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.models.model import from_arrays
 from streamsvm.options import TrainOptions
-from streamsvm.training import calibrate
-from streamsvm.training.calibrate import FOLDS
+from streamsvm.training import fold_fits
+from streamsvm.training.fold_fits import FOLDS
 from streamsvm.training.folds import draw_folds
 
 RANDOM = np.random.default_rng(8)
@@ -70,6 +72,33 @@ def test_many_classes(estimator: Any) -> None:
     assert predicted == pytest.approx(true, abs=0.05)
 
 
+@pytest.mark.parametrize("way", ["isotonic", "temperature"])
+@pytest.mark.parametrize("y", [Y, MANY], ids=["two", "many"])
+def test_other_ways_on_the_same_folds(way: Any, y: Any, tmp_path: Path) -> None:
+    if way == "temperature" and parse_version(sklearn.__version__) < parse_version("1.8"):
+        pytest.skip("scikit-learn has no temperature yet")
+    theirs = svm.LinearSVC(tol=1e-10, max_iter=10_000_000)
+    model = LinearSVC(probability=way, loss="squared_hinge", tol=1e-9).fit(X, y)
+    expected = CalibratedClassifierCV(theirs, method=way, ensemble=False, cv=split(y)).fit(X.astype(np.float64), y)
+    difference = np.abs(model.predict_proba(X) - expected.predict_proba(X.astype(np.float64)))
+    assert np.mean(difference) < 1e-4
+    assert np.quantile(difference, 0.99) < 1e-3  # a row whose score is near a step of the function may differ
+    model.save(tmp_path / "model.npz")
+    loaded: Any = streamsvm.load(tmp_path / "model.npz")
+    assert loaded.probability == way
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+
+
+def test_the_measures_are_of_rows_that_were_held_out() -> None:
+    """Labels at random: of rows that were seen, an isotonic function would tell too good probabilities."""
+    noise = RANDOM.integers(2, size=400)
+    model = LinearSVC(probability="isotonic").fit(X, noise)
+    told = model.result_.calibration
+    assert told["brier_score"] > 0.25
+    assert brier_score_loss(noise, model.predict_proba(X)[:, 1]) < 0.25
+    assert LinearSVC().fit(X, noise).result_.calibration is None
+
+
 def test_weights_count() -> None:
     weight = np.where(Y == "yes", 3.0, 1.0)
     plain = LinearSVC(probability=True).fit(X, Y).predict_proba(X)
@@ -84,11 +113,11 @@ def test_saved_stored_and_lazy(tmp_path: Path) -> None:
     model = LinearSVC(probability=True, resident_rows="20%").fit(stored)
     again = LinearSVC(probability=True, resident_rows="20%", n_jobs=1).fit(stored)
     np.testing.assert_array_equal(model.predict_proba(X), again.predict_proba(X))
-    assert model.result_.passes > len(model.history_) + 1
+    assert model.result_.passes > model.history_[-1]["passes"]
     assert brier_score_loss(Y == "yes", model.predict_proba(X)[:, 1]) < 0.15
     model.save(tmp_path / "model.npz")
     loaded: Any = streamsvm.load(tmp_path / "model.npz")
-    assert loaded.probability is True
+    assert loaded.probability == "sigmoid"
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
     lazy = model.predict_proba(dask.array.from_array(X, chunks=(150, 3)))
     assert lazy.shape == (400, 2)
@@ -104,6 +133,8 @@ def test_a_model_with_wrong_sigmoids_is_refused(wrong: Any) -> None:
 
 
 def test_what_has_no_probabilities_is_refused() -> None:
+    with pytest.raises(InputError, match="probability is 'platt'; True, False, or one of sigmoid, isotonic"):
+        LinearSVC(probability="platt").fit(X, Y)
     with pytest.raises(InputError, match="makes features of all rows"):
         SVC(solver="interior-point", probability=True).fit(X, Y)
     with pytest.raises(InputError, match=r"fewer|folds"):
@@ -117,11 +148,11 @@ def test_what_has_no_probabilities_is_refused() -> None:
 
 def test_a_part_of_the_scores_is_enough_and_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     all_scores = LinearSVC(probability=True, n_jobs=1).fit(X, Y)
-    monkeypatch.setattr(calibrate, "MOST_SCORES", 150)
+    monkeypatch.setattr(fold_fits, "MOST_SCORES", 150)
     some = LinearSVC(probability=True, n_jobs=1).fit(X, Y)
     sigmoids = [model.model_.info["sigmoids"] for model in (all_scores, some)]
     assert sigmoids[0] != sigmoids[1]
     np.testing.assert_allclose(some.predict_proba(X), all_scores.predict_proba(X), atol=0.1)
-    monkeypatch.setattr(calibrate, "SCORE_BYTES", 10**9)
+    monkeypatch.setattr(fold_fits, "SCORE_BYTES", 10**9)
     with pytest.raises(MemoryBudgetError, match="--memory"):
         LinearSVC(probability=True, memory="2GB").fit(X, Y)

@@ -13,7 +13,8 @@ from streamsvm.methods.cutting_plane.options import OTHER_BYTES
 from streamsvm.methods.held_out import hold_out
 from streamsvm.training.chains import make_chains
 from streamsvm.training.folds import draw_folds
-from streamsvm.training.train import TrainOptions, list_fits, open_for
+from streamsvm.training.together import list_fits
+from streamsvm.training.train import TrainOptions, open_for
 from tests.conftest import make_problem
 
 COSTS = (0.01, 0.1, 1.0)

@@ -29,7 +29,8 @@ from streamsvm.training.estimate import plan_training
 from streamsvm.training.features import FeatureOptions, make_features
 from streamsvm.training.grid import tune
 from streamsvm.training.statistics import measure_gamma
-from streamsvm.training.train import train, train_together
+from streamsvm.training.together import train_together
+from streamsvm.training.train import train
 from tests.conftest import make_problem
 
 KERNEL = TrainOptions(solver="smo", kernel="rbf", threads=1)

@@ -27,7 +27,8 @@ from streamsvm.methods.set_up import set_up
 from streamsvm.training.folds import draw_folds
 from streamsvm.training.grid import tune
 from streamsvm.training.loop import Training
-from streamsvm.training.train import TrainOptions, list_fits, open_for, run_chains, train
+from streamsvm.training.together import list_fits, run_chains
+from streamsvm.training.train import TrainOptions, open_for, train
 from tests.conftest import make_problem
 
 RNG = np.random.default_rng(0)

@@ -9,7 +9,8 @@ import pytest
 from streamsvm.data.dataset import Dataset
 from streamsvm.engines import opening
 from streamsvm.errors import InputError, MemoryBudgetError
-from streamsvm.training.train import TrainOptions, train, train_together
+from streamsvm.training.together import train_together
+from streamsvm.training.train import TrainOptions, train
 from tests.conftest import make_problem
 
 LINEAR = TrainOptions(C=1.0, threads=1)

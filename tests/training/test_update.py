@@ -26,7 +26,7 @@ from streamsvm.methods.balls import Ball, _digest, choose_ball_settings, make_fi
 from streamsvm.methods.cutting_plane.one_read_state import ROW_VECTORS
 from streamsvm.models.model import LinearModel, load
 from streamsvm.training import update
-from streamsvm.training.loop import Result
+from streamsvm.training.result import Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.train import TrainOptions, open_for, train
 from streamsvm.training.update import NAME, train_from

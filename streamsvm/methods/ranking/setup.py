@@ -13,7 +13,6 @@ from streamsvm.methods.fit import DualWatch, Fit, TakeRows, report_progress
 from streamsvm.methods.ranking import solver as ranking
 from streamsvm.methods.ranking.options import RankingOptions
 from streamsvm.methods.ranking.solver import Ranking, State
-from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.models.model import RankModel
 from streamsvm.numeric.exact_losses import compute_exact_scores
 from streamsvm.numeric.exact_pairs import count_pairs_exactly, measure_pairs_exactly
@@ -31,7 +30,6 @@ HELD_VECTORS = 7  # the part of them that is held between steps: pairs, this sta
 
 def set_up(source: RowSource, options: TrainOptions, own: RankingOptions) -> Fit:
     """Return the fit; raise InputError if the data have no pairs of rows to compare."""
-    compile_kernels("ranking", source.is_sparse)  # the pairs are counted at once
     pairs, weight = find_pairs(source, options.task)
     settings = Ranking(
         pair_cost=float(options.C) * weight / pairs.total,

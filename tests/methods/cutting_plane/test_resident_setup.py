@@ -17,7 +17,8 @@ from streamsvm.methods.set_up import set_up
 from streamsvm.models.model import LinearModel
 from streamsvm.training.folds import draw_folds
 from streamsvm.training.grid import tune
-from streamsvm.training.train import TrainOptions, list_fits, open_for, run_chains, train
+from streamsvm.training.together import list_fits, run_chains
+from streamsvm.training.train import TrainOptions, open_for, train
 from tests.conftest import Problem, compute_objective, make_problem, run_python
 from tests.methods.test_one_against_rest import make_classes
 

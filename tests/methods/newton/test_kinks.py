@@ -17,7 +17,7 @@ from streamsvm.methods.newton.steps import Newton
 from streamsvm.models.model import LinearModel
 from streamsvm.problems.regression import EpsilonInsensitive
 from streamsvm.training.grid import tune
-from streamsvm.training.loop import Result
+from streamsvm.training.result import Result
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import F64, run_python
 from tests.linear_problems import run_steps

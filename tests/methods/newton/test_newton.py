@@ -19,7 +19,7 @@ from streamsvm.models.model import LinearModel
 from streamsvm.problems.smooth_losses import Logistic, SquaredHinge
 from streamsvm.requests import Step
 from streamsvm.training.grid import tune
-from streamsvm.training.loop import Result
+from streamsvm.training.result import Result
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import F64, Problem, make_problem, run_python
 from tests.linear_problems import run_steps

@@ -1,0 +1,98 @@
+"""What comes back of a training: its result at the end, and an event after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamsvm.engines.memory import MemoryPlan
+from streamsvm.models.model import Model
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trained model, its certificate, and what it cost.
+
+    Attributes
+    ----------
+    model : Model
+        The best model that the solver found.
+    status, status_reason : str
+        How the run ended (training.statuses), and a sentence with the reason; it is empty if the run has converged.
+    solver : str
+        Name of the method.
+    objective, lower_bound : float, float or None
+        The primal objective P of the model, and a proved lower bound D of the optimum (None: nothing is proved).
+    relative_gap : float or None
+        (P - D) / P, or None without a lower bound.
+    rounding_bound : float or None
+        The most by which rounding can have moved P and D together, or None if the solver bounds no rounding.
+    passes, steps : int
+        Full reads of the rows that led to the model, the one for gamma "scale" included, and outer iterations. What
+        an interrupted run has to read once more is in read_bytes alone.
+    seconds : float
+        Time of the run, the parts before it was resumed included, and the read for a ball that is kept.
+    read_bytes, scratch_bytes : int
+        Bytes read from storage, also for a ball, and written to files for rows that are set aside, by all processes.
+    peak_memory_bytes, projected_memory_bytes : int
+        Resident memory of the process that needed the most, as measured and as projected before the run.
+    file_page_bytes : int or None
+        Resident bytes of mapped files, such as libraries, in this process; None if the system does not tell.
+    finished : bool
+        Whether nothing cut the solver short: it has converged, or made the passes that it was told to make.
+    n_rows, n_features : int
+        Shape of the data.
+    n_support_vectors : int or None
+        Support vectors of the model, or None for a linear model.
+    model_sha256 : str
+        SHA-256 of the model's file.
+    problems : list of dict
+        Of many classes, the certificate of the problem of each class, or of each pair in their order.
+    history : list of dict
+        One line for each step, as in `history.jsonl`.
+    calibration : dict or None
+        Of a model with probabilities: how true they are of rows that were held out, as `evaluate` tells it
+        (brier_score, log_loss, reliability), and the method. Those rows have scores of models that have not seen them,
+        and the function from scores to probabilities is fitted to the rows of the other folds.
+    """
+
+    model: Model
+    status: str
+    status_reason: str
+    solver: str
+    objective: float
+    lower_bound: float | None
+    relative_gap: float | None
+    rounding_bound: float | None
+    passes: int
+    steps: int
+    seconds: float
+    read_bytes: int
+    scratch_bytes: int
+    peak_memory_bytes: int
+    projected_memory_bytes: int
+    file_page_bytes: int | None
+    finished: bool
+    n_rows: int
+    n_features: int
+    n_support_vectors: int | None
+    model_sha256: str
+    problems: list[dict[str, Any]]
+    history: list[dict[str, Any]]
+    calibration: dict[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result without model and history: the object that `train --json` prints."""
+        return {name: value for name, value in vars(self).items() if name not in ("model", "history")}
+
+
+@dataclass
+class Event:
+    """What a listener is told after each step: the step's line of the history, and the memory plan of the run."""
+
+    line: dict[str, Any]
+    plan: MemoryPlan
+
+
+Listener = Callable[[Event], None]
