@@ -60,10 +60,11 @@ def describe(dataset: Dataset) -> dict[str, Any]:
 
 
 def verify(dataset: Dataset) -> dict[str, Any]:
-    """Read all rows as a training would, and compare them with the manifest.
+    """Read all rows as a training would, and their groups, and compare them with the manifest.
 
     IntegrityError names what is damaged or differs. A dataset without a manifest can only be read.
     """
+    dataset = dataset.read_groups()
     n_rows, counts = 0, np.zeros(0 if dataset.classes is None else len(dataset.classes), np.int64)
     for index in range(dataset.n_chunks):
         for rows in dataset.tiles(index):

@@ -132,7 +132,10 @@ def tune_model(options: argparse.Namespace) -> int:
     dataset = open_dataset(options.data, options.label, options.groups)
     tell_if_nothing_is_kept(options)
     try:
-        with open_rows(dataset, read_map(options), settings, report=RowCounter(line).add) as rows:
+        folder = options.out, options.resume, options.overwrite
+        with open_rows(
+            dataset, read_map(options), settings, *folder, report=RowCounter(line).add, for_grid=True
+        ) as rows:
             tuning = tune(
                 rows.source,
                 rows.options,
@@ -141,11 +144,10 @@ def tune_model(options: argparse.Namespace) -> int:
                 options.folds,
                 options.out,
                 progress=GridDisplay(line).show,
-                resume=options.resume,
-                overwrite=options.overwrite,
                 others=axes,
                 forward=options.forward,
                 probabilities=options.probabilities,
+                **rows.arguments,
             )
             tuning = add_spent(tuning, rows.spent)
     finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -68,10 +68,20 @@ class Dataset:
     meta: dict[str, Any] = field(repr=False)
     label: str | None = None
     features: Features | None = field(default=None, repr=False)
+    reads_groups: bool = field(default=False, repr=False)  # whether rows have their groups, which no solver reads
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.label, self.fingerprint)
+        return _reopen, (self.path, self.label, self.fingerprint, self.reads_groups)
+
+    @property
+    def passed(self) -> dict[str, StoredArray]:
+        """The vectors that are read with the rows: labels, targets, weights, query ids, and groups on request."""
+        return {name: array for name, array in self.vectors.items() if name != "groups" or self.reads_groups}
+
+    def read_groups(self) -> Dataset:
+        """Return the dataset whose rows have their groups."""
+        return replace(self, reads_groups=True)
 
     @property
     def name(self) -> str:
@@ -91,7 +101,7 @@ class Dataset:
     @property
     def nbytes(self) -> int:
         """Bytes of all decoded rows."""
-        return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.vectors.values())
+        return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.passed.values())
 
     stored_bytes = nbytes  # A pass reads all of them.
 
@@ -140,13 +150,13 @@ class Dataset:
     def tiles(self, index: int) -> Iterator[Rows]:
         """Yield chunk `index` in tiles, each valid until the next one. Raises IntegrityError if it is damaged."""
         start, stop = self._limits(index)
-        vectors = {name: self._read_vector(name, start, stop) for name in self.vectors}
+        vectors = {name: self._read_vector(name, start, stop) for name in self.passed}
         return _with_vectors(self.layout.tiles(index, start, stop), start, vectors)
 
     def read(self, index: int) -> Rows:
         """Return chunk `index` in memory of its own. Raises IntegrityError if it is damaged."""
         start, stop = self._limits(index)
-        vectors = {name: self._read_vector(name, start, stop) for name in self.vectors}
+        vectors = {name: self._read_vector(name, start, stop) for name in self.passed}
         return Rows(start, self.layout.read(start, stop), **vectors)
 
     def take(self, rows: npt.ArrayLike) -> Rows:
@@ -158,12 +168,12 @@ class Dataset:
         ordered, back = np.unique(wanted, return_inverse=True)
         if not ordered.size:
             ordered = np.zeros(1, np.int64)  # one row is read to learn the types, and none is returned
-        columns = {name: self._take_vector(name, ordered)[back] for name in self.vectors}
+        columns = {name: self._take_vector(name, ordered)[back] for name in self.passed}
         return Rows(-1, take_rows(self.layout.take(ordered), back), **columns)
 
     def take_bytes(self, rows: I64) -> int:
         """Return the bytes of the parts in which these rows lie, as if all sparse rows were equally long."""
-        ordered, arrays = np.unique(rows), (*self.layout.arrays, *self.vectors.values())
+        ordered, arrays = np.unique(rows), (*self.layout.arrays, *self.passed.values())
         limits = [[at * array.length // self.n_rows for at in (ordered, ordered + 1)] for array in arrays]
         return sum(array.take_bytes(*ends) for array, ends in zip(arrays, limits, strict=True))
 
@@ -176,21 +186,21 @@ class Dataset:
         """Begin to read chunk `index`, which this thread will read soon."""
         if index < self.n_chunks:
             start, stop = self._limits(index)
-            for array in self.vectors.values():
+            for array in self.passed.values():
                 array.advise(start, stop)
             self.layout.advise(index, start, stop)
 
     def chunk_bytes(self, index: int) -> int:
         """Return the most bytes that chunk `index` takes in memory."""
         start, stop = self._limits(index)
-        per_row = sum(array.row_bytes for array in self.vectors.values())
+        per_row = sum(array.row_bytes for array in self.passed.values())
         return self.layout.chunk_bytes(index, stop - start) + (stop - start) * per_row
 
     def stream_bytes(self) -> int:
         """Return the bytes that one reader needs to stream the largest chunk."""
         largest = int(np.diff(self.chunk_starts).max())
-        per_row = sum(array.row_bytes for array in self.vectors.values())
-        ahead_bytes = 4 * sum(array.ahead_bytes for array in self.vectors.values())  # two chunks now, and two next
+        per_row = sum(array.row_bytes for array in self.passed.values())
+        ahead_bytes = 4 * sum(array.ahead_bytes for array in self.passed.values())  # two chunks now, and two next
         return self.layout.stream_bytes(largest) + largest * per_row + ahead_bytes
 
     def _read_vector(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
@@ -227,17 +237,17 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 
 
 @lru_cache(maxsize=8)
-def _reopen(path: str, label: str | None, fingerprint: str) -> Dataset:
+def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool) -> Dataset:
     """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
     dataset = open_dataset(path, label)
-    if dataset.fingerprint == fingerprint:
-        return dataset
-    known = dataset.meta.get("fingerprints", [])
-    if fingerprint not in known:
-        raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
-    from streamsvm.data.joined import open_joined
+    if dataset.fingerprint != fingerprint:  # rows were appended meanwhile
+        known = dataset.meta.get("fingerprints", [])
+        if fingerprint not in known:
+            raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
+        from streamsvm.data.joined import open_joined
 
-    return open_joined(path, open_group(path)[1], most=known.index(fingerprint))  # rows were appended meanwhile
+        dataset = open_joined(path, open_group(path)[1], most=known.index(fingerprint))
+    return dataset.read_groups() if reads_groups else dataset
 
 
 def open_dataset(path: str | Path, label: str | None = None, groups: str | None = None) -> Dataset:

@@ -47,6 +47,10 @@ class JoinedDataset(Dataset):
         """No: rows that were appended come last, and these may be rows of another kind."""
         return False
 
+    def read_groups(self) -> JoinedDataset:
+        """See Dataset."""
+        return replace(self, reads_groups=True, additions=tuple(each.read_groups() for each in self.additions))
+
     def sum_weights(self) -> F64 | None:
         """See Dataset."""
         sums = [found for addition in self.additions if (found := addition.sum_weights()) is not None]
@@ -78,7 +82,7 @@ class JoinedDataset(Dataset):
         shares = self._share_out(wanted)
         taken = [addition.take(wanted[places] - first) for addition, first, places in shares]
         back = np.argsort(np.concatenate([places for _, _, places in shares]), kind="stable")
-        vectors = {name: np.concatenate([each.vectors[name] for each in taken])[back] for name in self.vectors}
+        vectors = {name: np.concatenate([each.vectors[name] for each in taken])[back] for name in self.passed}
         return Rows(-1, take_rows(stack_rows([each.X for each in taken]), back), **vectors)
 
     def take_bytes(self, rows: I64) -> int:

@@ -132,6 +132,7 @@ def make_features(
     check_destination(path, options.overwrite)
     if source.on_disk:
         refuse_inputs(path, [source.name])
+    source = source.read_groups() if isinstance(source, Dataset) else source
     fit = set_up_map(source, options, put_stand_in(settings))
     kept = FeatureCheckpoint(name_checkpoint(path))
     with (  # the engine is closed before the folder is removed: its tasks write there

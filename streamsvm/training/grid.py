@@ -23,6 +23,7 @@ from streamsvm.data.view import Kept
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
+from streamsvm.locks import Lock
 from streamsvm.methods.set_up import choose_method
 from streamsvm.models.model import Model
 from streamsvm.numeric.kernel_codes import has_gamma
@@ -64,6 +65,7 @@ def tune(
     overwrite: bool = False,
     others: Axes | None = None,
     forward: bool = False,
+    lock: Lock | None = None,
     probabilities: str | None = None,
 ) -> Tuning:
     """Cross-validate a grid of settings, and train the best setting on all rows. The errors are those of `train`.
@@ -78,6 +80,8 @@ def tune(
         Values of `loss`, `epsilon` and `class_weight` to try.
     forward : bool, default False
         Whether each fold comes after all rows that its fit is trained on, in the order of the groups.
+    lock : Lock, optional
+        The lock of a caller who writes to `out` already.
     probabilities : {"sigmoid", "isotonic", "temperature"}, optional
         How the scores of the best model become probabilities; see `train_with_probabilities`.
     source, options, out, client, progress, resume, overwrite
@@ -99,7 +103,7 @@ def tune(
         **({"axes": {name: list(map(_describe, values)) for name, values in axes.items()}} if axes else {}),
         **({"forward": True} if forward else {}),
     }
-    folder = None if out is None else GridFolder(out, settings, resume, overwrite)
+    folder = None if out is None else GridFolder(out, settings, resume, overwrite, lock)
     _refuse(options, costs, gammas, axes)
     fold = draw_folds(source, options, folds, forward)
     grid = _make_grid(source, options, costs, gammas, axes)
@@ -125,7 +129,7 @@ def _carry_out(
     counter = _Counter(progress, grid[0].tol, len(grid) * folds)
     with caught(), one_blas_thread(), open_for(source, grid[0], list_fits(chains), client) as opened:
         if folder:
-            folder.begin()
+            folder.take_over()
         if n_measured:
             grid = _sort(settle_gammas(opened[0], grid), axes)
             chains = make_chains(grid, views)

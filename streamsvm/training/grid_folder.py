@@ -3,6 +3,7 @@
 RUN itself becomes the run's folder of the best setting. One lock, in RUN, is held from the first fit to the end.
 
 settings.json     the grid that was asked for; `--resume` refuses to go on with another grid
+map.npz           what the passes have found that look for a feature map, if there is one (training.on_the_fly)
 fold0-C0.1/       the settings, history and checkpoint of a fit; after its end the checkpoint holds its last state
 """
 
@@ -24,27 +25,33 @@ from streamsvm.training.folder_checks import (
     is_of_a_run,
     remove_if_empty,
 )
-from streamsvm.training.run_folder import RUN_FILES, RunFolder
+from streamsvm.training.run_folder import MAP_FILE, RUN_FILES, RunFolder
 
 GRID = "grid"
 
 
 class GridFolder:
-    """The folder of one grid, new or resumed. `begin` locks it until `close`; before that, nothing is written."""
+    """The folder of one grid, new or resumed. `take_over` locks it until `close`; before that, nothing is written.
 
-    def __init__(self, out: str | Path, settings: dict[str, Any], resume: bool, overwrite: bool) -> None:
+    settings: what was asked for; None while a feature map is looked for, on which the settings depend. lock: that of a
+    caller who has locked the folder already.
+    """
+
+    def __init__(
+        self, out: str | Path, settings: dict[str, Any] | None, resume: bool, overwrite: bool, lock: Lock | None = None
+    ) -> None:
         self.out, self.settings, self.resume, self.overwrite = Path(out), settings, resume, overwrite
         self.path = self.out / GRID
-        self.lock: Lock | None = None
+        self.lock, self._owns_lock = lock, lock is None
         self._is_new = self._has_settings = False
         self._check()
 
-    def begin(self) -> None:
+    def take_over(self) -> None:
         """Make and lock the folder, and remove the files of a run that is to be replaced."""
         try:
             self._is_new = not self.out.exists()
             self.path.mkdir(parents=True, exist_ok=True)
-            self.lock = Lock(self.out, self.out / LOCK)
+            self.lock = self.lock or Lock(self.out, self.out / LOCK)
             self._check()  # once more, with the lock: another process may have written there until now
             if self.overwrite or not self._has_begun():
                 self._clear()
@@ -65,7 +72,7 @@ class GridFolder:
 
     def close(self) -> None:
         """Release the lock, and remove the folders if this process made them and they are still empty."""
-        if self.lock is not None:
+        if self.lock is not None and self._owns_lock:
             remove_if_empty(self.path, self._is_new)
             self.lock.release()
             remove_if_empty(self.out, self._is_new)
@@ -73,7 +80,8 @@ class GridFolder:
     def _check(self) -> None:
         """Raise InputError if the folder holds anything that must not be written over."""
         check_place(self.out)
-        if self.path.exists() and any(self.path.iterdir()) and not is_of_a_run(self.path / "settings.json"):
+        names = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
+        if not names <= {MAP_FILE} and not is_of_a_run(self.path / "settings.json"):
             raise InputError(f"{self.path}: is not a grid of streamsvm; choose another --out")
         if self.overwrite:
             return
@@ -83,7 +91,8 @@ class GridFolder:
                     f"{self.out}: a run is there already, of a grid; go on with --resume, or choose another --out, or "
                     "replace it by --overwrite"
                 )
-            compare_settings(self.path, self.settings)
+            if self.settings is not None:
+                compare_settings(self.path, self.settings)
         elif (self.out / "checkpoint.npz").exists():
             raise InputError(
                 f"{self.out}: a run is there already, and not of `tune`; choose another --out, or replace it by "
@@ -98,6 +107,7 @@ class GridFolder:
     def _clear(self) -> None:
         for name in RUN_FILES:
             (self.out / name).unlink(missing_ok=True)
-        for fit in self.path.iterdir():
+        kept = set() if self.overwrite else {MAP_FILE}
+        for fit in [entry for entry in self.path.iterdir() if entry.name not in kept]:
             shutil.rmtree(fit) if fit.is_dir() else fit.unlink()
         sync_folder(self.out)

@@ -39,7 +39,7 @@ class Training:
     """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved.
 
     The options are as they were given: with gamma "scale" a read of the rows precedes the solver's first, and counts.
-    enough: a gap at which the run ends, although the solver goes on to tol.
+    enough: a gap at which the run ends, although the solver goes on to tol; 0 for none, also where the gap is 0.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Training:
         interrupts.check()
 
     def _limit(self, line: dict[str, Any]) -> str:
-        if line["relative_gap"] is not None and line["relative_gap"] <= self.enough:
+        if self.enough > 0.0 and line["relative_gap"] is not None and line["relative_gap"] <= self.enough:
             return "early_stop"
         if self.options.max_passes is not None and line["passes"] >= self.options.max_passes:
             return "pass_limit"

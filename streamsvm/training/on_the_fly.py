@@ -24,6 +24,7 @@ from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.feature_checkpoint import FeatureCheckpoint
 from streamsvm.training.features import Report, look_for_map, open_for_map
+from streamsvm.training.grid_folder import GridFolder
 from streamsvm.training.result import Listener, Result
 from streamsvm.training.run_folder import MAP_FILE, RunFolder
 from streamsvm.training.spent import NOTHING, Spent
@@ -122,28 +123,32 @@ def open_rows(
     client: Client | None = None,
     keep_dual: bool = False,
     report: Report | None = None,
+    for_grid: bool = False,
 ) -> Iterator[LearnedRows]:
     """Find a feature map, and open the rows that it maps; without `features` these are the rows as they are.
 
     The other arguments and the errors are those of `train_on_features`. Settings that cannot be trained, and a training
     that would exceed the memory, are refused before rows are read. While there is a map, the folder of the run is
-    locked until the end of the block. Without a folder nothing is kept of the passes that look for the map.
+    locked until the end of the block. Without a folder nothing is kept of the passes that look for the map. for_grid:
+    whether the folder is that of a grid, and the arguments are those of `tune`.
     """
     if features is None:
         yield LearnedRows(source, options, {"resume": resume, "overwrite": overwrite})
         return
     linear = make_linear(features, options, source)
     features = replace(features, chunk_bytes=1)  # No chunk of features is written, so none needs memory.
-    folder = None if out is None else RunFolder(out, {}, resume, overwrite)
+    folder: RunFolder | GridFolder | None = None
+    if out is not None:
+        folder = GridFolder(out, None, resume, overwrite) if for_grid else RunFolder(out, {}, resume, overwrite)
     with caught(), one_blas_thread(), closing(folder) if folder else nullcontext():
         _refuse_early(source, features, options, linear, client, keep_dual)
         if folder:
             folder.take_over()
-        began, kept = time.monotonic(), None if out is None else FeatureCheckpoint(Path(out) / MAP_FILE)
+        began, kept = time.monotonic(), None if folder is None else FeatureCheckpoint(folder.path / MAP_FILE)
         found = look_for_map(source, features, options, kept, resume, client, report)
         mapped = Mapped(source, Features(found.map, source.scaling, source.feature_names))
         spent = Spent(found.passes, found.read_bytes, time.monotonic() - began, found.projected_bytes)
-        arguments = {"resume": True, "lock": folder.lock if folder else None, "spent": spent}
+        arguments = {"resume": True, "lock": folder.lock if folder else None, **({} if for_grid else {"spent": spent})}
         yield LearnedRows(mapped, linear, arguments, spent)
 
 

@@ -3,6 +3,7 @@
 # ruff: noqa: F811  (fixtures are imported)
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from streamsvm.cli.info import verify
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.tables import Columns
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, IntegrityError
 from streamsvm.options import TrainOptions
 from streamsvm.training.features import FeatureOptions, make_features
+from streamsvm.training.grid import tune
+from streamsvm.training.train import train
 from tests.data.test_anndata import CELLS, Make, make, make_rows  # noqa: F401
 
 N = 60
@@ -131,3 +135,29 @@ def test_a_dataset_has_its_own_groups(tmp_path: Path) -> None:
     ingest(X, tmp_path / "rows.zarr", Y)
     with pytest.raises(InputError, match="--groups has no effect on a dataset that ingest wrote"):
         open_dataset(tmp_path / "rows.zarr", groups="donor")
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_damaged_groups_are_in_the_way_of_folds_only(appended: bool, tmp_path: Path) -> None:
+    """A training reads no groups, so it reads fewer bytes, too; whatever reads them finds the damage."""
+    path = tmp_path / "rows.zarr"
+    whole = ingest(X, tmp_path / "plain.zarr", Y)
+    dataset = ingest(X, path, Y, groups=NAMES)
+    if appended:
+        dataset = ingest(X, path, Y, groups=NAMES, append=True)
+        whole = ingest(X, tmp_path / "plain.zarr", Y, append=True)
+    (file,) = (path / ("appended/1" if appended else "") / "groups" / "c").iterdir()
+    content = bytearray(file.read_bytes())
+    content[3] ^= 1
+    file.write_bytes(content)
+    options = TrainOptions(threads=1)
+    assert dataset.nbytes == whole.nbytes
+    assert train(dataset, options).model_sha256 == train(whole, options).model_sha256
+    assert pickle.loads(pickle.dumps(dataset)).read(0).groups is None
+    assert pickle.loads(pickle.dumps(dataset.read_groups())).reads_groups
+    with pytest.raises(IntegrityError, match="groups"):
+        tune(dataset, options, [1.0], folds=2)
+    with pytest.raises(IntegrityError, match="groups"):
+        verify(dataset)
+    with pytest.raises(IntegrityError, match="groups"):
+        make_features(dataset, tmp_path / "features.zarr", FeatureOptions("polynomial"), options)

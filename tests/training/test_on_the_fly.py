@@ -214,6 +214,36 @@ def test_a_grid_from_the_command_line(run: Run, tmp_path: Path) -> None:
     assert (ran.code, "all fits share one map" in ran.err) == (2, True)
 
 
+@pytest.mark.parametrize("lost", [4, 14])
+def test_a_grid_is_resumed_with_its_map(lost: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost while the map is looked for, or while the fits go on: no pass that looks for it is made again."""
+    source, passes, scan = store(PROBLEMS["dense"], tmp_path), list[int](), ThreadedEngine.scan
+
+    def lose(self: ThreadedEngine, request: Any) -> Any:
+        passes.append(1)
+        if len(passes) == lost:
+            raise ConnectionError("the connection is lost")
+        return scan(self, request)
+
+    command: tuple[Any, ...] = ("tune", source.path, "--map", "cholesky", "--rank", 30, "--gamma", 0.3, "--json")
+    command += ("--option", "acceleration=line-search", "--C", "0.1,1", "--folds", 2, "--out")
+    made = list[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadedEngine, "scan", lambda self, request: made.append(1) or scan(self, request))  # type: ignore[func-returns-value]
+        whole = run(*command, tmp_path / "whole").result
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadedEngine, "scan", lose)
+        assert run(*command, tmp_path / "run").code == 1
+        assert run(*command, tmp_path / "run", "--resume", "--rank", 29).code == 2
+        assert (tmp_path / "run" / "grid" / "map.npz").exists()
+        before = len(passes)
+        resumed = run(*command, tmp_path / "run", "--resume").result
+    assert resumed["model_sha256"] == whole["model_sha256"]
+    assert len(passes) - before == len(made) - min(lost - 1, 10)  # ten passes find the map
+    assert run(*command, tmp_path / "run").code == 2
+    assert run(*command, tmp_path / "run", "--overwrite").result["model_sha256"] == whole["model_sha256"]
+
+
 BAD = {
     "a kernel method": (["--map", "nystrom", "--solver", "smo"], "solver smo: it evaluates kernels itself"),
     "a large rank": (["--map", "eigen", "--rank", N + 1], f"rank is {N + 1}; "),
