@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Condition, Event, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -252,5 +253,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+@lru_cache(maxsize=1000)
 def _tag(content: bytes) -> str:
     return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
