@@ -193,9 +193,11 @@ class _Handler(BaseHTTPRequestHandler):
                 objects.pop(key, None)
                 status, answer, headers = 204, b"", {}
             elif request.method == "POST" and "delete" in request.query:
-                for name in re.findall(r"<Key>(.*?)</Key>", body.decode()):
+                names = re.findall(r"<Key>(.*?)</Key>", body.decode())
+                for name in names:
                     objects.pop(f"{key}/{name}", None)
-                status, answer, headers = 200, b"<DeleteResult></DeleteResult>", {}
+                deleted = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
+                status, answer, headers = 200, f"<DeleteResult>{deleted}</DeleteResult>".encode(), {}
             elif request.method == "POST" and "uploads" in request.query:
                 number = str(len(self.owner.uploads))
                 self.owner.uploads[number] = {}

@@ -5,25 +5,20 @@ The requests are carried out by a thread of the process, so that several are in 
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from functools import lru_cache
-from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm import interrupts
-from streamsvm.data.object_store import RemoteStore, reading
+from streamsvm.data.object_store import RemoteStore, begin, reading, wait_for
 from streamsvm.errors import IntegrityError
 
 RANGE_BYTES = 2 << 20  # of one request
 RANGES_AHEAD = 4  # requests of one object that are in flight, or wait for being used
 AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # with the range that is being used
-POLL_SECONDS = 0.1  # how often a thread that waits for an answer looks whether the work is to end
 
 Bytes = npt.NDArray[np.uint8]
 Range = tuple[int, int]
@@ -68,7 +63,7 @@ class ObjectFile:
             self._requested.append((following, self._ask(following)))
 
     def _ask(self, wanted: Range) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(self._store.get_range(self._key, *wanted), _start_loop())
+        return begin(self._store.get_range(self._key, *wanted))
 
     def _take_next(self, at: int, end: int) -> None:
         """Hold the next range that was announced and ends after byte `at`, or the bytes at:end if there is none."""
@@ -89,7 +84,7 @@ class ObjectFile:
         """Return the bytes of an answer. Raises IntegrityError unless the object has the size that it should have."""
         try:
             with reading(self.name):
-                content, size = _wait_for(future)
+                content, size = wait_for(future)
         except FileNotFoundError:
             raise IntegrityError(f"{self.name}: chunk is missing") from None
         if size != self.n_bytes:
@@ -104,29 +99,3 @@ def _cut(ranges: Iterable[Range]) -> Iterator[Range]:
     for start, stop in ranges:
         for at in range(start, stop, RANGE_BYTES):
             yield at, min(stop, at + RANGE_BYTES)
-
-
-def _wait_for(future: Future[Any]) -> Any:
-    """Return the result of a request. Raises KeyboardInterrupt if the work is to end before it is there."""
-    try:
-        if current_thread() is main_thread():
-            with interrupts.waiting():
-                return future.result()
-        while True:
-            try:
-                return future.result(POLL_SECONDS)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if interrupts.are_ending():
-                    raise KeyboardInterrupt from None
-    finally:
-        future.cancel()
-
-
-@lru_cache(maxsize=1)
-def _start_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of the thread that carries requests out, which ends with the process."""
-    loop = asyncio.new_event_loop()
-    Thread(target=loop.run_forever, name="streamsvm-store", daemon=True).start()
-    return loop

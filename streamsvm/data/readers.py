@@ -20,6 +20,7 @@ from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
+from streamsvm.urls import is_remote
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # one of these is in every folder of Zarr
 
@@ -89,7 +90,8 @@ def ingest(
     chosen = options or IngestOptions(**named)
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
         paths = [source] if _is_path(source) else list(source)
-        refuse_inputs(Path(destination), paths)
+        if not is_remote(destination):
+            refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
         pieces = open_files(paths, file_format, columns or Columns(label=label, header=header))
         name, expected_bytes = join_names(paths), guess_bytes(paths)
     else:
