@@ -153,6 +153,9 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
+        if request.headers.get("if-match", _tag(content)) != _tag(content):
+            self._send(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            return
         headers = {"ETag": _tag(content), "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
         status, part = 200, content
         if (wanted := request.range) is not None:

@@ -28,11 +28,20 @@ class ObjectFile:
     """An object of a known size, opened for reading ranges of its bytes, which ascend. See chunk_file.StoredFile.
 
     The first ranges are requested at once, and the others in their turn.
+    kind: what the object is called in messages; e_tag: the version of the object that is read, if it matters.
     """
 
-    def __init__(self, store: RemoteStore, key: str, n_bytes: int, ranges: Iterable[Range]) -> None:
-        self.name, self.n_bytes = f"{store.url}/{key}", n_bytes
-        self._store, self._key = store, key
+    def __init__(
+        self,
+        store: RemoteStore,
+        key: str,
+        n_bytes: int,
+        ranges: Iterable[Range],
+        kind: str = "chunk",
+        e_tag: str | None = None,
+    ) -> None:
+        self.name, self.n_bytes, self.kind = f"{store.url}/{key}", n_bytes, kind
+        self._store, self._key, self._e_tag = store, key, e_tag
         self._wanted = _cut(ranges)
         self._requested: deque[tuple[Range, Future[Any]]] = deque()
         self._held: tuple[Range, Bytes] = ((0, 0), np.empty(0, np.uint8))
@@ -63,7 +72,7 @@ class ObjectFile:
             self._requested.append((following, self._ask(following)))
 
     def _ask(self, wanted: Range) -> Future[Any]:
-        return begin(self._store.get_range(self._key, *wanted))
+        return begin(self._store.get_range(self._key, *wanted, self._e_tag))
 
     def _take_next(self, at: int, end: int) -> None:
         """Hold the next range that was announced and ends after byte `at`, or the bytes at:end if there is none."""
@@ -86,11 +95,11 @@ class ObjectFile:
             with reading(self.name):
                 content, size = wait_for(future)
         except FileNotFoundError:
-            raise IntegrityError(f"{self.name}: chunk is missing") from None
+            raise IntegrityError(f"{self.name}: {self.kind} is missing") from None
         if size != self.n_bytes:
-            raise IntegrityError(f"{self.name}: chunk has {size} bytes instead of {self.n_bytes}")
+            raise IntegrityError(f"{self.name}: {self.kind} has {size} bytes instead of {self.n_bytes}")
         if len(content) != wanted[1] - wanted[0]:
-            raise IntegrityError(f"{self.name}: chunk was cut short while it was read")
+            raise IntegrityError(f"{self.name}: {self.kind} was cut short while it was read")
         return np.frombuffer(content, np.uint8)
 
 

@@ -61,16 +61,27 @@ class RemoteStore(ObjectStore[Any]):
             self._metadata[key] = found
         return found
 
-    async def get_range(self, key: str, start: int, stop: int) -> tuple[Any, int]:
+    def ask_about(self, key: str) -> Any:
+        """Return the size and the e_tag of an object. Raises FileNotFoundError if there is none, or ReadError."""
+        import obstore
+
+        async def ask() -> Any:
+            return await obstore.head_async(self.store, key)
+
+        with reading(f"{self.url}/{key}"):
+            return wait_for(begin(ask()))
+
+    async def get_range(self, key: str, start: int, stop: int, e_tag: str | None = None) -> tuple[Any, int]:
         """Return the bytes start:stop of an object, fewer if it is shorter, and the number of bytes of the object.
 
-        Raises FileNotFoundError if there is no such object, and the errors of obstore.
+        e_tag: the version that is wanted. Raises FileNotFoundError if there is no such object, and obstore's errors.
         """
         import obstore
         from obstore.exceptions import GenericError
 
+        options: Any = {"range": (start, stop), **({} if e_tag is None else {"if_match": e_tag})}
         try:
-            answer = await obstore.get_async(self.store, key, options={"range": (start, stop)})
+            answer = await obstore.get_async(self.store, key, options=options)
             return await answer.bytes_async(), int(answer.meta["size"])
         except GenericError as error:
             if "416 Range Not Satisfiable" not in str(error):

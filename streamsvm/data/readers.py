@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from streamsvm.data.arrays import comes_from, read_arrays
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
@@ -146,9 +148,10 @@ def guess_bytes(paths: Sequence[str | Path]) -> int:
     """Return about how many bytes the rows of files take. Standard input counts as 1 GiB."""
     total = 0
     for path in paths:
-        file = Path(path)
-        size = file.stat().st_size if file.is_file() else 1 << 30
-        total += size * COMPRESSED.get(file.suffix, 1)
+        size = 1 << 30
+        with suppress(OSError):  # reading reports it
+            size = find_size(path) if is_remote(path) or Path(path).is_file() else size
+        total += size * COMPRESSED.get(Path(path).suffix, 1)
     return total
 
 
