@@ -130,7 +130,7 @@ def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="a dataset -> a certified model")
     train.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
     contents = "folder of the run: settings, history, checkpoint, model"
-    train.add_argument("--out", metavar="RUN", type=read_local_path, help=contents)
+    train.add_argument("--out", metavar="RUN", type=read_place, help=contents)
     costs = (
         "do not train, but say what it would cost: bytes, seconds and memory of a pass, and how many passes are to be "
         "expected; reads a few chunks and makes no files, so --out is not needed (and not read)"

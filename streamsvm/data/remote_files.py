@@ -27,9 +27,9 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, url: str) -> None:
         self.url, self._position = url, 0
-        self.n_bytes, e_tag = _ask_about(url)
+        self.n_bytes, self.e_tag = _ask_about(url)
         folder, _, name = url.rpartition("/")
-        self._object = ObjectFile(open_store(folder), name, self.n_bytes, [(0, self.n_bytes)], "file", e_tag)
+        self._object = ObjectFile(open_store(folder), name, self.n_bytes, [(0, self.n_bytes)], "file", self.e_tag)
 
     def readable(self) -> bool:
         """Return True."""
@@ -68,10 +68,16 @@ def copied(path: str | Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="streamsvm-source") as folder:
         copy = Path(folder) / str(path).rpartition("/")[2]
-        with open_binary(path) as source, copy.open("wb") as file:
-            while part := source.read(RANGE_BYTES):
-                file.write(part)
+        copy_to(str(path), copy)
         yield copy
+
+
+def copy_to(url: str, path: Path) -> str | None:
+    """Copy an object to a local file, and return its e_tag. Raises OSError if it cannot be read."""
+    with RemoteFile(url) as source, path.open("wb") as file:
+        while part := source.read(RANGE_BYTES):
+            file.write(part)
+        return source.e_tag
 
 
 def find_size(path: str | Path) -> int:

@@ -26,9 +26,11 @@ from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.dual_file import write_dual_points
 from streamsvm.training.loop import Event, Listener, Requests, Result, Training, drive
+from streamsvm.training.remote_run import open_remote_run
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma, settle_gammas
+from streamsvm.urls import is_remote
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -52,6 +54,7 @@ def train(
     keep_dual: bool = False,
     spent: Spent = NOTHING,
     start_from: Model | None = None,
+    on_written: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> Result:
     """Train a model on all rows of a source.
 
@@ -63,6 +66,7 @@ def train(
         The method, its settings, and the limits of memory, passes and time.
     out : str or Path, optional
         The run's folder, in which checkpoints, the model and the result are written. By default nothing is written.
+        It may be the URL of an object store.
     resume : bool, default False
         Whether to go on from the checkpoint in `out`. The resumed run ends with the bits of an uninterrupted one.
     client : distributed.Client, optional
@@ -80,6 +84,8 @@ def train(
     start_from : Model, optional
         A linear model of the same two classes and features, from whose weights the training starts. It is a starting
         point only: nothing is proved by it.
+    on_written : callable, optional
+        Called when a checkpoint is complete, with the names of the files in `out` that were written.
 
     Returns
     -------
@@ -97,6 +103,10 @@ def train(
     KeyboardInterrupt
         After Ctrl-C, if there is no folder or no step is finished.
     """
+    if out is not None and is_remote(out):
+        with open_remote_run(str(out), overwrite) as remote:
+            given: Any = {"keep_dual": keep_dual, "spent": spent, "start_from": start_from, "on_written": remote.put}
+            return train(source, options, remote.folder, resume, client, listener, overwrite, lock, **given)
     if keep_dual and out is None:
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
     if keep_dual and start_from is not None:
@@ -105,7 +115,7 @@ def train(
         fit = set_up(source, put_stand_in(options), keep_dual)
         if start_from is not None:
             fit = start_fit(fit, start_from, source)
-        folder = _open_run(source, out, resume, overwrite, lock, options, fit)
+        folder = _open_run(source, out, resume, overwrite, lock, options, fit, on_written)
         owner = "" if out is None else str(Path(out).resolve())
         with folder as run, _make_scratch(fit, owner) as scratch, open_for(source, options, [[fit]], client) as opened:
             opened[0].scratch = scratch
@@ -286,12 +296,13 @@ def _open_run(
     lock: Lock | None,
     options: TrainOptions,
     fit: Fit,
+    on_written: Callable[[Sequence[str]], None],
 ) -> AbstractContextManager[RunFolder | None]:
     """Return a context of the run's folder, which is closed at the end of the block; None in it without `out`."""
     if out is None:
         return nullcontext()
     settings, is_settled = _describe(source, options, fit), not needs_scale(options)
-    return closing(RunFolder(out, settings, resume, overwrite, lock, is_settled=is_settled))
+    return closing(RunFolder(out, settings, resume, overwrite, lock, 1, is_settled, on_written))
 
 
 def _describe(source: RowSource, options: TrainOptions, fit: Fit) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 import zarr
 
 from streamsvm import ingest
-from streamsvm.data import csv_text, formats, parquet
+from streamsvm.data import csv_text, formats, parquet, remote_files
 from streamsvm.data import ingest as ingest_module
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.parquet import read_parquet
