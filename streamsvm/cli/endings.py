@@ -79,7 +79,7 @@ def _find_passes(options: argparse.Namespace) -> Path | None:
     return kept if kept.exists() else None
 
 
-def sum_up(result: Result, out: Path) -> str:
+def sum_up(result: Result, out: str | Path) -> str:
     """Return the outcome of a training as lines of text."""
     from streamsvm.machine import format_bytes
 
@@ -96,5 +96,5 @@ def sum_up(result: Result, out: Path) -> str:
         f"{result.status_reason + chr(10) if result.status_reason else ''}"
         f"{likely}"
         f"memory: peak {peak}, projected {projected}\n"
-        f"model: {out / 'model.npz'}"
+        f"model: {out}/model.npz"
     )

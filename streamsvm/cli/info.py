@@ -21,7 +21,7 @@ MOST_CONFUSION_CLASSES = 16  # for more classes, the text has no table of the co
 MOST_LISTED_CLASSES = 10
 
 
-def format_ingested(destination: Path, dataset: Dataset, seconds: float) -> str:
+def format_ingested(destination: str | Path, dataset: Dataset, seconds: float) -> str:
     """Return a line about a dataset that was written in so many seconds."""
     kind = "sparse" if dataset.is_sparse else "dense"
     return (

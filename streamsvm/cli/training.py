@@ -14,6 +14,7 @@ from streamsvm.cli.resuming import tell_if_nothing_is_kept
 from streamsvm.cli.settings import count_workers, list_given, read_axes, read_settings
 from streamsvm.errors import InputError
 from streamsvm.training.statuses import STATUSES
+from streamsvm.urls import is_remote
 
 if TYPE_CHECKING:
     from streamsvm.data.dataset import Dataset
@@ -88,6 +89,13 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
         require_folds(train_options)
     if options.map and (options.start_from or options.keep_ball):
         raise InputError("--start-from and --keep-ball are for rows as they are, and --map would make another map")
+    if is_remote(options.out or "") and (
+        options.map or options.start_from or options.keep_ball or options.probabilities
+    ):
+        raise InputError(
+            f"{options.out}: --map, --start-from, --keep-ball and --probabilities write to a local disk only; choose a "
+            "local folder for --out"
+        )
     tell_if_nothing_is_kept(options)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)

@@ -15,13 +15,14 @@ import zarr
 from streamsvm.data.checks import VECTORS, check_vector
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
 from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE, JOINED_FORMAT, check_manifest, open_stored
-from streamsvm.data.object_store import is_remote, open_store
+from streamsvm.data.object_store import open_store
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
 from streamsvm.errors import InputError, IntegrityError, ReadError, say_count
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
+from streamsvm.urls import is_remote
 
 
 @dataclass(frozen=True)

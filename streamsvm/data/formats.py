@@ -74,6 +74,12 @@ def guess_format(path: str | Path) -> str:
     return next((name for name, about in FORMATS.items() if last in about.suffixes), next(iter(FORMATS)))
 
 
+def has_known_ending(path: str | Path) -> bool:
+    """Tell whether the ending of a name is that of a file of rows, compressed or not; svmlight text may have any."""
+    last = Path(path).suffix.lower()
+    return last in COMPRESSED or any(last in about.suffixes for about in FORMATS.values())
+
+
 def find_format(name: str) -> Format:
     """Return the format of this name; InputError if there is none."""
     if name not in FORMATS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,14 @@ from streamsvm.data.destination import new_folder
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
+from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
+from streamsvm.urls import is_remote
 
 MOST_CLASSES = 100_000
 DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
@@ -108,10 +110,9 @@ def write_dataset(
         For bad input. Nothing is left at the destination then.
     """
     check_options(options)
-    destination = Path(destination)
     with (
-        new_folder(destination, options.overwrite) as folder,
-        TemporaryDirectory(prefix="spill", dir=folder) as spill_folder,
+        _open_destination(destination, options.overwrite) as folder,
+        TemporaryDirectory(prefix="spill", dir=folder if isinstance(folder, Path) else None) as spill_folder,
     ):
         statistics = None if options.scale == "none" else FeatureStatistics.start()
         survey = Survey(MOST_CLASSES, statistics, options.regression)
@@ -122,6 +123,13 @@ def write_dataset(
             scaling = survey.statistics.scaling(options.scale, survey.n_rows)
         write_rows(spill, folder, survey, scaling, name, options)
     return open_dataset(destination)
+
+
+def _open_destination(destination: str | Path, overwrite: bool) -> AbstractContextManager[Path | Upload]:
+    """Return the new folder, or the objects in a store, that become a dataset if all goes well."""
+    if is_remote(destination):
+        return new_upload(str(destination), overwrite)
+    return new_folder(Path(destination), overwrite)
 
 
 def check_options(options: IngestOptions) -> None:
@@ -173,7 +181,7 @@ def _check(survey: Survey, name: str, options: IngestOptions) -> None:
 
 def write_rows(
     spill: Spill,
-    folder: Path,
+    folder: Path | Upload,
     survey: Survey,
     scaling: Scaling | None,
     name: str,

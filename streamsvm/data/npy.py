@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -15,6 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from streamsvm.data.arrays import ITEM_BYTES, Stream, cut_rows, join_streams, open_stream, require_shape
+from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector
 from streamsvm.errors import InputError, say_count
@@ -35,16 +37,19 @@ def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterato
     if suffixes == [".npz"]:
         yield from _read_npz(str(paths[0]), piece_bytes)
     elif suffixes in ([".npy"], [".npy", ".npy"]):
-        X, *y = (open_stream(str(path), _map_npy(path), 2 - i, piece_bytes) for i, path in enumerate(paths))
-        yield from join_streams(X, dict(zip(["label"], y, strict=False)), None)
+        with ExitStack() as copies:
+            arrays = [_map_npy(path, copies) for path in paths]
+            X, *y = (open_stream(str(path), arrays[i], 2 - i, piece_bytes) for i, path in enumerate(paths))
+            yield from join_streams(X, dict(zip(["label"], y, strict=False)), None)
     else:
         raise InputError(f"{' '.join(map(str, paths))}: expected X.npy, X.npy and y.npy, or one .npz")
 
 
-def _map_npy(path: str | Path) -> Vector:
-    """Map the array of a .npy file. Raises InputError unless the file is as long as its header says."""
+def _map_npy(path: str | Path, copies: ExitStack) -> Vector:
+    """Map the array of a .npy file, or of its copy. Raises InputError unless it is as long as its header says."""
     try:
-        with open(path, "rb") as file:
+        copy = copies.enter_context(copied(path))
+        with copy.open("rb") as file:
             header, size = read_npy_header(file), os.fstat(file.fileno()).st_size
         _require_numbers(header)
         if header.start + header.nbytes != size:
@@ -52,7 +57,7 @@ def _map_npy(path: str | Path) -> Vector:
         order: Literal["F", "C"] = "F" if header.by_columns else "C"
         if not header.nbytes:
             return np.empty(header.shape, header.dtype, order)
-        return np.memmap(path, header.dtype, "r", header.start, header.shape, order)
+        return np.memmap(copy, header.dtype, "r", header.start, header.shape, order)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -71,7 +76,7 @@ def _show(header: NpyHeader) -> str:
 
 def _read_npz(path: str, piece_bytes: int) -> Iterator[SourceRows]:
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        with copied(path) as copy, copy.open("rb") as file, zipfile.ZipFile(file) as archive:
             members = _name_members(archive)
             is_dense = "X" in members
             X = _open_member(archive, "X", 2, piece_bytes) if is_dense else _open_csr(archive, piece_bytes)

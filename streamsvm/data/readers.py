@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from streamsvm.data.arrays import comes_from, read_arrays
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
+from streamsvm.urls import is_remote
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # one of these is in every folder of Zarr
 
@@ -89,7 +92,8 @@ def ingest(
     chosen = options or IngestOptions(**named)
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
         paths = [source] if _is_path(source) else list(source)
-        refuse_inputs(Path(destination), paths)
+        if not is_remote(destination):
+            refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
         pieces = open_files(paths, file_format, columns or Columns(label=label, header=header))
         name, expected_bytes = join_names(paths), guess_bytes(paths)
     else:
@@ -144,9 +148,10 @@ def guess_bytes(paths: Sequence[str | Path]) -> int:
     """Return about how many bytes the rows of files take. Standard input counts as 1 GiB."""
     total = 0
     for path in paths:
-        file = Path(path)
-        size = file.stat().st_size if file.is_file() else 1 << 30
-        total += size * COMPRESSED.get(file.suffix, 1)
+        size = 1 << 30
+        with suppress(OSError):  # reading reports it
+            size = find_size(path) if is_remote(path) or Path(path).is_file() else size
+        total += size * COMPRESSED.get(Path(path).suffix, 1)
     return total
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data import svmlight
+from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
@@ -101,7 +101,7 @@ def _require_existing(sources: Sequence[str | Path]) -> None:
     for source in sources:
         if str(source) != "-":
             try:
-                os.stat(source)
+                find_size(source)
             except OSError as error:
                 raise InputError(f"{source}: {explain_reading(error)}") from error
 

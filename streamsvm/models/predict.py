@@ -20,6 +20,7 @@ from streamsvm import interrupts
 from streamsvm.data.csv_cells import write_cell
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import check_destination, new_folder
+from streamsvm.data.formats import has_known_ending
 from streamsvm.data.readers import open_files
 from streamsvm.data.source import RowSource
 from streamsvm.data.spill import as_matrix
@@ -36,6 +37,7 @@ from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, I64, CsrRows
 from streamsvm.problems.classification import choose
 from streamsvm.problems.problem import Scored, read_truth
+from streamsvm.urls import is_remote
 
 ZARR_CHUNK_ROWS = 1 << 18
 
@@ -84,7 +86,7 @@ def predict(
         If the rows do not suit the model, or if the file cannot be written.
     """
     out = Path(out)
-    if isinstance(data, str | Path):
+    if isinstance(data, str | Path) and not is_remote(data):
         refuse_inputs(out, [data])
     if probabilities:
         require_probabilities(model)
@@ -105,7 +107,7 @@ def score(
 
     need_labels: whether rows without labels are an InputError. See `evaluate` for the other parameters.
     """
-    if isinstance(data, str | Path) and "://" not in str(data) and not Path(data).is_dir():
+    if isinstance(data, str | Path) and _is_file(data, file_format):
         return _score_file(model, data, need_labels, file_format, Columns(label=label, qid=qid, header=header))
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
     given = {"format": file_format, "qid": qid, "header": None if header == "auto" else header}
@@ -117,6 +119,13 @@ def score(
         raise InputError(f"{source.name}: its labels are numbers to be predicted, and the model predicts classes")
     compile_scores(model, source.is_sparse, need_labels)
     return score_chunks(model, source)
+
+
+def _is_file(data: str | Path, file_format: str | None) -> bool:
+    """Tell whether a path is that of a file of rows, and not of a dataset. Of a URL, its ending tells."""
+    if is_remote(data):
+        return file_format is not None or has_known_ending(data)
+    return "://" not in str(data) and not Path(data).is_dir()
 
 
 def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
