@@ -26,7 +26,7 @@ from streamsvm.numeric.rows import F64, CsrRows, Matrix
 MOST_STEPS = 80
 TOLERANCE = 1e-13  # of the gap, beside |v|^2
 LEAST = 1e-24  # of the gap, where no row is longer than 1: |v| is rounding then
-FALL, PATIENCE = 0.5, 3  # If so many steps in a row have not lowered the gap to FALL of itself, rounding is the limit.
+FALL, PATIENCE = 0.9, 12  # If so many steps in a row have not lowered the gap to FALL of itself, rounding is the limit.
 TILE_ROWS = 256
 BOUNDARY = 0.995  # how far a step may go towards the limits
 Solve = Callable[[F64], F64]
