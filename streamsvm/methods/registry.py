@@ -8,7 +8,7 @@ from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
 from streamsvm.methods.crammer_singer.options import CrammerSingerOptions
 from streamsvm.methods.cutting_plane import options as cutting_plane
-from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions, OneClassOptions
 from streamsvm.methods.decomposition import options as decomposition
 from streamsvm.methods.decomposition.options import WITH_ACTIVE_ROWS, DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
@@ -81,6 +81,17 @@ METHODS = [
     ),
     DECOMPOSITION,
     replace(DECOMPOSITION, name="irwls", compiled=("irwls",)),
+    Method(
+        name="cutting-plane",
+        losses=("one-class",),
+        options=OneClassOptions,
+        module="streamsvm.methods.cutting_plane.one_class_setup",
+        process_bytes=cutting_plane.OTHER_BYTES,
+        compiled=("one-class",),
+        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
+        passes="unknown",
+        side_by_side=(SideBySide(in_chains=False),),
+    ),
     Method(
         name="budgeted-sgd",
         losses=("hinge",),

@@ -72,6 +72,7 @@ PROBLEMS = {  # The first one is the default.
     ),
 }
 
+PROBABILITIES = ("sigmoid", "isotonic", "temperature")  # how scores become probabilities (numeric.calibration)
 MULTI_CLASS = {"ovr": "classify", "crammer_singer": "crammer-singer"}  # tasks by scikit-learn's names of them
 
 

@@ -39,7 +39,7 @@ class Training:
     """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved.
 
     The options are as they were given: with gamma "scale" a read of the rows precedes the solver's first, and counts.
-    enough: a gap at which the run ends, although the solver goes on to tol; 0 for none, also where the gap is 0.
+    enough: a gap at which the run ends, although the solver goes on to tol; None is for no such gap.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Training:
         run: RunFolder | None,
         listener: Listener,
         spent: Spent = NOTHING,
-        enough: float = 0.0,
+        enough: float | None = None,
     ) -> None:
         self.source, self.options, self.fit, self.engine = source, options, fit, engine
         self.plan, self.run, self.listener, self.enough = plan, run, listener, enough
@@ -163,7 +163,8 @@ class Training:
         interrupts.check()
 
     def _limit(self, line: dict[str, Any]) -> str:
-        if self.enough > 0.0 and line["relative_gap"] is not None and line["relative_gap"] <= self.enough:
+        gap = line["relative_gap"]
+        if self.enough is not None and gap is not None and gap <= self.enough:
             return "early_stop"
         if self.options.max_passes is not None and line["passes"] >= self.options.max_passes:
             return "pass_limit"
