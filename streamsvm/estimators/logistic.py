@@ -156,6 +156,8 @@ class LogisticRegression(BaseLinear, BaseSVC):
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
         return self._map_scores(X, _find_log_probabilities)
 
+    takes_label_sets = True
+
     def _name_options(self) -> dict[str, Any]:
         return {"options": self._list_own_options(), "loss": "logistic"}
 

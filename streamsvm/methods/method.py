@@ -66,6 +66,8 @@ class Method:
         have `epochs` and `replicas`), or not at all, unless its settings say that all rows are resident.
     compiled
         The groups of compiled functions that `run_kernels` knows (methods.warm_up). None: one, with the method's name.
+    solves_all
+        Whether it solves the problems of all labels by itself, and not one at a time.
     side_by_side
         Ways to make several fits in the same reads, the best first; the first that the memory has room for is taken.
     """
@@ -82,6 +84,7 @@ class Method:
     passes: Literal["sampled", "epochs", "unknown"] = "sampled"
     compiled: tuple[str, ...] = ()
     side_by_side: tuple[SideBySide, ...] = (SideBySide(),)
+    solves_all: bool = False
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:
         """Return the method, ready for the rows of a source; InputError if it cannot be trained on them."""

@@ -19,7 +19,7 @@ from streamsvm.locks import Lock
 from streamsvm.methods.balls import start_fit
 from streamsvm.methods.dual_points import read_dual_points
 from streamsvm.methods.fit import ONE_TRAINING, Fit, need_in_turn, share_memory, sum_memory
-from streamsvm.methods.set_up import choose_method, set_up
+from streamsvm.methods.set_up import choose_method, set_up, settle_task
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
@@ -101,6 +101,7 @@ def train(
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
     if keep_dual and start_from is not None:
         raise InputError("start_from (--start-from) and the dual point (--keep-dual) do not go together")
+    options = settle_task(source, options)
     with caught(), one_blas_thread():
         fit = set_up(source, put_stand_in(options), keep_dual)
         if start_from is not None:
@@ -171,7 +172,7 @@ def train_together(
     """
     if not many:
         raise InputError("no settings are given to train with")
-    many = [replace(each, memory_bytes=many[0].memory_bytes) for each in many]
+    many = [settle_task(source, replace(each, memory_bytes=many[0].memory_bytes)) for each in many]
     jobs = _set_up_each(source, many, [put_stand_in(each) for each in many])
     with caught(), one_blas_thread(), open_for(source, many[0], list_fits(jobs), client) as opened:
         settled = settle_gammas(opened[0], many)
