@@ -20,6 +20,7 @@ from streamsvm.methods.fit import Fit
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
+from streamsvm.training.gaps import name_problems, sum_up_gaps
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import needs_scale
@@ -67,7 +68,7 @@ class Result:
     model_sha256 : str
         SHA-256 of the model's file.
     problems : list of dict
-        Of many classes, the certificate of the problem of each class, or of each pair in their order.
+        Of many classes or labels, the certificate of the problem of each, or of each pair in their order.
     history : list of dict
         One line for each step, as in `history.jsonl`.
     """
@@ -98,7 +99,9 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return the result without model and history: the object that `train --json` prints."""
-        return {name: value for name, value in vars(self).items() if name not in ("model", "history")}
+        told = {name: value for name, value in vars(self).items() if name not in ("model", "history")}
+        gaps = sum_up_gaps(self.problems)
+        return told if gaps is None else {**told, "gaps": gaps}
 
 
 @dataclass
@@ -261,7 +264,7 @@ class Training:
             n_features=self.source.n_features,
             n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
-            problems=list(report.problems),
+            problems=name_problems(report.problems, self.source.classes),
             history=self.history,
         )
 

@@ -17,5 +17,6 @@ class LabelNewtonOptions:
         default=1.0, or_zero=True, help="value of the constant feature whose weight is the bias; 0 is no bias"
     )
     curvature_rows: int = count(
-        default=0, least=0, help="rows from which a pass finds the curvature of a label; 0: 32 for each weight"
+        default=0, least=0, help="rows from which a pass finds the curvature of a label; 0: 64 for each weight"
     )
+    sample_rows: int = count(default=0, least=0, help="rows in memory at the start; 0: 160 for each weight")

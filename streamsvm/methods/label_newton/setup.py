@@ -12,7 +12,7 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.data.view import sum_label_weights
 from streamsvm.machine import default_budget_bytes
-from streamsvm.methods.fit import Fit, Report, TakeRows
+from streamsvm.methods.fit import FirstSample, Fit, Report, TakeRows
 from streamsvm.methods.label_newton import solver
 from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptions
 from streamsvm.methods.label_newton.row_losses import CODES
@@ -27,13 +27,17 @@ from streamsvm.methods.label_newton.sums import (
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.label_sets import pack_sets
-from streamsvm.numeric.rows import Rows
+from streamsvm.numeric.rows import I64, Rows
+from streamsvm.numeric.samples import draw_sample
 from streamsvm.options import TrainOptions, compute_label_factors
 from streamsvm.requests import MemoryNeed, Progress
 
 AT_ZERO = (1.0, float(np.log(2.0)))  # the losses of a row of cost 1 at the score 0
-ROWS_A_WEIGHT = 32
+ROWS_A_WEIGHT = 64
+SAMPLE_A_WEIGHT = 160
 POINTS = 8  # arrays (L, d+1) of the driver: the state before and after a step, the checkpoint
+SAMPLE_SHARE = 10  # of the memory, at most one part in so many for the sample
+COPIES = 2  # of the sample while it is taken
 THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
 SLACK_BYTES = 64 << 20  # what the engine leaves free, and more
 IN_BLOCKS = "{} labels are trained, at most {} of them side by side, as the memory has room for no more; {} blocks of "
@@ -54,6 +58,8 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
         side_by_side=L,
         n_rows=source.n_rows,
         n_features=source.n_features,
+        row_bytes=source.nbytes // source.n_rows + 8,
+        sample=_draw(source, options, own.sample_rows or SAMPLE_A_WEIGHT * width),
     )
     settings = replace(settings, side_by_side=_count_side_by_side(source, options, settings))
     size = settings.side_by_side
@@ -72,11 +78,19 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
         start=partial(start_state, settings),
         solve=partial(solver.solve, settings),
         make_model=partial(_make_model, source, settings),
-        report=partial(_report, np.asarray(source.classes).tolist()),
+        report=_report,
         compiled=("label-newton",),
+        sample=FirstSample(len(settings.sample), False) if len(settings.sample) else None,
         model_bytes=8 * L * width,
         note="" if size == L else IN_BLOCKS.format(L, size, -(-L // size)),
     )
+
+
+def _draw(source: RowSource, options: TrainOptions, n_rows: int) -> I64:
+    """Return the numbers of the rows of the sample, of which a tenth of the memory at most is taken."""
+    row_bytes = COPIES * (source.nbytes // source.n_rows + 8)
+    most = (options.memory_bytes or default_budget_bytes()) // (SAMPLE_SHARE * row_bytes)
+    return draw_sample(min(n_rows, most), source.n_rows, options.seed, source.is_shuffled)
 
 
 def _count_side_by_side(source: RowSource, options: TrainOptions, settings: LabelNewton) -> int:
@@ -99,9 +113,11 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
     """
     L, width, size = len(settings.costs), settings.n_features + 1, settings.side_by_side
     row_bytes = 12 * width + size + -(-L // 8) + BLOCK_LABELS * (2 * 8 + 8 + 1) + 4 * width
+    sample_bytes = COPIES * len(settings.sample) * settings.row_bytes
+    turn = 4 * 8 * width**2 + sample_bytes
     return MemoryNeed(
-        driver_bytes=POINTS * 8 * L * width + 4 * 8 * width**2,
-        turn_bytes=4 * 8 * width**2,
+        driver_bytes=POINTS * 8 * L * width + turn,
+        turn_bytes=turn,
         totals_bytes=size * (8 * width + 2 * width * (width + 1) + 40),
         shared_bytes=8 * size * (width + 4),
         walk_bytes=threads * (BLOCK_ROWS * row_bytes + 2 * 4 * width**2),
@@ -113,15 +129,14 @@ def _make_model(source: RowSource, settings: LabelNewton, state: State, take: Ta
     return replace(model, intercept=state.best_w[:, -1] * settings.bias_feature)
 
 
-def _report(labels: list[Any], state: State) -> Report:
+def _report(state: State) -> Report:
     """Return the certificate of each label, and the sums."""
-    return Report(**vars(state.progress), problems=tuple(_describe(state, k, one) for k, one in enumerate(labels)))
+    return Report(**vars(state.progress), problems=tuple(_describe(state, k) for k in range(len(state.statuses))))
 
 
-def _describe(state: State, k: int, label: Any) -> dict[str, Any]:
+def _describe(state: State, k: int) -> dict[str, Any]:
     progress = Progress(float(state.objectives[k]), float(state.lower_bounds[k]), int(state.counts[k]))
     return {
-        "label": label,
         "status": str(state.statuses[k]),
         "objective": progress.objective,
         "lower_bound": progress.lower_bound,

@@ -19,15 +19,20 @@ from functools import partial
 
 import numpy as np
 
+from streamsvm.methods.label_newton.sample import minimise_sample
 from streamsvm.methods.label_newton.steps import LabelNewton, State, take_step
 from streamsvm.methods.label_newton.sums import add_totals, combine_totals, start_totals
 from streamsvm.methods.many_problems import find_worst
 from streamsvm.numeric.rows import I64
-from streamsvm.requests import Scan, Solver, Step
+from streamsvm.requests import Scan, Solver, Step, Take
 
 
 def solve(settings: LabelNewton, state: State) -> Solver:
     """Go on from a state. A run that is resumed from the state in any `Step` gives the same bits."""
+    if state.passes == 0 and len(settings.sample):
+        sample = yield Take(settings.sample)
+        state = minimise_sample(settings, state, sample)
+        del sample
     while "" in state.statuses:
         codes = find_open(settings, state)
         if not len(codes):

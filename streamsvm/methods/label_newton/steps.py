@@ -10,7 +10,7 @@ a share of what the slope promises, the step is made shorter, to the minimum of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -40,7 +40,8 @@ class LabelNewton:
     loss: its code (row_losses.CODES); costs (L, 2): C_i of the rows without and with each label, before sample weights;
     at_zero (L,): P of each label at w = 0; tol: the relative gap to reach; bias_feature: the value of the constant
     feature; curvature_rows: how many rows the curvature of a label is found from; side_by_side: how many labels are
-    worked on in the same reads; n_rows, n_features: of the source.
+    worked on in the same reads; n_rows, n_features: of the source; row_bytes: of a row in memory; sample: the numbers of
+    the rows at whose minimisers the method starts.
     """
 
     loss: int
@@ -52,6 +53,8 @@ class LabelNewton:
     side_by_side: int
     n_rows: int
     n_features: int
+    row_bytes: int
+    sample: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass

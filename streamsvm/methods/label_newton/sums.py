@@ -19,7 +19,7 @@ from streamsvm.methods.label_newton import row_losses
 from streamsvm.numeric.label_sets import pick_labels
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Rows, to_dense
 
-BLOCK_ROWS = 4096
+BLOCK_ROWS = 16384
 BLOCK_LABELS = 128
 
 
