@@ -160,11 +160,13 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
 
 
 def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
-    """Return the class_weight of the rows without each label and with it, (L, 2).
+    """Return the class_weight of the rows without each label and with it, (L, 2); of classes, see one_against_rest.
 
-    A mapping has the factors of 0 and 1, and is for every label. "balanced" is n / (2 n_k) of each label by itself.
+    Of labels a mapping has the factors of 0 and 1, and is for every label. "balanced" is n / (2 n_k) of each by itself.
     """
     classes, weights = require_classes(source), options.class_weight
+    if not source.has_label_sets:
+        return np.stack((np.ones(len(classes)), compute_class_factors(source, options)), axis=1)
     if weights == "balanced":
         sums = sum_label_weights(source)
         return sums.sum(axis=1, keepdims=True) / (2 * np.maximum(sums, 1.0))

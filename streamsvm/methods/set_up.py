@@ -27,10 +27,22 @@ from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import MULTI_LABEL, find_kinds, find_problem
 from streamsvm.requests import MemoryNeed
 
+MANY_PROBLEMS = 50  # classes for which one method for all is faster than a method for each
+MANY_FEATURES = 1500  # with more, Hessians are too large
+
 
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
     return find_method(options.solver, find_kinds(options.task, options.loss))
+
+
+def choose_for_many(method: Method, options: TrainOptions, n_problems: int, n_features: int) -> Method:
+    """Return the method for all of several classes at once, if there are many of them or many features."""
+    if n_problems < 2 or "smooth" not in method.losses or options.resident_rows is not None:
+        return method
+    if n_problems < MANY_PROBLEMS and n_features < MANY_FEATURES:
+        return method
+    return find_method(method.name, ("labels",))
 
 
 def choose_multi_class(method: Method, options: TrainOptions) -> str:
@@ -89,7 +101,9 @@ def _need_numbers(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:
 
 def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: int = 1) -> Fit:
     problem, method = find_problem(options.task), choose_method(options)
-    own, options = read_own_options(options), replace(options, solver=method.name)
+    n_problems = problem.count_problems(source)
+    method = choose_for_many(method, options, n_problems, source.n_features)
+    own, options = read_options(method.options, options.options, method.name), replace(options, solver=method.name)
     check_numbers(options)
     check_costs(source, options)
     choose_multi_class(method, options)
@@ -102,7 +116,6 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     if options.nu is not None and not problem.has_nu:
         raise InputError(f"nu: the task {options.task} has no share of rows outside; leave it out")
     make = partial(_set_up_with, method, own, keep_dual)
-    n_problems = problem.count_problems(source)
     if n_problems > 1 and not method.solves_all:
         if choose_multi_class(method, options) == "ovo":
             fit = make_one_against_one(source, options, make, method.process_bytes)

@@ -90,6 +90,41 @@ def measure_rows(
 
 
 @njit(cache=True, nogil=True)
+def bend_rows(
+    code: int,
+    scores: F64,
+    along: F64,
+    bent: I64,
+    has: npt.NDArray[np.uint8],
+    weight: F64,
+    lengths: F64,
+    costs: F64,
+    sums: F64,
+) -> None:
+    """Replace the scores by the slopes -y a as `measure_rows` does, and those of the labels `bent` by l'' along.
+
+    along (n, h): the scores of the directions of the labels at the places `bent` (h,), ascending, among the k labels.
+    """
+    n, k = scores.shape
+    for i in range(n):
+        h = 0
+        for j in range(k):
+            y = 1.0 if has[i, j] else -1.0
+            margin = y * scores[i, j]
+            loss, a, bend = _measure(code, costs[j, has[i, j]] * weight[i], margin)
+            if h < bent.size and bent[h] == j:
+                scores[i, j] = bend * along[i, h]
+                h += 1
+                continue
+            scores[i, j] = -y * a
+            if a > 0.0:
+                sums[LOSS, j] += loss
+                sums[DUAL, j] += loss + a * margin
+                sums[SIZES, j] += loss + a * abs(margin)
+                sums[STEEP, j] += a * lengths[i]
+
+
+@njit(cache=True, nogil=True)
 def scale_rows(X: F64, picked: I32, roots: F32, to: F32) -> None:
     """Write the picked rows of X, each times its root, to the first rows of `to`."""
     for e in range(len(picked)):

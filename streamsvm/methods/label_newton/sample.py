@@ -22,20 +22,20 @@ MOST_STEPS = 15
 ROWS_A_WEIGHT = 8  # for the curvature of a label
 
 
-def minimise_sample(settings: LabelNewton, state: State, sample: Rows) -> State:
-    """Return the state with the minimisers for the sample as the next points, some labels after the others."""
-    rows, L = weigh_rows(sample, settings.n_rows / sample.n_rows), len(settings.costs)
+def minimise_sample(settings: LabelNewton, state: State, codes: I64, sample: Rows) -> State:
+    """Return the state with the minimisers of these labels for the sample as the next points, some labels at a time."""
+    rows = weigh_rows(sample, settings.n_rows / sample.n_rows)
     few = ROWS_A_WEIGHT * (settings.n_features + 1)
     own, next_w = replace(settings, tol=0.0, curvature_rows=min(few, settings.curvature_rows)), state.next_w.copy()
-    for at in range(0, L, BLOCK_LABELS):
-        codes = np.arange(at, min(at + BLOCK_LABELS, L))
-        next_w[codes] = _minimise(own, codes, rows)
+    for at in range(0, len(codes), BLOCK_LABELS):
+        part = codes[at : at + BLOCK_LABELS]
+        next_w[part - state.first] = _minimise(own, part, rows)
     return replace(state, next_w=next_w)
 
 
 def _minimise(settings: LabelNewton, codes: I64, rows: Rows) -> npt.NDArray[np.float64]:
     """Return the best points of the labels with these codes, (k, d+1)."""
-    part = replace(settings, costs=settings.costs[codes], at_zero=settings.at_zero[codes])
+    part = replace(settings, costs=settings.costs[codes], at_zero=settings.at_zero[codes], side_by_side=len(codes))
     state, places = start_state(part), np.arange(len(codes))
     for _ in range(MOST_STEPS):
         interrupts.check()

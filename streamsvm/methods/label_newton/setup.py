@@ -14,7 +14,9 @@ from streamsvm.data.view import sum_label_weights
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.fit import FirstSample, Fit, Report, TakeRows
 from streamsvm.methods.label_newton import solver
+from streamsvm.methods.label_newton.conjugate_gradients import start_conjugates
 from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptions
+from streamsvm.methods.label_newton.products import run_products
 from streamsvm.methods.label_newton.row_losses import CODES
 from streamsvm.methods.label_newton.steps import LabelNewton, State, start_state
 from streamsvm.methods.label_newton.sums import (
@@ -35,9 +37,12 @@ from streamsvm.requests import MemoryNeed, Progress
 AT_ZERO = (1.0, float(np.log(2.0)))  # the losses of a row of cost 1 at the score 0
 ROWS_A_WEIGHT = 64
 SAMPLE_A_WEIGHT = 160
+CONJUGATE_POINTS = 5  # arrays (m, d+1) of a state whose steps are found by products
+TILE_SCORES = 8192  # rows of a tile, at most, whose scores are in memory
 POINTS = 8  # arrays (L, d+1) of the driver: the state before and after a step, the checkpoint
 SAMPLE_SHARE = 10  # of the memory, at most one part in so many for the sample
 COPIES = 2  # of the sample while it is taken
+MOST_WEIGHTS = 1500  # of a label for which curvatures are found: with more, steps are found by products
 THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
 SLACK_BYTES = 64 << 20  # what the engine leaves free, and more
 IN_BLOCKS = "{} labels are trained, at most {} of them side by side, as the memory has room for no more; {} blocks of "
@@ -46,8 +51,9 @@ IN_BLOCKS += "labels read the data one after the other. With more memory, fewer 
 
 def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) -> Fit:
     """Return the fit of all labels, as many side by side as fit into memory."""
-    loss, L = CODES[str(options.loss)], len(source.classes if source.classes is not None else ())
-    costs, width = options.C * compute_label_factors(source, options), source.n_features + 1
+    loss, width = CODES[str(options.loss)], source.n_features + 1
+    costs = options.C * compute_label_factors(source, options)
+    L = len(costs)
     settings = LabelNewton(
         loss=loss,
         costs=costs,
@@ -61,6 +67,8 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
         row_bytes=source.nbytes // source.n_rows + 8,
         sample=_draw(source, options, own.sample_rows or SAMPLE_A_WEIGHT * width),
     )
+    if width > MOST_WEIGHTS:
+        settings = replace(settings, by_products=True, sample=settings.sample[:0])
     settings = replace(settings, side_by_side=_count_side_by_side(source, options, settings))
     size = settings.side_by_side
     return Fit(
@@ -75,7 +83,7 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
             "side_by_side": size,
         },
         memory=partial(_need_memory, settings),
-        start=partial(start_state, settings),
+        start=partial(_start, settings),
         solve=partial(solver.solve, settings),
         make_model=partial(_make_model, source, settings),
         report=_report,
@@ -84,6 +92,11 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
         model_bytes=8 * L * width,
         note="" if size == L else IN_BLOCKS.format(L, size, -(-L // size)),
     )
+
+
+def _start(settings: LabelNewton) -> State:
+    state = start_state(settings)
+    return start_conjugates(state) if settings.by_products else state
 
 
 def _draw(source: RowSource, options: TrainOptions, n_rows: int) -> I64:
@@ -113,6 +126,10 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
     """
     L, width, size = len(settings.costs), settings.n_features + 1, settings.side_by_side
     row_bytes = 12 * width + size + -(-L // 8) + BLOCK_LABELS * (2 * 8 + 8 + 1) + 4 * width
+    if settings.by_products:
+        points = 8 * width * (2 * (L + CONJUGATE_POINTS * size) + 2 * size)
+        totals, shared = size * (8 * width + 40), 2 * 8 * size * (width + 4)
+        return MemoryNeed(points, 0, totals, shared, threads * TILE_SCORES * 8 * 4 * size)
     sample_bytes = COPIES * len(settings.sample) * settings.row_bytes
     turn = 4 * 8 * width**2 + sample_bytes
     return MemoryNeed(
@@ -152,5 +169,6 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         totals = start_totals(2, 3)
         add_totals(totals, sets, np.zeros((2, 3)), np.arange(2), np.ones((2, 2)), np.ones(2), (loss, 1.0))
         combine_totals(totals, start_totals(2, 3)).finish()
+    run_products(sets, sets.label_sets)
 
 

@@ -40,8 +40,8 @@ class LabelNewton:
     loss: its code (row_losses.CODES); costs (L, 2): C_i of the rows without and with each label, before sample weights;
     at_zero (L,): P of each label at w = 0; tol: the relative gap to reach; bias_feature: the value of the constant
     feature; curvature_rows: how many rows the curvature of a label is found from; side_by_side: how many labels are
-    worked on in the same reads; n_rows, n_features: of the source; row_bytes: of a row in memory; sample: the numbers of
-    the rows at whose minimisers the method starts.
+    worked on in the same reads; n_rows, n_features: of the source; row_bytes: of a row in memory; by_products:
+    whether steps are found by products of Hessians with vectors, in passes of their own; sample: the numbers of the rows at whose minimisers the method starts.
     """
 
     loss: int
@@ -54,18 +54,21 @@ class LabelNewton:
     n_rows: int
     n_features: int
     row_bytes: int
+    by_products: bool = False
     sample: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass
 class State:
-    """All that changes. Arrays have an entry for each of the L labels; points are (L, d+1).
+    """All that changes. Arrays have an entry for each of the L labels, or of the m that are worked on side by side.
 
-    best_w: the point with the lowest P; next_w: where the next pass looks; base_w, values, slopes, lengths: where the
-    step to it began, P there, its slope along the whole step, and the share of the step that is made; active: how many
+    best_w (L, d+1): the point with the lowest P; next_w (m, d+1): where the next pass looks; base_w (m, d+1), values,
+    slopes, lengths (L,): where the step to it began, P there, its slope along the whole step, and the share of the step
+    that is made; first: the first of the labels that are worked on; the others are (L,). active: how many
     rows had a curvature. statuses is "" where a label is not done. objectives, lower_bounds, objective_errors and
     bound_errors are the certificate; counts: passes in which a label took part; stuck: for how many neither P nor D has
-    moved. first: the first label of those that are worked on side by side; passes: how many there were.
+    moved. passes: how many there were. conjugates (3, m, d+1), residuals, at_start and products belong to steps that are found by products (conjugate_gradients), and
+    are empty where they are found from curvatures.
     """
 
     best_w: F64
@@ -84,6 +87,10 @@ class State:
     stuck: I64
     first: int = 0
     passes: int = 0
+    conjugates: F64 = field(default_factory=lambda: np.empty((0, 0, 0)))
+    residuals: F64 = field(default_factory=lambda: np.empty(0))
+    at_start: F64 = field(default_factory=lambda: np.empty(0))
+    products: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     shapes: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @property
@@ -106,10 +113,12 @@ class State:
 
 def start_state(settings: LabelNewton) -> State:
     """Return the state before the first pass: all labels at w = 0."""
-    L, width = len(settings.costs), settings.n_features + 1
-    points, zeros = (np.zeros((L, width)) for _ in range(3)), np.zeros((6, L))
+    L, m, width = len(settings.costs), settings.side_by_side, settings.n_features + 1
+    zeros = np.zeros((4, L))
     return State(
-        *points,
+        best_w=np.zeros((L, width)),
+        next_w=np.zeros((m, width)),
+        base_w=np.zeros((m, width)),
         values=np.full(L, np.inf),
         slopes=zeros[0],
         lengths=np.ones(L),
@@ -124,6 +133,12 @@ def start_state(settings: LabelNewton) -> State:
     )
 
 
+def begin_next(settings: LabelNewton, state: State) -> State:
+    """Return the state in which the next labels are worked on, all of them at w = 0."""
+    points = {name: np.zeros_like(getattr(state, name)) for name in ("next_w", "base_w", "conjugates")}
+    return replace(state, **points, first=state.first + settings.side_by_side)
+
+
 @dataclass(frozen=True)
 class Found:
     """What a pass has found of k labels: P, D less its rounding, how far both can be off, and the gradient (k, d+1)."""
@@ -135,12 +150,12 @@ class Found:
     gradients: F64
 
 
-def read_totals(settings: LabelNewton, W: F64, costs: F64, totals: Totals) -> Found:
-    """Return what the sums of a pass at W (k, d+1) tell."""
-    width, sums, g = W.shape[1], totals.sums, totals.gradients
+def read_totals(settings: LabelNewton, W: F64, costs: F64, sums: F64, g: F64, squares: float) -> Found:
+    """Return what the sums of a pass at W (k, d+1) tell. g (k, d+1): the gradients of the losses."""
+    width = W.shape[1]
     lengths, lengths_of_g = np.linalg.norm(W, axis=1), np.linalg.norm(g, axis=1)
     of_sums, of_scores = bound_rounding(settings.n_rows + 24, 1.0), bound_rounding(width + 8, 1.0)
-    sharp = SHARPEST[settings.loss] * costs.max(axis=1) * totals.squares
+    sharp = SHARPEST[settings.loss] * costs.max(axis=1) * squares
     off = of_scores * lengths
     of_P = off * sums[STEEP] + sharp * off**2 + of_sums * sums[LOSS] + of_scores * lengths**2
     off_g = of_sums * sums[STEEP]
@@ -149,31 +164,53 @@ def read_totals(settings: LabelNewton, W: F64, costs: F64, totals: Totals) -> Fo
     return Found(lengths**2 / 2 + sums[LOSS], np.maximum(D, 0.0), SAFE * of_P, SAFE * of_D, W + g)
 
 
-def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) -> State:
-    """Return the state after a pass at the next points of the labels with these codes."""
-    state = replace(before, **{name: getattr(before, name).copy() for name in CHANGED}, passes=before.passes + 1)
-    W = before.next_w[codes]
-    found = read_totals(settings, W, settings.costs[codes], totals)
-    lower = found.P < before.objectives[codes] * (1.0 - LEAST_MOVE)
-    first = before.counts[codes] == 0
-    better = (found.P < before.objectives[codes]) | first
+def copy_state(before: State) -> State:
+    """Return the state after a pass, in arrays of its own, as it is before anything is noted."""
+    arrays = {name: value.copy() for name, value in vars(before).items() if isinstance(value, np.ndarray)}
+    return replace(before, **arrays, passes=before.passes + 1)
+
+
+def note_found(settings: LabelNewton, state: State, codes: I64, W: F64, found: Found) -> None:
+    """Note the certificates of the labels with these codes, and which labels are done."""
+    P, D = state.objectives[codes], state.lower_bounds[codes]
+    lower, higher = found.P < P * (1.0 - LEAST_MOVE), found.D > D * (1.0 + LEAST_MOVE)
+    state.stuck[codes] = np.where(lower | higher, 0, state.stuck[codes] + 1)
+    better = (found.P < P) | (state.counts[codes] == 0)
     state.best_w[codes[better]] = W[better]
     state.objectives[codes[better]], state.objective_errors[codes[better]] = found.P[better], found.P_off[better]
-    higher = found.D > before.lower_bounds[codes]
-    moved = lower | (found.D > before.lower_bounds[codes] * (1.0 + LEAST_MOVE))
-    state.lower_bounds[codes[higher]], state.bound_errors[codes[higher]] = found.D[higher], found.D_off[higher]
+    better = found.D > D
+    state.lower_bounds[codes[better]], state.bound_errors[codes[better]] = found.D[better], found.D_off[better]
     state.counts[codes] += 1
-    state.stuck[codes] = np.where(moved, 0, before.stuck[codes] + 1)
-    state.active[codes] = np.maximum(totals.sums[ACTIVE], 1.0)
     _find_statuses(settings, state, codes)
-    _choose_points(state, codes, W, found, totals.curvatures)
+
+
+def take_step(settings: LabelNewton, before: State, codes: I64, totals: Totals) -> State:
+    """Return the state after a pass at the next points of the labels with these codes."""
+    state, W = copy_state(before), before.next_w[codes - before.first]
+    found = read_totals(settings, W, settings.costs[codes], totals.sums, totals.gradients, totals.squares)
+    note_found(settings, state, codes, W, found)
+    state.active[codes] = np.maximum(totals.sums[ACTIVE], 1.0)
+    for k, code in enumerate(codes.tolist()):
+        if not state.statuses[code] and is_accepted(state, code, W[k], found.P[k], found.P_off[k]):
+            interrupts.check()
+            step = _find_step(totals.curvatures[k], found.gradients[k])
+            state.slopes[code] = float(found.gradients[k] @ step)
+            state.next_w[code - state.first] = W[k] + step
     return state
 
 
-CHANGED = (
-    "best_w next_w base_w values slopes lengths active statuses objectives lower_bounds objective_errors bound_errors "
-    "counts stuck"
-).split()
+def is_accepted(state: State, code: int, w: F64, P: float, off: float) -> bool:
+    """Return whether the next step begins at w, and note it then; otherwise the step that led there is shortened."""
+    length, slope, place = state.lengths[code], state.slopes[code], code - state.first
+    if state.values[code] + ENOUGH * length * slope + off >= P:
+        state.base_w[place], state.values[code], state.lengths[code] = w, P, 1.0
+        return True
+    bent = 2.0 * (P - state.values[code] - length * slope)
+    best = -slope * length**2 / bent if np.isfinite(bent) and bent > 0.0 else 0.0
+    shorter = min(max(best, SHORTEST * length), LONGEST * length)
+    state.next_w[place] = state.base_w[place] + (shorter / length) * (w - state.base_w[place])
+    state.lengths[code] = shorter
+    return False
 
 
 def _find_statuses(settings: LabelNewton, state: State, codes: I64) -> None:
@@ -183,27 +220,6 @@ def _find_statuses(settings: LabelNewton, state: State, codes: I64) -> None:
     patience = np.where(P - D <= ROUNDINGS * (off + state.bound_errors[codes]), 1, MORE_PATIENCE) * STUCK_STEPS
     state.statuses[codes[proved]] = "converged"
     state.statuses[codes[~proved & (state.stuck[codes] >= patience)]] = "stalled"
-
-
-def _choose_points(state: State, codes: I64, W: F64, found: Found, curvatures: F32) -> None:
-    """Choose the next point of each label that is not done."""
-    for k, code in enumerate(codes.tolist()):
-        if state.statuses[code]:
-            continue
-        length, slope = state.lengths[code], state.slopes[code]
-        promised = state.values[code] + ENOUGH * length * slope
-        if found.P[k] <= promised + found.P_off[k]:
-            interrupts.check()
-            step = _find_step(curvatures[k], found.gradients[k])
-            state.base_w[code], state.values[code], state.lengths[code] = W[k], found.P[k], 1.0
-            state.slopes[code] = float(found.gradients[k] @ step)
-            state.next_w[code] = W[k] + step
-            continue
-        bent = 2.0 * (found.P[k] - state.values[code] - length * slope)
-        best = -slope * length**2 / bent if np.isfinite(bent) and bent > 0.0 else 0.0
-        shorter = min(max(best, SHORTEST * length), LONGEST * length)
-        state.next_w[code] = state.base_w[code] + (shorter / length) * (W[k] - state.base_w[code])
-        state.lengths[code] = shorter
 
 
 def _find_step(curvature: F32, gradient: F64) -> F64:

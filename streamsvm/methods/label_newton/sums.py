@@ -140,14 +140,18 @@ def _stack(parts: list[Rows], look: Look) -> tuple[F64, npt.NDArray[np.bool_]]:
     X, has, at = np.full((n, d + 1), look.bias_feature), np.empty((n, len(look.codes)), np.bool_), 0
     for part in parts:
         here = slice(at, at + part.n_rows)
-        X[here, :d] = part.X
-        if part.label_sets is None:
-            assert part.y is not None
-            has[here] = part.y[:, None] == look.codes
-        else:
-            has[here] = pick_labels(part.label_sets, look.codes)
+        X[here, :d], has[here] = part.X, find_labels(part, look.codes)
         at = here.stop
     return X, has
+
+
+def find_labels(rows: Rows, codes: I64) -> npt.NDArray[np.bool_]:
+    """Return which rows have the labels, or are of the classes, with these codes, (n, k)."""
+    if rows.label_sets is not None:
+        return pick_labels(rows.label_sets, codes)
+    assert rows.y is not None
+    found: npt.NDArray[np.bool_] = rows.y[:, None] == codes
+    return found
 
 
 def _join_weights(parts: list[Rows]) -> F64:
