@@ -9,11 +9,13 @@ Source: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale lo
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from streamsvm.methods.label_newton.products import Products
-from streamsvm.methods.label_newton.steps import LabelNewton, State, copy_state, is_accepted, note_found, read_totals
-from streamsvm.numeric.rows import F64, I64
+from streamsvm.methods.label_newton.steps import LabelNewton, State, is_accepted, note_found, read_totals
+from streamsvm.numeric.rows import F32, F64, I64
 
 RESIDUAL = 0.1  # of the gradient's length
 PROVED_SHARE = 0.3  # of the tolerance
@@ -29,26 +31,28 @@ def start_conjugates(state: State) -> State:
     return state
 
 
-def find_bent(state: State, codes: I64) -> I64:
-    """Return the places, among these codes, of the labels in the midst of a step."""
-    return np.flatnonzero(state.products[codes] >= 0)
+def divide(state: State, codes: I64) -> tuple[I64, I64]:
+    """Return those of the labels with these codes that are looked at, and those in the midst of a step."""
+    is_bent = state.products[codes] >= 0
+    return codes[~is_bent], codes[is_bent]
 
 
-def take_products(settings: LabelNewton, before: State, codes: I64, totals: Products) -> State:
-    """Return the state after a pass over the labels with these codes."""
-    state, bent = copy_state(before), find_bent(before, codes)
-    looked = np.delete(np.arange(len(codes)), bent)
-    own, W = codes[looked], before.next_w[codes[looked] - before.first]
-    sums, g = totals.sums[:, looked], totals.vectors[:, looked].T
-    found = read_totals(settings, W, settings.costs[own], sums, g, totals.squares)
-    note_found(settings, state, own, W, found)
-    for k, code in enumerate(own.tolist()):
+def take_products(settings: LabelNewton, state: State, codes: I64, totals: Products) -> State:
+    """Change the state to that after a pass over the labels with these codes, and return it.
+
+    It is changed in place, since copies of all points would take longer than the sums of a pass over few rows.
+    """
+    looked, bent = divide(state, codes)
+    W, g = state.next_w[looked - state.first], np.ascontiguousarray(totals.gradients.T)
+    found = read_totals(settings, W, settings.costs[looked], totals.sums, g, totals.squares)
+    note_found(settings, state, looked, W, found)
+    for k, code in enumerate(looked.tolist()):
         if not state.statuses[code] and is_accepted(state, code, W[k], found.P[k], found.P_off[k]):
             _begin_step(state, code, found.gradients[k])
-    state.counts[codes[bent]] += 1
-    for place, code in zip(bent.tolist(), codes[bent].tolist(), strict=True):
-        _go_on(settings, state, code, totals.vectors[:, place])
-    return state
+    state.counts[bent] += 1
+    for k, code in enumerate(bent.tolist()):
+        _go_on(settings, state, code, totals.products[:, k])
+    return replace(state, passes=state.passes + 1)
 
 
 def _begin_step(state: State, code: int, gradient: F64) -> None:
@@ -57,7 +61,7 @@ def _begin_step(state: State, code: int, gradient: F64) -> None:
     state.products[code], state.slopes[code] = 0, 0.0
 
 
-def _go_on(settings: LabelNewton, state: State, code: int, product: F64) -> None:
+def _go_on(settings: LabelNewton, state: State, code: int, product: F32) -> None:
     """Make a step of conjugate gradients; product: of the losses' Hessian with the direction."""
     place = code - state.first
     step, r, p = state.conjugates[:, place]

@@ -90,38 +90,14 @@ def measure_rows(
 
 
 @njit(cache=True, nogil=True)
-def bend_rows(
-    code: int,
-    scores: F64,
-    along: F64,
-    bent: I64,
-    has: npt.NDArray[np.uint8],
-    weight: F64,
-    lengths: F64,
-    costs: F64,
-    sums: F64,
-) -> None:
-    """Replace the scores by the slopes -y a as `measure_rows` does, and those of the labels `bent` by l'' along.
-
-    along (n, h): the scores of the directions of the labels at the places `bent` (h,), ascending, among the k labels.
-    """
+def bend_rows(code: int, scores: F32, along: F32, has: npt.NDArray[np.uint8], weight: F64, costs: F64) -> None:
+    """Multiply the scores of the labels' directions, along (n, k), by the curvatures of the losses at their scores."""
     n, k = scores.shape
     for i in range(n):
-        h = 0
         for j in range(k):
-            y = 1.0 if has[i, j] else -1.0
-            margin = y * scores[i, j]
-            loss, a, bend = _measure(code, costs[j, has[i, j]] * weight[i], margin)
-            if h < bent.size and bent[h] == j:
-                scores[i, j] = bend * along[i, h]
-                h += 1
-                continue
-            scores[i, j] = -y * a
-            if a > 0.0:
-                sums[LOSS, j] += loss
-                sums[DUAL, j] += loss + a * margin
-                sums[SIZES, j] += loss + a * abs(margin)
-                sums[STEEP, j] += a * lengths[i]
+            margin = scores[i, j] if has[i, j] else -scores[i, j]
+            _, _, bend = _measure(code, costs[j, has[i, j]] * weight[i], margin)
+            along[i, j] *= bend
 
 
 @njit(cache=True, nogil=True)

@@ -38,6 +38,7 @@ AT_ZERO = (1.0, float(np.log(2.0)))  # the losses of a row of cost 1 at the scor
 ROWS_A_WEIGHT = 64
 SAMPLE_A_WEIGHT = 160
 CONJUGATE_POINTS = 5  # arrays (m, d+1) of a state whose steps are found by products
+LOOKED_POINTS = 5  # arrays (m, d+1) that come and go in a step: points, gradients, what tasks are sent
 TILE_SCORES = 8192  # rows of a tile, at most, whose scores are in memory
 POINTS = 8  # arrays (L, d+1) of the driver: the state before and after a step, the checkpoint
 SAMPLE_SHARE = 10  # of the memory, at most one part in so many for the sample
@@ -127,8 +128,8 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
     L, width, size = len(settings.costs), settings.n_features + 1, settings.side_by_side
     row_bytes = 12 * width + size + -(-L // 8) + BLOCK_LABELS * (2 * 8 + 8 + 1) + 4 * width
     if settings.by_products:
-        points = 8 * width * (2 * (L + CONJUGATE_POINTS * size) + 2 * size)
-        totals, shared = size * (8 * width + 40), 2 * 8 * size * (width + 4)
+        points = 8 * width * (2 * L + (CONJUGATE_POINTS + LOOKED_POINTS) * size)
+        totals, shared = size * (8 * width + 40), 8 * size * (width + 4)
         return MemoryNeed(points, 0, totals, shared, threads * TILE_SCORES * 8 * 4 * size)
     sample_bytes = COPIES * len(settings.sample) * settings.row_bytes
     turn = 4 * 8 * width**2 + sample_bytes

@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.methods.label_newton.conjugate_gradients import DIRECTIONS, find_bent, take_products
+from streamsvm.methods.label_newton.conjugate_gradients import DIRECTIONS, divide, take_products
 from streamsvm.methods.label_newton.products import add_products, combine_products, start_products
 from streamsvm.methods.label_newton.sample import minimise_sample
 from streamsvm.methods.label_newton.steps import LabelNewton, State, begin_next, take_step
@@ -59,12 +59,12 @@ def _ask_for_curvatures(settings: LabelNewton, state: State, codes: I64) -> Scan
 
 def _ask_for_products(settings: LabelNewton, state: State, codes: I64) -> Scan:
     """Return the pass that brings gradients, or products with the directions of labels in the midst of a step."""
-    bent = find_bent(state, codes)
-    places = codes - state.first
-    W, P = state.next_w[places].T.copy(), state.conjugates[DIRECTIONS, places[bent]].T.copy()
-    W[:, bent] = state.base_w[places[bent]].T
-    shared = (W, P, bent, codes, settings.costs[codes], (settings.loss, settings.bias_feature))
-    start = partial(start_products, len(codes), settings.n_features + 1)
+    looked, bent = divide(state, codes)
+    W = state.next_w[looked - state.first].T.copy()
+    V, P = (of[bent - state.first].T.astype(np.float32, "C") for of in (state.base_w, state.conjugates[DIRECTIONS]))
+    of_looked, of_bent = (W, looked, settings.costs[looked]), (V, P, bent, settings.costs[bent])
+    shared = (*of_looked, *of_bent, (settings.loss, settings.bias_feature))
+    start = partial(start_products, settings.n_features + 1, len(looked), len(bent))
     return Scan(start, add_products, combine_products, shared)
 
 

@@ -151,7 +151,7 @@ class Found:
 
 
 def read_totals(settings: LabelNewton, W: F64, costs: F64, sums: F64, g: F64, squares: float) -> Found:
-    """Return what the sums of a pass at W (k, d+1) tell. g (k, d+1): the gradients of the losses."""
+    """Return what the sums of a pass at W (k, d+1) tell. g (k, d+1): the gradients of the losses, to which W is added."""
     width = W.shape[1]
     lengths, lengths_of_g = np.linalg.norm(W, axis=1), np.linalg.norm(g, axis=1)
     of_sums, of_scores = bound_rounding(settings.n_rows + 24, 1.0), bound_rounding(width + 8, 1.0)
@@ -161,7 +161,8 @@ def read_totals(settings: LabelNewton, W: F64, costs: F64, sums: F64, g: F64, sq
     off_g = of_sums * sums[STEEP]
     of_D = of_sums * sums[SIZES] + off_g * lengths_of_g + off_g**2 + of_scores * lengths_of_g**2
     D = sums[DUAL] - lengths_of_g**2 / 2 - SAFE * of_D
-    return Found(lengths**2 / 2 + sums[LOSS], np.maximum(D, 0.0), SAFE * of_P, SAFE * of_D, W + g)
+    g += W
+    return Found(lengths**2 / 2 + sums[LOSS], np.maximum(D, 0.0), SAFE * of_P, SAFE * of_D, g)
 
 
 def copy_state(before: State) -> State:
