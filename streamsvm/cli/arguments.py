@@ -74,6 +74,8 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--unlabelled", action="store_true", help=bare)
     targets = "the labels are numbers to be predicted, and not classes: for `train --task regress`"
     ingest.add_argument("--regression", action="store_true", help=targets)
+    lists = "svmlight text has lists of labels, such as 1,3,7, which may be empty: each label is a problem of its own"
+    ingest.add_argument("--multi-label", action="store_true", help=lists)
     add_header(ingest)
     layout = ingest.add_mutually_exclusive_group()
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")

@@ -86,7 +86,9 @@ def _ingest(options: argparse.Namespace) -> int:
 
     began, line = time.monotonic(), Line()
     named = {role: getattr(options, role) for role in ROLES}
-    columns = Columns(**named, header=options.header, require_label=not options.unlabelled)
+    columns = Columns(
+        **named, header=options.header, require_label=not options.unlabelled, multi_label=options.multi_label
+    )
     try:
         dataset = ingest(
             options.sources,

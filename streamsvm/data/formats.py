@@ -34,10 +34,10 @@ class Format(NamedTuple):
     help: str
 
 
-def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: ARG001
+def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
     from streamsvm.data.text import read_svmlight
 
-    return read_svmlight(paths, default_threads())
+    return read_svmlight(paths, default_threads(), lists=columns.multi_label)
 
 
 def _read_csv(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
@@ -60,7 +60,7 @@ def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: 
 
 ROLES = ("label", "qid", "sample_weight", "groups")
 FORMATS = {  # The first one is that of files whose names tell none.
-    "svmlight": Format((), (), _read_svmlight, "svmlight text"),
+    "svmlight": Format((), ("multi_label",), _read_svmlight, "svmlight text"),
     "csv": Format((".csv", ".tsv"), (*ROLES, "header"), _read_csv, "CSV, TSV"),
     "parquet": Format((".parquet", ".pq"), ROLES, _read_parquet, "Parquet"),
     "npy": Format((".npy", ".npz"), (), _read_npy, ".npy, .npz"),

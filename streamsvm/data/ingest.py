@@ -30,6 +30,7 @@ from streamsvm.data.work_ahead import work_ahead
 from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
+from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.urls import is_remote
@@ -171,7 +172,10 @@ def set_aside(
 
 def _check(survey: Survey, name: str, options: IngestOptions) -> None:
     classes = survey.classes()
-    if options.needs_two_classes and classes is not None and len(classes) < 2:
+    if "label_sets" in survey.fields:
+        if classes is None or len(classes) < 2:
+            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
+    elif options.needs_two_classes and classes is not None and len(classes) < 2:
         raise InputError(f"{name}: one class only: every row has the label {classes[0]}")
     if options.regression and "target" not in survey.fields:
         raise InputError(f"{name}: a regression needs a label in each row, which is a number")
@@ -197,8 +201,9 @@ def write_rows(
         raise InputError(
             f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs"
         )
-    shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse)
     classes = survey.classes()
+    n_labels = len(classes) if classes is not None and "label_sets" in survey.fields else 0
+    shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse, n_labels)
     fields = tuple("y" if n == "label" else n for n in survey.fields)
     counts = np.zeros(0 if classes is None else len(classes), np.int64)
 
@@ -212,6 +217,8 @@ def write_rows(
         for rows in shuffled:
             if rows.y is not None:
                 counts += np.bincount(rows.y, minlength=len(counts))
+            if rows.label_sets is not None:
+                counts += sum_labels(rows.label_sets, n_labels, None).astype(np.int64)
             writer.append(rows)
             interrupts.check()
         writer.finish({**_describe(spill, survey, counts, name), **(about or {})}, scaling if about is None else None)
@@ -254,6 +261,8 @@ def _prepare(
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
         vectors["y"] = survey.codes(vectors.pop("label"))
+    if "label_sets" in vectors:
+        vectors["label_sets"] = vectors["label_sets"].to_bits(survey.classes())
     return Rows(0, X, **vectors)
 
 

@@ -15,7 +15,15 @@ from typing import IO, Any, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.data.arrays import ITEM_BYTES, Stream, cut_rows, join_streams, open_stream, require_shape
+from streamsvm.data.arrays import (
+    ITEM_BYTES,
+    Stream,
+    count_label_axes,
+    cut_rows,
+    join_streams,
+    open_stream,
+    require_shape,
+)
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector
@@ -30,7 +38,7 @@ _CSR_MEMBERS = {"data", "indices", "indptr", "shape", "format"}
 def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
     """Yield the rows of `X.npy`, of `X.npy y.npy`, or of one `.npz`.
 
-    A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it, and optionally y, qid,
+    y may be a matrix of 0 and 1 with a column for each of several labels. A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it, and optionally y, qid,
     sample_weight and groups. Raises InputError, which names file, row and reason.
     """
     suffixes = [Path(path).suffix.lower() for path in paths]
@@ -38,8 +46,10 @@ def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterato
         yield from _read_npz(str(paths[0]), piece_bytes)
     elif suffixes in ([".npy"], [".npy", ".npy"]):
         with ExitStack() as copies:
-            arrays = [_map_npy(path, copies) for path in paths]
-            X, *y = (open_stream(str(path), arrays[i], 2 - i, piece_bytes) for i, path in enumerate(paths))
+            mapped = [_map_npy(path, copies) for path in paths]
+            axes = [2, *map(count_label_axes, mapped[1:])]
+            opened = zip(paths, mapped, axes, strict=True)
+            X, *y = (open_stream(str(path), values, n, piece_bytes) for path, values, n in opened)
             yield from join_streams(X, dict(zip(["label"], y, strict=False)), None)
     else:
         raise InputError(f"{' '.join(map(str, paths))}: expected X.npy, X.npy and y.npy, or one .npz")
@@ -81,7 +91,7 @@ def _read_npz(path: str, piece_bytes: int) -> Iterator[SourceRows]:
             is_dense = "X" in members
             X = _open_member(archive, "X", 2, piece_bytes) if is_dense else _open_csr(archive, piece_bytes)
             named = {role: name for role, name in _MEMBERS.items() if name in members}
-            vectors = {role: _open_member(archive, name, 1, piece_bytes) for role, name in named.items()}
+            vectors = {role: _open_member(archive, name, 1, piece_bytes, role) for role, name in named.items()}
             yield from join_streams(X, vectors, None)
     except ZIP_ERRORS as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
@@ -113,9 +123,10 @@ def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHea
     return file, header
 
 
-def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int) -> Stream:
-    """Open an array of a .npz as a stream, which reads when values are asked for."""
+def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int, role: str = "") -> Stream:
+    """Open an array of a .npz as a stream, which reads when values are asked for. Labels may be a matrix."""
     file, header = _open_header(archive, name)
+    n_dimensions = count_label_axes(header) if role == "label" else n_dimensions
     shape, dtype = header.shape, header.dtype
     if header.by_columns and n_dimensions == 2:
         return open_stream(name, _unpack(file, header), n_dimensions, piece_bytes)

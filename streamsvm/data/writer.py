@@ -20,9 +20,11 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from streamsvm.data.checks import VECTORS
 from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
-from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, describe_array, make_fingerprint
+from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, SETS_FORMAT, describe_array, make_fingerprint
+from streamsvm.data.store import StoredArray
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
+from streamsvm.numeric.label_sets import count_bytes
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.scaling import Scaling
 
@@ -39,13 +41,17 @@ VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 o
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a dataset, which must be known before the first chunk is written."""
+    """The shape of a dataset, which must be known before the first chunk is written.
+
+    n_labels: the number of labels of which rows may have any; 0 if rows have no such sets.
+    """
 
     n_rows: int
     n_features: int
     n_items: int
     longest_row: int
     sparse: bool
+    n_labels: int = 0
 
     def chunk_bytes(self) -> int:
         """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
@@ -215,7 +221,8 @@ class DatasetWriter:
             self._create("X", (n, d), rows, "float32")
         for name, dtype in VECTORS.items():
             if name in fields:
-                self._create(name, (n,), rows, dtype)
+                width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
+                self._create(name, (n, *width), rows, dtype)
         self._n_items, self._items_per_chunk, self._chunk_starts = 0, rows if not shape.sparse else items, [0]
         self._n_rows = 0
 
@@ -258,7 +265,7 @@ class DatasetWriter:
             self._arrays[name].append(values)
         arrays = {name: entry for array in self._arrays.values() for name, entry in array.finish().items()}
         whole = {
-            "format": FORMAT,
+            "format": SETS_FORMAT if "label_sets" in self._arrays else FORMAT,
             "n_rows": self.shape.n_rows,
             "n_features": self.shape.n_features,
             "n_items": self.shape.n_items,

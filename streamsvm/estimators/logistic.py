@@ -169,6 +169,8 @@ class LogisticRegression(BaseLinear, BaseSVC):
         check_is_fitted(self)
         return of_loss if find_calibration(self.model_.info) is None else partial(of_model, self.model_)
 
+    takes_label_sets = True
+
     def _name_options(self) -> dict[str, Any]:
         return {"options": self._list_own_options(), "loss": "logistic"}
 

@@ -12,6 +12,8 @@ from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlane
 from streamsvm.methods.decomposition import options as decomposition
 from streamsvm.methods.decomposition.options import WITH_ACTIVE_ROWS, DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
+from streamsvm.methods.label_newton import options as label_newton
+from streamsvm.methods.label_newton.options import LabelNewtonOptions
 from streamsvm.methods.method import Method, SideBySide
 from streamsvm.methods.newton import options as newton
 from streamsvm.methods.newton.options import NewtonOptions
@@ -52,6 +54,15 @@ METHODS = [
         module="streamsvm.methods.ranking.setup",
         compiled=("ranking",),
         compiled_for_set_up=("ranking",),  # it counts pairs
+    ),
+    Method(
+        name="newton",
+        losses=("labels",),
+        options=LabelNewtonOptions,
+        module="streamsvm.methods.label_newton.setup",
+        process_bytes=label_newton.OTHER_BYTES,
+        compiled=("label-newton",),
+        solves_all=True,
     ),
     Method(
         name="newton",

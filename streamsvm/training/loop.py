@@ -20,6 +20,7 @@ from streamsvm.methods.fit import Fit
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
+from streamsvm.training.gaps import name_problems
 from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
@@ -201,7 +202,7 @@ class Training:
             n_features=self.source.n_features,
             n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
-            problems=list(report.problems),
+            problems=name_problems(report.problems, self.source.classes),
             history=self.history,
         )
 

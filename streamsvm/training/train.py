@@ -18,7 +18,7 @@ from streamsvm.locks import Lock
 from streamsvm.methods.balls import start_fit
 from streamsvm.methods.dual_points import read_dual_points
 from streamsvm.methods.fit import ONE_TRAINING, Fit, need_in_turn, share_memory, sum_memory
-from streamsvm.methods.set_up import choose_method, set_up
+from streamsvm.methods.set_up import choose_method, set_up, settle_task
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
@@ -136,6 +136,7 @@ def train(
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
     if keep_dual and start_from is not None:
         raise InputError("start_from (--start-from) and the dual point (--keep-dual) do not go together")
+    options = settle_task(source, options)
     with caught(), one_blas_thread():
         fits = set_up_group(source, put_stand_in(options), keep_dual, start_from, beside)
         folder = _open_run(source, out, resume, overwrite, lock, options, fits[0], on_written)
