@@ -207,7 +207,9 @@ def _format_label_sets(scores: dict[str, Any]) -> str:
         told = f"{say_count(part['rows'], 'row')}, F1 {part['f1']:.4f}, recall {recall}, precision {precision}"
         lines.append(f"  label {show_text(name)}: {told}")
     if len(scores["labels"]) > len(lowest):
-        lines.append(f"  ({say_count(len(scores['labels']) - len(lowest), 'label')} more have a higher F1, or the same)")
+        lines.append(
+            f"  ({say_count(len(scores['labels']) - len(lowest), 'label')} more have a higher F1, or the same)"
+        )
     return "\n".join(lines)
 
 

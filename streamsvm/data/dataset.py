@@ -133,7 +133,9 @@ class Dataset:
         sums = np.zeros(len(self.class_counts))
         for index in range(self.n_chunks):
             if self.has_label_sets:
-                sets, weight = (self._read_vector(name, *self._limits(index)) for name in ("label_sets", "sample_weight"))
+                sets, weight = (
+                    self._read_vector(name, *self._limits(index)) for name in ("label_sets", "sample_weight")
+                )
                 sums += sum_labels(sets, len(sums), weight)
                 continue
             y, weight = (self._read_vector(name, *self._limits(index)) for name in ("y", "sample_weight"))

@@ -14,7 +14,15 @@ from typing import IO, Any, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.data.arrays import ITEM_BYTES, Stream, count_label_axes, cut_rows, join_streams, open_stream, require_shape
+from streamsvm.data.arrays import (
+    ITEM_BYTES,
+    Stream,
+    count_label_axes,
+    cut_rows,
+    join_streams,
+    open_stream,
+    require_shape,
+)
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector
 from streamsvm.errors import InputError, say_count
@@ -28,8 +36,9 @@ _CSR_MEMBERS = {"data", "indices", "indptr", "shape", "format"}
 def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
     """Yield the rows of `X.npy`, of `X.npy y.npy`, or of one `.npz`.
 
-    y may be a matrix of 0 and 1 with a column for each of several labels. A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it, and optionally y, qid,
-    sample_weight and groups. Raises InputError, which names file, row and reason.
+    y may be a matrix of 0 and 1 with a column for each of several labels. A .npz holds X (rows, d), or a CSR matrix as
+    scipy.sparse.save_npz writes it, and optionally y, qid, sample_weight and groups. Raises InputError, which names
+    file, row and reason.
     """
     suffixes = [Path(path).suffix.lower() for path in paths]
     if suffixes == [".npz"]:
@@ -111,9 +120,7 @@ def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHea
     return file, header
 
 
-def _open_member(
-    archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int, role: str = ""
-) -> Stream:
+def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int, role: str = "") -> Stream:
     """Open an array of a .npz as a stream, which reads when values are asked for. Labels may be a matrix."""
     file, header = _open_header(archive, name)
     n_dimensions = count_label_axes(header) if role == "label" else n_dimensions

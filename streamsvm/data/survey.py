@@ -39,7 +39,9 @@ class Survey:
     def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, Any]]:
         """Take note of rows, and return their features and vectors as they are to be set aside."""
         X = as_matrix(rows.X)
-        vectors: dict[str, Any] = {n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None}
+        vectors: dict[str, Any] = {
+            n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None
+        }
         if isinstance(rows.labels, LabelLists):
             if self.regression:
                 raise InputError(f"{name}: rows have lists of labels; a regression needs one number for each row")

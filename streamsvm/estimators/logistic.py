@@ -140,7 +140,8 @@ class LogisticRegression(BaseLinear, BaseSVC):
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, (n, K).
 
-        For two classes it is 1 / (1 + exp(-f)); for more the probabilities of the K problems are divided by their sum.
+        For two classes, and for each of L labels, it is 1 / (1 + exp(-f)); for more classes the probabilities of the K
+        problems are divided by their sum.
 
         Parameters
         ----------
@@ -150,11 +151,11 @@ class LogisticRegression(BaseLinear, BaseSVC):
         -------
         ndarray or Dask array of shape (n, K), float64
         """
-        return self._map_scores(X, _find_probabilities)
+        return self._map_scores(X, expit if self._has_label_sets() else _find_probabilities)
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
-        return self._map_scores(X, _find_log_probabilities)
+        return self._map_scores(X, log_expit if self._has_label_sets() else _find_log_probabilities)
 
     takes_label_sets = True
 

@@ -28,7 +28,7 @@ def require_probabilities(model: Model) -> None:
 
 
 def find_probabilities(model: Model, scores: F64) -> F64:
-    """Return the probability of each class, (n, K), from scores (n,) for two classes, or (n, K).
+    """Return the probability of each class, (n, K), from scores (n,) for two classes, or (n, K); or of each label.
 
     InputError for a model without sigmoids whose loss is not the logistic one.
     """
@@ -37,6 +37,8 @@ def find_probabilities(model: Model, scores: F64) -> F64:
         return compute_probabilities(scores, A, B)
     require_probabilities(model)
     ones: npt.NDArray[Any] = np.ones(1 if scores.ndim == 1 else scores.shape[1])
+    if model.problem.has_label_sets:
+        return np.asarray(expit(scores), np.float64)
     if scores.ndim == 1:
         return np.column_stack((expit(-scores), expit(scores)))
     return compute_probabilities(scores, -ones, 0.0 * ones)

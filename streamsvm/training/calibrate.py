@@ -100,7 +100,8 @@ def calibrate(source: RowSource, options: TrainOptions, trained: Result, client:
 
 def require_folds(options: TrainOptions) -> None:
     """Raise InputError unless these options train a classifier by a method that can be trained on folds."""
-    if not (find_problem(options.task).has_classes and find_problem(options.task).predicts_labels):
+    problem = find_problem(options.task)
+    if problem.has_label_sets or not (problem.has_classes and problem.predicts_labels):
         raise InputError(f"probabilities are for classes, and the task is {options.task}: leave them out")
     method = choose_method(options)
     if "scratch" in options.options:

@@ -131,6 +131,8 @@ def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, a
 
 def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
     """Return the rows with label 1 for the class of this code and 0 for the rest; unchanged if there is one problem."""
+    if rows.label_sets is not None:
+        return view.single_out_label(rows, code=code)
     return rows if n_problems == 1 else view.single_out(rows, code=code)
 
 

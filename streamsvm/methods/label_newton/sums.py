@@ -19,7 +19,7 @@ from streamsvm.methods.label_newton import row_losses
 from streamsvm.numeric.label_sets import pick_labels
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows, Rows, to_dense
 
-BLOCK_ROWS = 16384
+BLOCK_ROWS = 8192
 BLOCK_LABELS = 128
 
 
@@ -48,8 +48,8 @@ class Look:
 class Totals:
     """The sums of each label: `sums` (5, k) as in row_losses, gradients (k, d+1), and curvatures (k, triangle).
 
-    squares: sum of the weights times |x|^2 of all rows. waiting holds rows that are not added yet, and look is what they
-    are added for.
+    squares: sum of the weights times |x|^2 of all rows. waiting holds rows that are not added yet, and look is what
+    they are added for.
     """
 
     sums: F64
@@ -77,12 +77,16 @@ def start_totals(n_labels: int, width: int) -> Totals:
     return Totals(np.zeros((5, n_labels)), np.zeros((n_labels, width)), triangle)
 
 
-def add_totals(totals: Totals, rows: Rows, W: F64, codes: I64, costs: F64, shares: F64, about: tuple[int, float]) -> None:
+def add_totals(
+    totals: Totals, rows: Rows, W: F64, codes: I64, costs: F64, shares: F64, about: tuple[int, float]
+) -> None:
     """Let the rows of a tile wait, and add all that wait if there are enough. about: the loss and the bias feature."""
     totals.look = Look(*about, W, codes, costs, shares)
-    totals.waiting.append(_copy(rows))
-    if sum(part.n_rows for part in totals.waiting) >= BLOCK_ROWS:
-        totals.finish()
+    for at in range(0, rows.n_rows, BLOCK_ROWS):
+        totals.waiting.append(_copy(rows.slice(slice(at, at + BLOCK_ROWS))))
+        if sum(part.n_rows for part in totals.waiting) >= BLOCK_ROWS:
+            _add_block(totals, totals.waiting, totals.look)
+            totals.waiting = []
 
 
 def combine_totals(left: Totals, right: Totals) -> Totals:
