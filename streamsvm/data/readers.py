@@ -99,8 +99,8 @@ def ingest(
     else:
         if label is not None or header != "auto" or columns is not None or multi_label:
             raise InputError(
-                "label, header, columns and multi_label are for files: give the labels of rows in memory as y, and leave "
-                "the column of the labels out of a frame, since all its columns are features"
+                "label, header, columns and multi_label are for files: give the labels of rows in memory as y, and "
+                "leave the column of the labels out of a frame, since all its columns are features"
             )
         pieces = read_arrays(source, y, sample_weight, qid, groups=groups)
         name, expected_bytes = "X", _array_bytes(source)

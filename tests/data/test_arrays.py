@@ -141,7 +141,7 @@ def with_value(value: Any, dtype: Any = np.float64) -> npt.NDArray[Any]:
         (ONES, {"y": [1, 2]}, "y: 2 rows, but X has 3"),
         (ONES, {"y": np.ones((2, 2, 2))}, "y: expected one value for every row, found 3 dimensions"),
         (ONES, {"y": 2 * ONES}, "y: row 1 (counted from 1): a matrix of labels holds 0 and 1, and not 2"),
-        (ONES, {"y": sp.csr_array(2 * ONES)}, "a matrix of labels holds 0 and 1, and not 2"),
+        (ONES, {"y": sp.csr_array(2 * ONES)}, "y: row 1 (counted from 1): a matrix of labels holds 0 and 1, and not 2"),
         (ONES, {"y": sp.csr_array(ONES[:, :1])}, "y: expected one value for every row"),
         (ONES, {"y": [1, 2, np.nan]}, "y: row 3 (counted from 1): label missing or not finite: nan"),
         (ONES, {"y": np.array(["u", "v", None])}, "y: row 3 (counted from 1): label missing: None"),

@@ -17,7 +17,7 @@ from streamsvm.methods.label_newton import solver
 from streamsvm.methods.label_newton.conjugate_gradients import start_conjugates
 from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptions
 from streamsvm.methods.label_newton.products import TILE_ROWS, run_products
-from streamsvm.methods.label_newton.row_losses import CODES
+from streamsvm.methods.label_newton.row_losses import CODES, add_active
 from streamsvm.methods.label_newton.steps import LabelNewton, State, start_state
 from streamsvm.methods.label_newton.sums import (
     BLOCK_LABELS,
@@ -171,4 +171,5 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         totals = start_totals(2, 3)
         add_totals(totals, sets, np.zeros((2, 3)), np.arange(2), np.ones((2, 2)), np.ones(2), (loss, 1.0))
         combine_totals(totals, start_totals(2, 3)).finish()
+        add_active(np.ones((2, 2)), np.ones((2, 3)), totals.gradients)
     run_products(sets, sets.label_sets)
