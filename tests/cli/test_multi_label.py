@@ -67,6 +67,15 @@ def test_the_outcome_names_the_labels_that_are_not_proved(text: Path, tmp_path: 
     assert "not proved: 2, 4, 5, 10, 30" in ran.out
 
 
+def test_features_keep_the_labels(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
+    run("ingest", text, tmp_path / "rows.zarr", "--multi-label")
+    assert run("features", tmp_path / "rows.zarr", tmp_path / "mapped.zarr", "--map", "polynomial").code == 0
+    told, mapped = (run("info", tmp_path / f"{name}.zarr", "--verify", "--json").result for name in ("rows", "mapped"))
+    assert mapped["classes"] == told["classes"]
+    assert run("train", tmp_path / "mapped.zarr", "--loss", "logistic", "--out", tmp_path / "run").code == 0
+    assert run("evaluate", tmp_path / "run", text).code == 0
+
+
 def test_the_plan(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
     run("ingest", text, tmp_path / "rows.zarr", "--multi-label")
     ran = run("train", tmp_path / "rows.zarr", "--loss", "squared_hinge", "--plan")

@@ -81,6 +81,15 @@ def test_dask_rows_and_datasets(tmp_path: Path) -> None:
     assert loaded.loss == "squared_hinge"  # type: ignore[union-attr]
 
 
+def test_features_of_a_kernel() -> None:
+    """Labels that no hyperplane separates are learned from features that are made in each pass."""
+    X = PROBLEM.X[:, :2]
+    Y = np.stack((np.linalg.norm(X, axis=1) < 1, X[:, 0] * X[:, 1] > 0), axis=1)
+    model = LinearSVC(loss="squared_hinge", C=10.0, feature_map="nystrom", rank=60, gamma=1.0).fit(X, Y)
+    assert model.status_ == "converged"
+    assert np.mean(model.predict(X) == Y) > 0.95
+
+
 def test_a_checkpoint_knows_its_labels(tmp_path: Path) -> None:
     LinearSVC(loss="squared_hinge", checkpoint=tmp_path / "run").fit(PROBLEM.X, PROBLEM.Y)
     LinearSVC(loss="squared_hinge", checkpoint=tmp_path / "run").fit(PROBLEM.X, PROBLEM.Y)
