@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.label_view import sum_label_weights
 from streamsvm.data.source import RowSource
-from streamsvm.data.view import sum_label_weights
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.kernel_codes import KERNELS, has_gamma
 from streamsvm.numeric.kernels import Kernel

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.groups import plan_groups
+from streamsvm.data.label_view import sum_label_weights
 from streamsvm.data.source import RowSource
-from streamsvm.data.view import sum_label_weights
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.fit import FirstSample, Fit, Report, TakeRows
 from streamsvm.methods.label_newton import solver
