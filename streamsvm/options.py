@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.label_view import sum_label_weights
 from streamsvm.data.source import RowSource
-from streamsvm.data.view import sum_label_weights
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.kernel_codes import KERNELS, has_gamma
 from streamsvm.numeric.kernels import Kernel
@@ -169,7 +169,8 @@ def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
         return np.stack((np.ones(len(classes)), compute_class_factors(source, options)), axis=1)
     if weights == "balanced":
         sums = sum_label_weights(source)
-        return sums.sum(axis=1, keepdims=True) / (2 * np.maximum(sums, 1.0))
+        factors: F64 = sums.sum(axis=1, keepdims=True) / (2 * np.maximum(sums, 1.0))
+        return factors
     if weights is None or isinstance(weights, Mapping):
         return np.tile(_read_factors(weights or {}, [0, 1]), (len(classes), 1))
     raise InputError(f"class_weight {weights!r}: give the weights of 0 and 1, or 'balanced'")

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods.options": {"methods.option_fields"},
 }
 OF_A_METHOD = {"errors", "interrupts", "numeric", "requests"}
-NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map", "newton")
+NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map", "newton", "label_newton")
 METHODS = {f"methods.{name}" for name in NAMES}
 MAY_IMPORT |= dict.fromkeys(METHODS, OF_A_METHOD)
 BY_CUTTING_PLANES = ("methods.ranking", "methods.crammer_singer")

@@ -58,11 +58,13 @@ def features(options: argparse.Namespace) -> int:
 def train_model(options: argparse.Namespace) -> int:
     """Train a model, or tell how it would be trained."""
     from streamsvm.data.dataset import open_dataset
+    from streamsvm.methods.set_up import settle_task
 
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
     dataset = open_dataset(options.data, options.label)
+    train_options = settle_task(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
     return _train_on(dataset, train_options, options)

@@ -38,8 +38,9 @@ _CSR_MEMBERS = {"data", "indices", "indptr", "shape", "format"}
 def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
     """Yield the rows of `X.npy`, of `X.npy y.npy`, or of one `.npz`.
 
-    y may be a matrix of 0 and 1 with a column for each of several labels. A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it, and optionally y, qid,
-    sample_weight and groups. Raises InputError, which names file, row and reason.
+    y may be a matrix of 0 and 1 with a column for each of several labels. A .npz holds X (rows, d), or a CSR matrix as
+    scipy.sparse.save_npz writes it, and optionally y, qid, sample_weight and groups. Raises InputError, which names
+    file, row and reason.
     """
     suffixes = [Path(path).suffix.lower() for path in paths]
     if suffixes == [".npz"]:

@@ -39,6 +39,7 @@ def ingest(
     label: str | None = None,
     header: str = "auto",
     columns: Columns | None = None,
+    multi_label: bool = False,
     options: IngestOptions | None = None,
     report: Report = lambda _: None,
     **named: Any,
@@ -54,8 +55,9 @@ def ingest(
         sparse matrix, a pandas frame, or a Dask array or frame.
     destination : str or Path
         Path of the new dataset.
-    y : array of shape (n_rows,), optional
-        Labels of rows that are given as an array.
+    y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
+        Labels of rows that are given as an array; or an indicator matrix of 0 and 1, dense or sparse, with a column for
+        each of L labels of which a row may have any.
     sample_weight : array of shape (n_rows,), optional
         Weights of such rows, finite and not negative.
     qid : array of shape (n_rows,), optional
@@ -71,6 +73,8 @@ def ingest(
         Whether the first row of CSV names the columns; "auto" decides by its cells.
     columns : Columns, optional
         The roles of a table's columns, instead of `label` and `header`.
+    multi_label : bool, default False
+        Whether svmlight text has lists of labels, such as 1,3,7, of which each is a problem of its own.
     options : IngestOptions, optional
         Layout, chunk size, codec, scaling and shuffle of the dataset.
     report : callable
@@ -94,13 +98,13 @@ def ingest(
         paths = [source] if _is_path(source) else list(source)
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
-        pieces = open_files(paths, file_format, columns or Columns(label=label, header=header))
+        pieces = open_files(paths, file_format, columns or Columns(label=label, header=header, multi_label=multi_label))
         name, expected_bytes = join_names(paths), guess_bytes(paths)
     else:
-        if label is not None or header != "auto" or columns is not None:
+        if label is not None or header != "auto" or columns is not None or multi_label:
             raise InputError(
-                "label, header and columns are for files: give the labels of rows in memory as y, and leave the column "
-                "of the labels out of a frame, since all its columns are features"
+                "label, header, columns and multi_label are for files: give the labels of rows in memory as y, and "
+                "leave the column of the labels out of a frame, since all its columns are features"
             )
         pieces = read_arrays(source, y, sample_weight, qid, groups=groups)
         name, expected_bytes = "X", _array_bytes(source)

@@ -87,7 +87,7 @@ class Spill:
 
     def read(self, run: int, start: int, stop: int, first_item: int) -> SpilledRows:
         """Return the rows start:stop of a run. If they are sparse, the first begins at item `first_item` of the run."""
-        vectors = {
+        vectors: dict[str, Any] = {
             name: self._load(run, name, start, stop - start)
             for name in self._dtypes
             if name not in ("data", "indices", "counts", "X", *LISTS)

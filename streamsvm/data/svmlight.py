@@ -61,9 +61,10 @@ class ParsedLines(NamedTuple):
 def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False) -> ParsedLines:
     """Parse whole lines; `text` (C-contiguous, writable) is empty or ends in a newline.
 
-    `qid_rule` tells whether the rows above have `qid:`, and `lists` whether rows have lists of labels. Bad text raises nothing: `error` and `error_at` describe the
-    first bad token. Values are within one unit in the last place of float32(float(token)), and equal to it up to 15
-    digits and powers of ten up to 22; values too small for float32 become 0.
+    `qid_rule` tells whether the rows above have `qid:`, and `lists` whether rows have lists of labels. Bad text raises
+    nothing: `error` and `error_at` describe the first bad token. Values are within one unit in the last place of
+    float32(float(token)), and equal to it up to 15 digits and powers of ten up to 22; values too small for float32
+    become 0.
     """
     parsed: ParsedLines = parse_rows(text, qid_rule, lists)
     return parsed

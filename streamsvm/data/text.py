@@ -188,8 +188,9 @@ def _explain_index(token: str, index: str, before: str) -> str:
 
 def _explain_label(token: str) -> str:
     """Say why a token is no label, or no list of labels."""
-    reason = _explain_number(token, "float64")
-    return f"{reason} (lists of labels, such as 1,3,7: --multi-label)" if "," in token else reason
+    if re.fullmatch(r"[+-]?[0-9.]+(,[+-]?[0-9.]+)+", token):
+        return "is a list of labels, and no number: for lists use --multi-label (multi_label=True)"
+    return _explain_number(token, "float64")
 
 
 def _explain_number(token: str, dtype: str) -> str:

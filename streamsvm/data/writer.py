@@ -21,7 +21,6 @@ from streamsvm.data.checks import VECTORS
 from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
 from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, SETS_FORMAT, describe_array, make_fingerprint
-from streamsvm.data.store import StoredArray
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 from streamsvm.numeric.label_sets import count_bytes

@@ -21,7 +21,7 @@ from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import find_probabilities, has_probabilities
 from streamsvm.numeric.rows import F64
-from streamsvm.problems.classification import CLASSIFY, choose
+from streamsvm.problems.classification import choose
 
 
 def _asks_for_probabilities(estimator: Any) -> bool:
@@ -81,9 +81,14 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
 
         After a fit on an indicator matrix of labels it is such a matrix, (n, L) int64.
         """
-        if getattr(getattr(self, "model_", None), "problem", CLASSIFY).has_label_sets:
+        if self._has_label_sets():
             return (self._score(X) > 0).astype(np.int64)
         return self._name(self._score(X), choose)
+
+    def _has_label_sets(self) -> bool:
+        """Return whether the fit was on an indicator matrix of labels."""
+        check_is_fitted(self)
+        return bool(self.model_.problem.has_label_sets)
 
     def _name(self, scores: Any, choose_codes: Callable[[F64], Any]) -> Any:
         """Return the labels whose codes are chosen by the scores."""

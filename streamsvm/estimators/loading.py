@@ -86,7 +86,7 @@ def make_estimator(model: Model) -> Estimator:
         if loss == "logistic":
             estimator = LogisticRegression(**about)
         else:
-            multi_class = next(name for name, known in MULTI_CLASS.items() if known == task)
+            multi_class = next((name for name, known in MULTI_CLASS.items() if known == task), next(iter(MULTI_CLASS)))
             estimator = LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
     else:
         about = _name_kernel(model.kernel)

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.groups import plan_groups
+from streamsvm.data.label_view import OneLabel, sum_label_weights
 from streamsvm.data.source import RowSource
-from streamsvm.data.view import ONE, REST, OneClass, OneLabel, View, sum_label_weights
+from streamsvm.data.view import ONE, REST, OneClass, View
 from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods import many_problems, rounds

@@ -20,8 +20,7 @@ from streamsvm import interrupts
 from streamsvm.data.csv_cells import write_cell
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import check_destination, new_folder
-from streamsvm.data.formats import has_known_ending
-from streamsvm.data.formats import guess_format
+from streamsvm.data.formats import guess_format, has_known_ending
 from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.readers import open_files
 from streamsvm.data.source import RowSource
@@ -193,7 +192,8 @@ def _score_file(
             scores = model.decide(X)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        truth = None if rows.labels is None else model.problem.code_labels(rows.labels, model.classes)
+        labels: Any = rows.labels
+        truth = None if labels is None else model.problem.code_labels(labels, model.classes)
         yield Scored(scores, truth, rows.qid)
         interrupts.check()
 
@@ -237,12 +237,13 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path, probabilities: bo
         names = [write_cell(f"probability {name}") for name in model.classes.tolist()] if probabilities else []
         file.write(f"{','.join(_name_columns(model) + names)}\n".encode())
         for scores in scored:
-            values = np.atleast_2d(scores.T)
+            sets = model.problem.has_label_sets  # whose scores are too many for text
+            values = np.atleast_2d(scores.T)[: 0 if sets else None]
             if probabilities:
                 values = np.vstack((values, find_probabilities(model, scores).T))
             columns = [[f"{value:.9g}" for value in column.tolist()] for column in values]
-            if model.problem.has_label_sets:
-                columns = [_list_labels(cells, scores)]
+            if sets:
+                columns = [_list_labels(cells, scores), *columns]
             elif model.problem.predicts_labels:
                 columns = [cells[choose(scores)].tolist(), *columns]
             file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())

@@ -73,9 +73,9 @@ class Rows:
 
     y holds codes into the dataset's classes; it is None if the rows have no such labels. target holds the numbers that
     a regression predicts, if the dataset has targets in place of classes. groups tells which rows cross-validation
-    holds out together. label_sets has the labels of each row as bits (numeric.label_sets), in place of y, if rows
-    have any number of labels. scores (n, k) is given if the scores that a pass needs have been computed already. numbers (n,)
-    are the rows' numbers, if these are known and not consecutive. chosen holds the places of the rows that are set
+    holds out together. label_sets has the labels of each row as bits (numeric.label_sets), in place of y, if rows have
+    any number of labels. scores (n, k) is given if the scores that a pass needs have been computed already. numbers
+    (n,) are the rows' numbers, if these are known and not consecutive. chosen holds the places of the rows that are set
     aside (requests.Subset). Rows that a dataset streams are valid only until the next ones are read, because their
     memory is used again.
     """

@@ -47,7 +47,7 @@ def code_labels(labels: Any, classes: Labels) -> npt.NDArray[Any]:
 
 
 def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
-    """Return F1 over all decisions and as the mean over the labels, Hamming loss, accuracy of whole sets, precision at k.
+    """Return F1 (of all decisions, and the labels' mean), Hamming loss, accuracy of whole sets, and precision at k.
 
     Precision at k is the share of the k labels with the highest scores that a row has, as a mean over the rows.
     """

@@ -167,6 +167,10 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
     first = next(iter(find_entry(model.problem.name).losses))
     if (problem.get("loss") or first) != (model.info.get("loss") or first):
         raise InputError("the model tells two losses that it was trained with")
+    if model.problem.has_label_sets != source.has_label_sets:
+        raise InputError(f"{source.name}: its rows have not the kind of labels that the model was trained on")
+    if source.has_label_sets and not np.array_equal(model.classes, np.asarray(source.classes)):
+        raise InputError(f"{source.name}: its labels are not those that the model was trained on")
     if model.n_trained != source.n_features:
         raise InputError(
             f"{source.name}: rows of {say_count(source.n_features, 'feature')}; the model was trained on "

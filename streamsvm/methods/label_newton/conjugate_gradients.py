@@ -1,8 +1,8 @@
 """Steps of Newton's method for many features: M s = -gradient is solved by conjugate gradients, a product M p a pass.
 
 Every label is on its own way: a pass looks at the points of some labels, and makes the products of others, which are in
-the midst of a step. A step is good enough if the residual r is a tenth of the gradient, or so small that |r|^2 / 2, which
-is what P - D would be after the step if the curvature stayed, is within the tolerance.
+the midst of a step. A step is good enough if the residual r is a tenth of the gradient, or so small that |r|^2 / 2,
+which is what P - D would be after the step if the curvature stayed, is within the tolerance.
 
 Source: Lin, Weng & Keerthi 2008, "Trust region Newton method for large-scale logistic regression", JMLR 9.
 """

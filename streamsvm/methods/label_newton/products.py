@@ -20,6 +20,8 @@ from streamsvm.methods.label_newton import row_losses
 from streamsvm.methods.label_newton.sums import find_labels
 from streamsvm.numeric.rows import F32, F64, I32, I64, CsrRows, Matrix, Rows, Values
 
+TILE_ROWS = 8192  # whose scores are in memory at a time
+
 
 @dataclass
 class Products:
@@ -59,21 +61,43 @@ def add_products(
     W (d+1, k): the points of the labels with the codes `looked`, whose costs are (k, 2). V and P (d+1, h): the points
     and directions of the labels `bent`, whose costs are (h, 2). about: the loss and the bias feature.
     """
+    for at in range(0, rows.n_rows, TILE_ROWS):
+        tile = rows.slice(slice(at, at + TILE_ROWS))
+        _add_looked(totals, tile, W, looked, costs, about)
+        _add_bent(totals, tile, V, P, bent, bent_costs, about)
+
+
+def _add_looked(totals: Products, rows: Rows, W: F64, looked: I64, costs: F64, about: tuple[int, float]) -> None:
+    """Add to the sums and the gradients of the labels that are looked at."""
     loss, bias = about
-    X = rows.X if isinstance(rows.X, CsrRows) else rows.X.astype(np.float64)
-    weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    if len(looked):
-        slopes, lengths = _score(X, W, bias), np.sqrt(_square(X) + bias**2)
-        totals.squares += float(weight @ lengths**2)
-        flags, none = row_losses.as_flags(find_labels(rows, looked)), np.zeros(len(looked))
-        places = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(len(looked), np.int64)
-        row_losses.measure_rows(loss, slopes, flags, weight, lengths, 0, costs, none, totals.sums, *places)
-        _add(totals.gradients, X, slopes, bias)
-    if len(bent):
-        along = _score(X, P, bias)
-        flags = row_losses.as_flags(find_labels(rows, bent))
-        row_losses.bend_rows(loss, _score(X, V, bias), along, flags, weight, bent_costs)
-        _add(totals.products, X, along, bias)
+    if not len(looked):
+        return
+    X, weight = _widen(rows.X), _read_weights(rows)
+    slopes, lengths = _score(X, W, bias), np.sqrt(_square(X) + bias**2)
+    totals.squares += float(weight @ lengths**2)
+    flags, none = row_losses.as_flags(find_labels(rows, looked)), np.zeros(len(looked))
+    places = np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32), np.zeros(len(looked), np.int64)
+    row_losses.measure_rows(loss, slopes, flags, weight, lengths, 0, costs, none, totals.sums, *places)
+    _add(totals.gradients, X, slopes, bias)
+
+
+def _add_bent(totals: Products, rows: Rows, V: F32, P: F32, bent: I64, costs: F64, about: tuple[int, float]) -> None:
+    """Add to the products of the labels whose Hessians are multiplied."""
+    loss, bias = about
+    if not len(bent):
+        return
+    along, flags = _score(rows.X, P, bias), row_losses.as_flags(find_labels(rows, bent))
+    row_losses.bend_rows(loss, _score(rows.X, V, bias), along, flags, _read_weights(rows), costs)
+    _add(totals.products, rows.X, along, bias)
+
+
+def _widen(X: Matrix) -> Matrix | F64:
+    """Return dense rows as float64, for products that are to be so precise."""
+    return X if isinstance(X, CsrRows) else X.astype(np.float64)
+
+
+def _read_weights(rows: Rows) -> F64:
+    return np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
 
 
 def combine_products(left: Products, right: Products) -> Products:
@@ -89,8 +113,10 @@ def combine_products(left: Products, right: Products) -> Products:
 def _square(X: Matrix | F64) -> F64:
     """Return |x|^2 of the rows, without the constant feature, (n,)."""
     if isinstance(X, CsrRows):
-        return _square_csr(X.data, X.indptr)
-    return np.einsum("ij,ij->i", X, X)
+        squares: F64 = _square_csr(X.data, X.indptr)
+    else:
+        squares = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    return squares
 
 
 @njit(cache=True, nogil=True)

@@ -101,6 +101,19 @@ def bend_rows(code: int, scores: F32, along: F32, has: npt.NDArray[np.uint8], we
 
 
 @njit(cache=True, nogil=True)
+def add_active(slopes: F64, X: F64, gradients: F64) -> None:
+    """Add slopes' X (k, d+1) to the gradients; rows with the slope 0 are left out."""
+    for i in range(len(X)):
+        x = X[i]
+        for j in range(slopes.shape[1]):
+            slope = slopes[i, j]
+            if slope != 0.0:
+                sums = gradients[j]
+                for e in range(x.size):
+                    sums[e] += slope * x[e]
+
+
+@njit(cache=True, nogil=True)
 def scale_rows(X: F64, picked: I32, roots: F32, to: F32) -> None:
     """Write the picked rows of X, each times its root, to the first rows of `to`."""
     for e in range(len(picked)):

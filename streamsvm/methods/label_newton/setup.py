@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.groups import plan_groups
+from streamsvm.data.label_view import sum_label_weights
 from streamsvm.data.source import RowSource
-from streamsvm.data.view import sum_label_weights
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.fit import FirstSample, Fit, Report, TakeRows
 from streamsvm.methods.label_newton import solver
 from streamsvm.methods.label_newton.conjugate_gradients import start_conjugates
 from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptions
-from streamsvm.methods.label_newton.products import run_products
-from streamsvm.methods.label_newton.row_losses import CODES
+from streamsvm.methods.label_newton.products import TILE_ROWS, run_products
+from streamsvm.methods.label_newton.row_losses import CODES, add_active
 from streamsvm.methods.label_newton.steps import LabelNewton, State, start_state
 from streamsvm.methods.label_newton.sums import (
     BLOCK_LABELS,
@@ -39,7 +39,7 @@ ROWS_A_WEIGHT = 64
 SAMPLE_A_WEIGHT = 160
 CONJUGATE_POINTS = 5  # arrays (m, d+1) of a state whose steps are found by products
 LOOKED_POINTS = 5  # arrays (m, d+1) that come and go in a step: points, gradients, what tasks are sent
-TILE_SCORES = 8192  # rows of a tile, at most, whose scores are in memory
+LARGEST_TILE_ROWS = 1 << 17  # of one feature
 POINTS = 8  # arrays (L, d+1) of the driver: the state before and after a step, the checkpoint
 SAMPLE_SHARE = 10  # of the memory, at most one part in so many for the sample
 COPIES = 2  # of the sample while it is taken
@@ -130,7 +130,8 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
     if settings.by_products:
         points = 8 * width * (2 * L + (CONJUGATE_POINTS + LOOKED_POINTS) * size)
         totals, shared = size * (8 * width + 40), 8 * size * (width + 4)
-        return MemoryNeed(points, 0, totals, shared, threads * TILE_SCORES * 8 * 4 * size)
+        return MemoryNeed(points, 0, totals, shared, threads * min(settings.n_rows, TILE_ROWS) * 8 * 4 * size)
+    block_rows = min(settings.n_rows, BLOCK_ROWS + min(BLOCK_ROWS, LARGEST_TILE_ROWS // width))
     sample_bytes = COPIES * len(settings.sample) * settings.row_bytes
     turn = 4 * 8 * width**2 + sample_bytes
     return MemoryNeed(
@@ -138,7 +139,7 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
         turn_bytes=turn,
         totals_bytes=size * (8 * width + 2 * width * (width + 1) + 40),
         shared_bytes=8 * size * (width + 4),
-        walk_bytes=threads * (BLOCK_ROWS * row_bytes + 2 * 4 * width**2),
+        walk_bytes=threads * (block_rows * row_bytes + 3 * 4 * width**2),
     )
 
 
@@ -170,4 +171,5 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         totals = start_totals(2, 3)
         add_totals(totals, sets, np.zeros((2, 3)), np.arange(2), np.ones((2, 2)), np.ones(2), (loss, 1.0))
         combine_totals(totals, start_totals(2, 3)).finish()
+        add_active(np.ones((2, 2)), np.ones((2, 3)), totals.gradients)
     run_products(sets, sets.label_sets)

@@ -4,9 +4,9 @@
 
 A pass brings P, a dual point and its value D, the gradient, and an estimate of the Hessian of each label (sums), and
 each label makes a step of its own (steps). With many features, whose Hessians would be too large, steps are found by
-products of Hessians with vectors in passes of their own (conjugate_gradients). P - D is half the square of the gradient, which Newton's method makes vanish.
-A label whose gap is proved leaves the passes. If the memory has no room for all labels, some of them are worked on side
-by side to their end, and then the next ones.
+products of Hessians with vectors in passes of their own (conjugate_gradients). P - D is half the square of the
+gradient, which Newton's method makes vanish. A label whose gap is proved leaves the passes. If the memory has no room
+for all labels, some of them are worked on side by side to their end, and then the next ones.
 
 Sources: Keerthi & DeCoste 2005, "A modified finite Newton method for fast solution of large scale linear SVMs", JMLR 6
 (squared hinge); Byrd, Chin, Neveitt & Nocedal 2011, "On the use of stochastic Hessian information in optimization
@@ -24,7 +24,6 @@ from streamsvm.methods.label_newton.products import add_products, combine_produc
 from streamsvm.methods.label_newton.sample import minimise_sample
 from streamsvm.methods.label_newton.steps import LabelNewton, State, begin_next, take_step
 from streamsvm.methods.label_newton.sums import add_totals, combine_totals, start_totals
-from streamsvm.methods.many_problems import find_worst
 from streamsvm.numeric.rows import I64
 from streamsvm.requests import Scan, Solver, Step, Take
 
@@ -43,7 +42,8 @@ def solve(settings: LabelNewton, state: State) -> Solver:
         totals = yield (_ask_for_products if settings.by_products else _ask_for_curvatures)(settings, state, codes)
         totals.finish()
         state = (take_products if settings.by_products else take_step)(settings, state, codes, totals)
-        status = None if "" in state.statuses else find_worst(state.statuses.tolist())
+        ended = "stalled" if "stalled" in state.statuses else "converged"
+        status = None if "" in state.statuses else ended
         worst, mean = float(np.max(state.gaps)), float(np.mean(state.gaps))
         figures = {"open_problems": int(np.sum(state.statuses == "")), "worst_gap": worst, "mean_gap": mean}
         yield Step(state, state.progress, status, figures)

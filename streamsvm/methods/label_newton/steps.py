@@ -11,7 +11,7 @@ a share of what the slope promises, the step is made shorter, to the minimum of 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,9 @@ class LabelNewton:
     loss: its code (row_losses.CODES); costs (L, 2): C_i of the rows without and with each label, before sample weights;
     at_zero (L,): P of each label at w = 0; tol: the relative gap to reach; bias_feature: the value of the constant
     feature; curvature_rows: how many rows the curvature of a label is found from; side_by_side: how many labels are
-    worked on in the same reads; n_rows, n_features: of the source; row_bytes: of a row in memory; by_products:
-    whether steps are found by products of Hessians with vectors, in passes of their own; sample: the numbers of the rows at whose minimisers the method starts.
+    worked on in the same reads; n_rows, n_features: of the source; row_bytes: of a row in memory; by_products: whether
+    steps are found by products of Hessians with vectors, in passes of their own; sample: the numbers of the rows at
+    whose minimisers the method starts.
     """
 
     loss: int
@@ -60,15 +61,17 @@ class LabelNewton:
 
 @dataclass
 class State:
-    """All that changes. Arrays have an entry for each of the L labels, or of the m that are worked on side by side.
+    """All that changes. Arrays have an entry for each of the L labels; those of m are for the labels that are worked
+    on.
 
     best_w (L, d+1): the point with the lowest P; next_w (m, d+1): where the next pass looks; base_w (m, d+1), values,
-    slopes, lengths (L,): where the step to it began, P there, its slope along the whole step, and the share of the step
-    that is made; first: the first of the labels that are worked on; the others are (L,). active: how many
-    rows had a curvature. statuses is "" where a label is not done. objectives, lower_bounds, objective_errors and
-    bound_errors are the certificate; counts: passes in which a label took part; stuck: for how many neither P nor D has
-    moved. passes: how many there were. conjugates (3, m, d+1), residuals, at_start and products belong to steps that are found by products (conjugate_gradients), and
-    are empty where they are found from curvatures.
+    slopes, lengths: where the step to it began, P there, its slope along the whole step, and the share of the step that
+    is made; active: how many rows had a curvature. statuses is "" where a label is not done. objectives, lower_bounds,
+    objective_errors and bound_errors are the certificate; counts: passes in which a label took part; stuck: for how
+    many neither P nor D has moved. first: the first of the m labels; passes: how many there were.
+
+    Where steps are found by products (conjugate_gradients): conjugates (3, m, d+1), residuals and at_start (L,), which
+    are |r|^2 now and at first, and products (L,), how many a step has taken, or -1. Otherwise these are empty.
     """
 
     best_w: F64
@@ -151,7 +154,7 @@ class Found:
 
 
 def read_totals(settings: LabelNewton, W: F64, costs: F64, sums: F64, g: F64, squares: float) -> Found:
-    """Return what the sums of a pass at W (k, d+1) tell. g (k, d+1): the gradients of the losses, to which W is added."""
+    """Return what the sums of a pass at W (k, d+1) tell. g (k, d+1): gradients of the losses, to which W is added."""
     width = W.shape[1]
     lengths, lengths_of_g = np.linalg.norm(W, axis=1), np.linalg.norm(g, axis=1)
     of_sums, of_scores = bound_rounding(settings.n_rows + 24, 1.0), bound_rounding(width + 8, 1.0)
@@ -167,7 +170,9 @@ def read_totals(settings: LabelNewton, W: F64, costs: F64, sums: F64, g: F64, sq
 
 def copy_state(before: State) -> State:
     """Return the state after a pass, in arrays of its own, as it is before anything is noted."""
-    arrays = {name: value.copy() for name, value in vars(before).items() if isinstance(value, np.ndarray)}
+    arrays: dict[str, Any] = {
+        name: value.copy() for name, value in vars(before).items() if isinstance(value, np.ndarray)
+    }
     return replace(before, **arrays, passes=before.passes + 1)
 
 
@@ -218,7 +223,7 @@ def _find_statuses(settings: LabelNewton, state: State, codes: I64) -> None:
     """Note which labels are done: those with a gap that is proved, or that rounding does not let move any more."""
     P, D, off = state.objectives[codes], state.lower_bounds[codes], state.objective_errors[codes]
     proved = P - D + off <= settings.tol * P
-    patience = np.where(P - D <= ROUNDINGS * (off + state.bound_errors[codes]), 1, MORE_PATIENCE) * STUCK_STEPS
+    patience = np.where(ROUNDINGS * (off + state.bound_errors[codes]) >= P - D, 1, MORE_PATIENCE) * STUCK_STEPS
     state.statuses[codes[proved]] = "converged"
     state.statuses[codes[~proved & (state.stuck[codes] >= patience)]] = "stalled"
 
