@@ -16,6 +16,7 @@ import pytest
 from streamsvm.cli.info import verify
 from streamsvm.data import object_file, object_store, writer
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.readers import ingest
 from streamsvm.engines.group import Pins, _read_tiles
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError, ReadError
@@ -225,6 +226,18 @@ def test_http_urls_are_read(put: Any, server: ObjectServer, collect: Collect) ->
     server.objects.pop("bucket/rows.zarr/X/c/1/0")
     with pytest.raises(IntegrityError, match=f"^{server.url}/bucket/rows.zarr/X/c/1/0: chunk is missing"):
         verify(remote)
+
+
+def test_rows_that_were_appended_are_read(server: ObjectServer, tmp_path: Path, collect: Collect) -> None:
+    rows, labels = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    for part in (slice(0, 40), slice(40, 60)):
+        local = ingest(rows[part], tmp_path / "rows.zarr", labels[part], append=part.start > 0)
+    remote = open_dataset(upload(server, local.path))
+    assert remote.fingerprint == local.fingerprint
+    assert_same(read_all(remote, collect), read_all(local, collect))
+    server.objects.pop("bucket/rows.zarr/appended/1/zarr.json")
+    with pytest.raises(IntegrityError, match="rows that were appended are missing"):
+        open_dataset("s3://bucket/rows.zarr")
 
 
 @pytest.mark.parametrize(
