@@ -80,8 +80,8 @@ def compare(path: str, latency: float, given: argparse.Namespace) -> list[list[s
                 for times, dataset in zip(jobs, (local, remote), strict=True):
                     times.append(measure(dataset, given.threads))
             (here, _), (there, spent) = (np.median(times, axis=0) for times in jobs)
-            rate = local.nbytes / there / 1e6
-            numbers = f"{there:.2f} s", f"{rate:.0f} MB/s", f"{there / here:.1f}", f"{spent:.2f} s"
+            rates = (f"{local.nbytes / seconds / 1e6:.0f} MB/s" for seconds in (there, here))
+            numbers = f"{there:.2f} s", *rates, f"{spent:.2f} s"
             lines.append([f"{1000 * latency:.0f} ms", str(requests), *numbers])
         server.communicate()
     return lines
@@ -103,7 +103,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "rows.zarr")
         write_generated(path, given.megabytes * 2500, Truth(100, seed=0))
-        print("| latency | in flight | a pass | rate | beside the disk | processors |")
+        print("| latency | in flight | a pass | store | disk | processors |")
         print("|---|---|---|---|---|---|")
         for latency in given.latency:
             for line in compare(path, latency, given):

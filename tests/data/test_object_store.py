@@ -243,7 +243,7 @@ def test_rows_that_were_appended_are_read(server: ObjectServer, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("s3://bucket/none.zarr", "not a dataset"),
+        ("s3://bucket/none.zarr", "s3://bucket/none.zarr: no such dataset"),
         ("s3:///none.zarr", "a URL has a host or a bucket"),
         ("https://name:secret@host/rows.zarr", "credentials are taken from the environment"),
         ("https://host/rows.zarr?sig=secret", "credentials are taken from the environment"),
