@@ -78,8 +78,13 @@ class ObjectServer:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that lead obstore to this server."""
+        return self.environment_of(self.url)
+
+    @staticmethod
+    def environment_of(url: str) -> dict[str, str]:
+        """Return the variables that lead obstore to a server."""
         return {
-            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ENDPOINT_URL": url,
             "AWS_ALLOW_HTTP": "true",
             "AWS_ACCESS_KEY_ID": "the-key-of-the-test",
             "AWS_SECRET_ACCESS_KEY": "the-secret-of-the-test",

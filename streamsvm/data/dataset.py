@@ -340,6 +340,8 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
     except ReadError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        if is_remote(path) and isinstance(error, FileNotFoundError):
+            raise InputError(f"{path}: no such dataset") from error
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
         raise InputError(f"{path}: not a dataset; `streamsvm ingest` makes one from files ({error})") from error

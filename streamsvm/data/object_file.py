@@ -17,7 +17,7 @@ from streamsvm.data.object_store import RemoteStore, begin, reading, wait_for
 from streamsvm.errors import IntegrityError
 
 RANGE_BYTES = 2 << 20  # of one request
-RANGES_AHEAD = 4  # requests of one object that are in flight, or wait for being used
+RANGES_AHEAD = 8  # requests of one object that are in flight, or wait for being used
 AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # with the range that is being used
 
 Bytes = npt.NDArray[np.uint8]
