@@ -35,6 +35,9 @@ class ChunkPlace(Protocol):
     def advise(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> None:
         """Begin to read what this thread will open soon."""
 
+    def forget_advised(self) -> None:
+        """Give up what this thread has begun to read and not opened."""
+
 
 class LocalPlace:
     """A folder on a local disk. See ChunkPlace."""
@@ -56,6 +59,9 @@ class LocalPlace:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
             except OSError:
                 return  # the read itself will report the error
+
+    def forget_advised(self) -> None:
+        """Do nothing, since the operating system has the memory."""
 
 
 class LocalFile:
@@ -111,6 +117,11 @@ class RemotePlace:
             files[key, tuple(ranges)] = self._open(key, n_bytes, ranges)
         if len(files) > MOST_ANNOUNCED:  # the oldest one was announced by a pass that has ended early
             files.pop(next(iter(files))).close()
+
+    def forget_advised(self) -> None:
+        """See ChunkPlace."""
+        while self._announced.files:
+            self._announced.files.popitem()[1].close()
 
     def _open(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> ObjectFile:
         return ObjectFile(self.store, f"{self.path}/{key}", n_bytes, ranges)

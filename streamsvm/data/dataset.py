@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -162,15 +163,25 @@ class Dataset:
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """Yield chunk `index` in tiles, each valid until the next one. Raises IntegrityError if it is damaged."""
-        start, stop = self._limits(index)
-        vectors = {name: self._read_vector(name, start, stop) for name in self.passed}
-        return _with_vectors(self.layout.tiles(index, start, stop), start, vectors)
+        with self._reading(index) as (start, stop, vectors):
+            yield from _with_vectors(self.layout.tiles(index, start, stop), start, vectors)
 
     def read(self, index: int) -> Rows:
         """Return chunk `index` in memory of its own. Raises IntegrityError if it is damaged."""
-        start, stop = self._limits(index)
-        vectors = {name: self._read_vector(name, start, stop) for name in self.passed}
-        return Rows(start, self.layout.read(start, stop), **vectors)
+        with self._reading(index) as (start, stop, vectors):
+            return Rows(start, self.layout.read(start, stop), **vectors)
+
+    @contextmanager
+    def _reading(self, index: int) -> Iterator[tuple[int, int, dict[str, npt.NDArray[Any]]]]:
+        """Yield the limits and the vectors of chunk `index`. What is read ahead is forgotten if the block fails."""
+        self.advise(index)  # so that the arrays are read side by side
+        try:
+            start, stop = self._limits(index)
+            yield start, stop, {name: self._read_vector(name, start, stop) for name in self.passed}
+        except BaseException:
+            for array in (*self.layout.arrays, *self.vectors.values()):
+                array.forget_advised()
+            raise
 
     def take(self, rows: npt.ArrayLike) -> Rows:
         """Return the rows with the given numbers, in that order, read from disk and verified each time."""

@@ -149,6 +149,13 @@ class StoredArray:
         if self.parts is not None and any(ranges is not None for _, ranges in pieces):
             self.parts.advise(pieces[0][0], pieces[-1][0] + 1)
 
+    def forget_advised(self) -> None:
+        """Give up what this thread has begun to read and not opened."""
+        if self.chunk_place is not None:
+            self.chunk_place.forget_advised()
+        if self.parts is not None:
+            self.parts.forget_advised()
+
     def _advise(self, index: int, ranges: Sequence[Range] | None) -> None:
         assert self.chunk_place is not None
         self.chunk_place.advise(self._key(index), self._file_bytes, ranges or [(0, self._file_bytes)])

@@ -149,11 +149,9 @@ def _read_tiles(source: RowSource, chunks: range, pins: Pins, held: dict[int, Ro
     chunks that are decoded whole.
     """
     if source.streams:
-        needed = [index for index in chunks if index not in held]
         for index in chunks:
-            for soon in (index, index + 1):
-                if soon in needed and soon not in pins.chunks:
-                    source.advise(soon)
+            if index + 1 in chunks and index + 1 not in pins.chunks and index + 1 not in held:
+                source.advise(index + 1)
             loaded = _load(source, index, pins, held)
             yield from source.tiles(index) if loaded is None else split_rows(loaded)
         return
