@@ -26,7 +26,7 @@ from streamsvm.cli.settings import read_ingest_options
 from streamsvm.cli.training import features, train_model, tune_model
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
-from streamsvm.urls import is_remote
+from streamsvm.urls import hide_secrets, is_remote
 
 if TYPE_CHECKING:
     pass
@@ -158,7 +158,9 @@ def _verify(options: argparse.Namespace) -> int:
     memory = None if options.memory is None else parse_bytes(options.memory)
     model, source = load(options.model), open_dataset(options.data, options.label)
     if options.dual and is_remote(options.model):
-        raise InputError(f"{options.model}: --dual reads the dual point of a run on a local disk; copy the run there")
+        raise InputError(
+            f"{hide_secrets(options.model)}: --dual reads the dual point of a run on a local disk; copy the run there"
+        )
     found = verify(model, source, options.dual, memory, options.threads, find_dual_file(Path(options.model)))
     print(json.dumps(found.as_json()) if options.json else format_verification(found.as_json()))
     return 0 if found.agrees else 1

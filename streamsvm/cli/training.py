@@ -14,7 +14,7 @@ from streamsvm.cli.resuming import tell_if_nothing_is_kept
 from streamsvm.cli.settings import count_workers, list_given, read_axes, read_settings
 from streamsvm.errors import InputError
 from streamsvm.training.statuses import STATUSES
-from streamsvm.urls import is_remote
+from streamsvm.urls import hide_secrets, is_remote
 
 if TYPE_CHECKING:
     from streamsvm.data.dataset import Dataset
@@ -95,8 +95,8 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
         options.map or options.start_from or options.keep_ball or options.probabilities
     ):
         raise InputError(
-            f"{options.out}: --map, --start-from, --keep-ball and --probabilities write to a local disk only; choose a "
-            "local folder for --out"
+            f"{hide_secrets(options.out)}: --map, --start-from, --keep-ball and --probabilities write to a local disk "
+            "only; choose a local folder for --out"
         )
     tell_if_nothing_is_kept(options)
     line = Line()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streamsvm.errors import InputError
 from streamsvm.problems.registry import name_losses
-from streamsvm.urls import is_remote
+from streamsvm.urls import hide_secrets, is_remote
 
 
 def read_count(text: str) -> int:
@@ -64,5 +64,7 @@ def read_place(text: str) -> str | Path:
 def read_local_path(text: str) -> Path:
     """Return the path of a local file."""
     if is_remote(text):
-        raise argparse.ArgumentTypeError(f"{text}: this is written to a local disk only, not to an object store")
+        raise argparse.ArgumentTypeError(
+            f"{hide_secrets(text)}: this is a path on a local disk only, not in an object store"
+        )
     return Path(text)

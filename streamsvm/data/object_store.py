@@ -23,6 +23,7 @@ from zarr.storage import ObjectStore
 
 from streamsvm import interrupts
 from streamsvm.errors import InputError, ReadError, WriteError
+from streamsvm.urls import hide_secrets
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -101,19 +102,23 @@ def open_store(url: str) -> RemoteStore:
 @lru_cache(maxsize=16)
 def connect(url: str) -> Any:
     """Return the store of obstore, which keeps its connections, for a URL."""
-    parts = urlsplit(url)
-    if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InputError(
-            f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}: a URL has a host or a bucket and a path; "
-            "credentials are taken from the environment"
-        )
+    refuse_secrets(url)
     try:
         from obstore.store import from_url
     except ImportError as error:
         raise InputError(f"{url}: object stores need obstore: pip install 'streamsvm[remote]'") from error
-    plain: dict[str, Any] = {"client_options": {"allow_http": True}} if parts.scheme == "http" else {}
+    plain: dict[str, Any] = {"client_options": {"allow_http": True}} if urlsplit(url).scheme == "http" else {}
     with reading(url):
         return from_url(url, retry_config=RETRIES, **plain)
+
+
+def refuse_secrets(url: str) -> None:
+    """Raise InputError, which does not tell them, if there are a user, a query or a fragment in a URL, or no host."""
+    parts = urlsplit(url)
+    if not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
+        raise InputError(
+            f"{hide_secrets(url)}: a URL has a host or a bucket and a path; credentials are taken from the environment"
+        )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Source files that lie in an object store: text is read as it arrives, and other files are copied first.
 
-A source has no checksums. All its bytes are of one version of the object, or the reading fails.
+A source has no checksums. All its bytes are of one version of the object, or the reading fails, if the store tells
+versions apart by an e_tag. A server without e_tags is only known to have given an object of the same size throughout.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from streamsvm.data.object_file import RANGE_BYTES, ObjectFile
-from streamsvm.data.object_store import open_store
+from streamsvm.data.object_store import open_store, refuse_secrets
 from streamsvm.errors import InputError, IntegrityError, ReadError
 from streamsvm.urls import is_remote
 
@@ -87,6 +88,7 @@ def find_size(path: str | Path) -> int:
 
 def _ask_about(url: str) -> tuple[int, str | None]:
     """Return the size and the version of an object. Raises OSError if there is none, or if the store does not tell."""
+    refuse_secrets(url)  # as a whole, since a query would count as a part of the object's name
     folder, _, name = url.rpartition("/")
     try:
         about = open_store(folder).ask_about(name)

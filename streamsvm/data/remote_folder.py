@@ -10,6 +10,7 @@ from typing import Any
 from streamsvm.data.object_store import begin, open_store, reading, wait_for, writing
 from streamsvm.data.remote_files import copy_to
 from streamsvm.errors import InputError, ReadError
+from streamsvm.urls import hide_secrets
 
 MOST_WHOLE_BYTES = 256 << 20  # a larger file is sent in parts, for which stores have no conditions
 
@@ -19,7 +20,7 @@ class RemoteFolder:
 
     def __init__(self, url: str) -> None:
         if url.startswith("http"):
-            raise InputError(f"{url}: an http URL can be read only; write to s3://, gs:// or az://")
+            raise InputError(f"{hide_secrets(url)}: an http URL can be read only; write to s3://, gs:// or az://")
         self.url, self._store = url, open_store(url)
         self._e_tags: dict[str, str | None] = {}
 

@@ -24,6 +24,7 @@ from streamsvm.data.chunk_file import CRC_BYTES, Bytes
 from streamsvm.data.manifest import ATTRIBUTE
 from streamsvm.data.object_store import begin, connect, reading, wait_for, writing
 from streamsvm.errors import InputError
+from streamsvm.urls import hide_secrets
 
 MANIFEST, WRITING = "zarr.json", ".writing"
 PART_BYTES = 8 << 20  # of an object that is sent in parts
@@ -190,7 +191,7 @@ def new_upload(url: str, overwrite: bool = False) -> Iterator[Upload]:
     WriteError if it cannot be written to.
     """
     if url.startswith("http"):
-        raise InputError(f"{url}: an http URL can be read only; write to s3://, gs:// or az://")
+        raise InputError(f"{hide_secrets(url)}: an http URL can be read only; write to s3://, gs:// or az://")
     upload = Upload(url.rstrip("/"))
     upload.begin_writing(overwrite)
     try:

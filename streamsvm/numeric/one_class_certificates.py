@@ -12,14 +12,14 @@ feasible a, every Q(a) is at least
 The rho that maximises M is a quantile of the scores f_i, in which row i counts C_i. Both numbers are positive, and
 equal at the optimum. Multipliers that lack l = N - sum_i a_i of their sum become feasible if others rise by as much,
 and then |w| grows by no more than |l| max sqrt(k_ii). Where l is rounding alone, that would be far too much if rows are
-of very different lengths. So then it is charged which multipliers change by d_i, with sum_i d_i = l: the ones of the
-lowest scores rise, or, if l < 0, the ones of the highest scores fall, and
+of very different lengths. So then the multipliers that change are chosen, by d_i with sum_i d_i = l: those of the
+lowest scores rise, or, if l < 0, those of the highest scores fall. All d_i have one sign, so that
 
     Q(a + d) <= Q(a) + sum_i d_i f_i + 1/2 l^2 max k_ii
 
-For a kernel that is not positive semidefinite there is no bound,
-but |w|^2 - M is a sum of one share for each row, none of which is negative, and each of which is zero if the row's
-condition holds; 1/2 |w|^2 less that sum takes the place of the bound.
+For a kernel that is not positive semidefinite there is no bound, but |w|^2 - M is a sum of one share for each row, none
+of which is negative, and each of which is zero if the row's condition holds; 1/2 |w|^2 less that sum takes the place of
+the bound.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The folder of a run in an object store: a temporary folder, whose files are put into the store as they are complete.
 
 A checkpoint is one object. It is put there on the condition that the object is the one that this process has read or
-written last, so that two processes cannot write to one run unnoticed. The history is put there before the checkpoint
-that counts its lines.
+written last, so that two processes cannot write to one run unnoticed. A checkpoint of more than 256 MiB is sent in
+parts, for which stores have no such condition. The history is put there before the checkpoint that counts its lines.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
-from streamsvm.urls import is_remote
+from streamsvm.urls import hide_secrets, is_remote
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -128,7 +128,10 @@ def train(
     """
     if out is not None and is_remote(out):
         if keep_beside is not None or beside is not None:
-            raise InputError(f"{out}: probabilities and a ball that is kept (--keep-ball) need a run in a local folder")
+            place = hide_secrets(out)
+            raise InputError(
+                f"{place}: probabilities and a ball that is kept (--keep-ball) need a run in a local folder"
+            )
         with open_remote_run(str(out), overwrite) as remote:
             given: Any = {"keep_dual": keep_dual, "spent": spent, "start_from": start_from, "on_written": remote.put}
             return train(source, options, remote.folder, resume, client, listener, overwrite, lock, **given)

@@ -262,6 +262,31 @@ def test_a_url_that_cannot_be_opened_is_told(url: str, message: str, server: Obj
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ingest", "https://host/rows.svm?sig=secret", "rows.zarr"],
+        ["ingest", "https://host/rows.csv#secret", "rows.zarr"],
+        ["ingest", "https://name:secret@host/rows.npz", "rows.zarr"],
+        ["ingest", "rows.svm", "https://name:secret@host/rows.zarr?sig=secret"],
+        ["train", "rows.zarr", "--out", "https://name:secret@host/run?sig=secret", "--resume"],
+        ["train", "rows.zarr", "--out", "https://name:secret@host/run?sig=secret", "--probabilities", "sigmoid"],
+        ["tune", "rows.zarr", "--out", "https://name:secret@host/run?sig=secret"],
+        ["verify", "https://name:secret@host/model.npz?sig=secret", "rows.zarr", "--dual"],
+        ["evaluate", "https://host/model.npz?sig=secret", "rows.zarr"],
+    ],
+)
+def test_no_message_tells_credentials_in_a_url(
+    words: list[str], server: ObjectServer, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ingest(np.eye(20, 2), "rows.zarr", np.arange(20) % 2)
+    ran = run(*words)
+    assert ran.code == 2
+    assert "host/" in ran.err
+    assert "secret" not in ran.err + ran.out
+
+
 def test_a_plain_endpoint_has_to_be_allowed(put: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     put()
     monkeypatch.delenv("AWS_ALLOW_HTTP")

@@ -171,9 +171,9 @@ def test_ctrl_c_ends_a_slow_write_and_leaves_nothing(server: ObjectServer, write
     [
         (("ingest", "FILE", "http://host/rows.zarr"), "an http URL can be read only"),
         (("ingest", "FILE", "s3://bucket/rows.zarr", "--append"), "appended to datasets on a local disk only"),
-        (("features", "FILE", "s3://bucket/rows.zarr"), "written to a local disk only"),
-        (("predict", "FILE", "FILE", "--out", "s3://bucket/a.csv"), "written to a local disk only"),
-        (("tune", "FILE", "--out", "s3://bucket/a"), "written to a local disk only"),
+        (("features", "FILE", "s3://bucket/rows.zarr"), "on a local disk only"),
+        (("predict", "FILE", "FILE", "--out", "s3://bucket/a.csv"), "on a local disk only"),
+        (("tune", "FILE", "--out", "s3://bucket/a"), "on a local disk only"),
     ],
 )
 def test_what_is_not_written_to_a_store_is_refused(
