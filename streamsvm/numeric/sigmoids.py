@@ -23,7 +23,7 @@ from streamsvm.numeric.rows import F64
 
 MOST_STEPS = 100
 RIDGE = 1e-12  # on the Hessian's diagonal, with scores of about 1
-LEAST_GRADIENT = 1e-9  # a share of the weights
+LEAST_GRADIENT = 1e-9  # of weights that sum to 1
 LEAST_STEP = 1e-10
 SUFFICIENT_FALL = 1e-4
 
@@ -31,35 +31,40 @@ SUFFICIENT_FALL = 1e-4
 def fit_sigmoid(scores: F64, is_in_class: npt.NDArray[np.bool_], weight: F64) -> tuple[float, float]:
     """Return A and B for scores (n,), whether each row is of the class (n,), and weights >= 0 (n,).
 
-    Scores of any scale are divided by the largest one before. ValueError unless both kinds of rows have a weight.
+    The scores of rows with a weight are brought to -1 to 1 before, and their weights to a sum of 1. ValueError unless
+    both kinds of rows have a weight.
     """
     total, positive = float(np.sum(weight)), float(np.sum(weight, where=is_in_class))
     if not 0.0 < positive < total:
         raise ValueError("a sigmoid needs rows of the class and others")
-    target = np.where(is_in_class, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))
-    scale = float(np.max(np.abs(scores))) or 1.0
-    f, point = scores / scale, np.array([0.0, np.log((total - positive + 1.0) / (positive + 1.0))])
+    counted = weight > 0.0
+    target = np.where(is_in_class, (positive + 1.0) / (positive + 2.0), 1.0 / (total - positive + 2.0))[counted]
+    f, weight = scores[counted], weight[counted] / total
+    low, high = float(np.min(f)), float(np.max(f))
+    middle, scale = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0 or 1.0
+    f, point = (f - middle) / scale, np.array([0.0, np.log((total - positive + 1.0) / (positive + 1.0))])
     loss = _measure(point, f, target, weight)
     for _ in range(MOST_STEPS):
         p = expit(-(point[0] * f + point[1]))
         off, curve = weight * (target - p), weight * p * (1.0 - p)
         gradient = np.array([off @ f, np.sum(off)])
-        if np.max(np.abs(gradient)) < LEAST_GRADIENT * total:
+        if np.max(np.abs(gradient)) < LEAST_GRADIENT:
             break
         mixed = curve @ f
         hessian = np.array([[curve @ f**2 + RIDGE, mixed], [mixed, np.sum(curve) + RIDGE]])
         direction, length = -np.linalg.solve(hessian, gradient), 1.0
-        slope = float(gradient @ direction)
+        fall = float(gradient @ direction)
         while length >= LEAST_STEP:
             ahead = point + length * direction
             found = _measure(ahead, f, target, weight)
-            if found < loss + SUFFICIENT_FALL * length * slope:
+            if found < loss + SUFFICIENT_FALL * length * fall:
                 break
             length /= 2.0
         else:
             break
         point, loss = ahead, found
-    return float(point[0] / scale), float(point[1])
+    slope = float(point[0] / scale)
+    return slope, float(point[1]) - slope * middle
 
 
 def _measure(point: F64, f: F64, target: F64, weight: F64) -> float:

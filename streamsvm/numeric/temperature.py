@@ -27,7 +27,8 @@ def fit_temperature(scores: F64, codes: I32, weight: F64) -> float:
     """
     if not np.sum(weight) > 0.0:
         raise ValueError("a temperature needs rows")
-    logits = _make_logits(scores)
+    counted = weight > 0.0
+    logits, codes, weight = _make_logits(scores[counted]), codes[counted], weight[counted] / np.sum(weight)
     scale = float(np.max(np.abs(logits))) or 1.0
     logits = logits / scale
     own = float(weight @ logits[np.arange(len(codes)), codes])

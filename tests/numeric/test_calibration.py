@@ -97,6 +97,32 @@ def test_a_class_without_weight_is_refused(way: str) -> None:
         CALIBRATIONS[way].fit(ONE[:, None], TWO, WEIGHT * (TWO == 1))
 
 
+@pytest.mark.parametrize("way", sorted(CALIBRATIONS))
+def test_rows_without_weight_and_the_scale_of_weights_and_scores_do_not_matter(way: str) -> None:
+    """A row without weight has a score that is beyond all others; SVMs of large rows have scores far from 0."""
+    fit, apply = CALIBRATIONS[way].fit, CALIBRATIONS[way].apply
+    scores, codes, weight = ONE[:, None], TWO, WEIGHT
+    expected = apply(fit(scores, codes, weight), NEW)
+    far = np.append(scores, [[1e30]], axis=0), np.append(codes, np.int32(0)), np.append(weight, 0.0)
+    np.testing.assert_allclose(apply(fit(*far), NEW), expected, atol=1e-6)
+    if way != "temperature":  # its logits are the scores themselves
+        np.testing.assert_allclose(apply(fit(scores + 1e5, codes, weight), NEW + 1e5), expected, atol=1e-6)
+    if way != "sigmoid":  # its targets depend on the number of rows
+        np.testing.assert_allclose(apply(fit(scores, codes, 1e290 * weight), NEW), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-5, 1.0, 1e5, 1e295])
+@pytest.mark.parametrize("score", [0.0, 1e6, 1e129])
+def test_scores_that_say_nothing_have_the_share_of_the_targets(score: float, size: float) -> None:
+    codes, weight = TWO[:256], np.full(256, size)
+    stored = CALIBRATIONS["sigmoid"].fit(np.full((256, 1), score), codes, weight)
+    positive, negative = np.sum(weight[codes == 1]), np.sum(weight[codes == 0])
+    high, low = (positive + 1) / (positive + 2), 1 / (negative + 2)  # Platt's targets
+    share = high * (positive / (positive + negative)) + low * (negative / (positive + negative))
+    found = CALIBRATIONS["sigmoid"].apply(stored, np.array([score]))[0, 1]
+    assert found == pytest.approx(share, rel=1e-6)
+
+
 def test_scores_that_separate_or_say_nothing_have_a_temperature() -> None:
     separate = np.where(TWO == 1, 1.0, -1.0)[:, None]
     for scores, least in ((separate, 0.99), (0.0 * separate, 0.5), (-separate, 0.0)):

@@ -1,9 +1,10 @@
 """The rows of the lowest scores, summed up in a pass, and the rows near the offset, which stay in memory.
 
-    f_i = w.x_i        r_i = |f_i - rho| / |(x_i, 1)|
+    f_i = w.x_i        r_i = |f_i - rho| / |(x_i, s)|        s = |rho| / |w|
 
-No row with r_i >= r changes sides of the offset while (w, rho) moves by less than r. A group of chunks keeps the rows
-of the smallest r_i. All others are far: those with f_i < rho are summed up, each with its cost C_i.
+No row with r_i >= r changes sides of the offset while (w, rho / s) moves by less than r. With s, how far the plane is
+from the origin, the same rows are near on any scale of the features. A group of chunks keeps the rows of the smallest
+r_i. All others are far: those with f_i < rho are summed up, each with its cost C_i.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ class Centre:
     rho: float
     most: int
     edges: F64
+
+    @property
+    def unit(self) -> float:
+        """The length s; 1 where the plane has no distance from the origin."""
+        length = float(np.linalg.norm(self.w))
+        unit = abs(self.rho) / length if length > 0.0 else 1.0
+        return unit if 0.0 < unit < np.inf else 1.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ def add_lowest(totals: LowestTotals, rows: Rows, centre: Centre) -> None:
     costs = read_costs(rows)
     add_row_magnitudes(totals.sizes, totals.largest, rows.X, costs)
     f = compute_scores(rows.X, centre.w[None])[:, 0]
-    reach = np.abs(f - centre.rho) / np.sqrt(1.0 + compute_squares(rows.X, np.float64))
+    reach = np.abs(f - centre.rho) / np.hypot(centre.unit, np.sqrt(compute_squares(rows.X, np.float64)))
     totals.cost += float(np.sum(costs))
     totals.n_rows += rows.n_rows
     totals.counts += np.bincount(np.searchsorted(centre.edges, f), costs, len(totals.counts))

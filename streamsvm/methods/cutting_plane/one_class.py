@@ -111,7 +111,7 @@ def solve(settings: LinearOneClass, d: int, state: State) -> Solver:
     while True:
         centre = Centre(state.w, state.rho, settings.most, state.edges)
         totals = yield Scan(partial(start_lowest, d, len(state.edges)), add_lowest, add_up_lowest, (centre,))
-        state = _learn(settings, state, totals)
+        state = _learn(settings, state, totals, centre.unit)
         del totals
         yield Step(state, state.progress, find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS))
 
@@ -129,7 +129,7 @@ def _start_at_sample(settings: LinearOneClass, state: State, taken: Rows) -> Sta
     return replace(state, w=found.v, rho=found.rho, edges=edges)
 
 
-def _learn(settings: LinearOneClass, state: State, totals: LowestTotals) -> State:
+def _learn(settings: LinearOneClass, state: State, totals: LowestTotals, unit: float) -> State:
     """Return the state after a pass: its bound, a better point of V, and the next centre."""
     before, near = state, join_near(totals.near)
     state = replace(state, passes=state.passes + 1)
@@ -144,7 +144,8 @@ def _learn(settings: LinearOneClass, state: State, totals: LowestTotals) -> Stat
     if not has_room:
         return _end_step(_look_for_offset(state, totals, near, settings.total), before)
     margin = _measure(settings, totals, near, state.best, (-np.inf, np.inf))
-    if np.hypot(np.linalg.norm(state.best - state.w), abs(margin.rho - state.rho)) < (1.0 - 1e-9) * totals.radius:
+    moved = np.hypot(np.linalg.norm(state.best - state.w), abs(margin.rho - state.rho) / unit)
+    if moved < (1.0 - 1e-9) * totals.radius:
         state = _raise_bound(state, state.best, margin)
     edges = np.linspace(totals.least, totals.most, BINS)
     return _end_step(replace(state, w=state.best, rho=margin.rho, best_rho=margin.rho, edges=edges), before)

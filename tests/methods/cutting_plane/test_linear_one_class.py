@@ -98,6 +98,8 @@ def test_one_read_is_enough_if_enough_rows_are_kept(tmp_path: Path) -> None:
     few = train(rows, replace(OPTIONS, resident_rows=8))
     assert few.status == "converged"
     assert 1 < few.passes < 40
+    for scale in (1e-8, 1e-2, 1e2, 1e8):
+        assert train(replace(CLOUD, X=CLOUD.X * scale).in_memory(), replace(OPTIONS, resident_rows=400)).passes == 1
 
 
 def test_more_rows_of_one_score_than_are_kept(tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_far_rows_are_summed_up_and_near_rows_kept() -> None:
         parts.append(totals)
     whole = add_up_lowest(*parts)
     near, f = join_near(whole.near), X.astype(np.float64) @ centre.w
-    reach = np.abs(f - 0.3) / np.sqrt(1 + np.sum(X.astype(np.float64) ** 2, axis=1))
+    reach = np.abs(f - 0.3) / np.sqrt(0.3**2 / 2.25 + np.sum(X.astype(np.float64) ** 2, axis=1))
     is_near = np.isin(f, near.f) & (weight > 0)
     assert 40 <= np.sum(is_near) == len(near.f) <= 80
     assert np.min(reach[~is_near & (weight > 0)]) == pytest.approx(whole.radius)
