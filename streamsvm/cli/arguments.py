@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import streamsvm
+from streamsvm.cli.export import add_export
 from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
@@ -44,6 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_tune,
         _add_predict,
         _add_evaluate,
+        add_export,
         _add_verify,
         _add_report,
     ):
