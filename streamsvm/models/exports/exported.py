@@ -16,6 +16,7 @@ from streamsvm.problems.registry import PROBLEMS
 
 BLOCK = 4096  # features that are turned into text at a time
 MOST_LISTED_CLASSES = 10
+ONLY_SCORES = "the ranking is written as a regression, which predicts the score"
 LABELS = np.iinfo(np.int32)  # LIBLINEAR and LIBSVM read labels as numbers of 32 bits
 
 
@@ -59,6 +60,6 @@ def number_classes(classes: np.ndarray) -> tuple[list[int], tuple[str, ...]]:
 
 
 def require_finite(*parts: F64 | Intercept | Any) -> None:
-    """Raise InputError if a weight is infinite, as it may be where the weights of scaled rows become those of raw ones."""
+    """Raise InputError if a weight is infinite, as those of raw features may be where those of scaled ones are not."""
     if not all(np.isfinite(part).all() for part in parts):
         raise InputError("some weights of raw rows are too large for float64; ingest with another --scale, or none")

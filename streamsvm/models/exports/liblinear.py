@@ -12,7 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamsvm.models.exports.exported import Exported, name_loss, number_classes, require_finite, write_lines
+from streamsvm.models.exports.exported import (
+    ONLY_SCORES,
+    Exported,
+    name_loss,
+    number_classes,
+    require_finite,
+    write_lines,
+)
 from streamsvm.models.exports.raw_rows import to_weights
 from streamsvm.models.model import LinearModel, Model
 from streamsvm.numeric.calibration import find_calibration
@@ -28,7 +35,6 @@ SOLVERS = {
 }
 NUMBERS = "L2R_L1LOSS_SVR_DUAL"  # a model of it predicts its score
 NO_FUNCTION = "the probabilities are left out: LIBLINEAR has those of the logistic loss alone"
-ONLY_SCORES = "the ranking is written as a regression, which predicts the score"
 
 
 def write_liblinear(model: Model) -> Exported:

@@ -11,6 +11,7 @@ Other kernels of scaled rows are no kernels of raw rows.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -45,17 +46,20 @@ def to_raw(model: Model) -> Model:
 def _scale_vectors(vectors: Matrix, scaling: Scaling) -> Matrix:
     """Return the support vectors times the factors of their features, in float64."""
     if isinstance(vectors, CsrRows):
-        return replace(vectors, data=vectors.data.astype(np.float64) * scaling.factor[vectors.indices])
-    scaled: Matrix = vectors.astype(np.float64) * scaling.factor  # type: ignore[assignment]
-    return scaled
+        data: Any = vectors.data.astype(np.float64) * scaling.factor[vectors.indices]
+        return replace(vectors, data=data)
+    scaled: Any = vectors.astype(np.float64) * scaling.factor
+    return scaled  # type: ignore[no-any-return]
 
 
 def _move_intercept(model: KernelModel, moved: F64) -> Intercept:
     """Return the intercepts less the sums of what the offsets have moved at each support vector, (m,)."""
     if model.n_support is None:
-        return model.intercept - model.dual_coef @ moved
+        found: Intercept = model.intercept - model.dual_coef @ moved
+        return found
     sums = sum_by_class(model.n_support, 1, lambda block: (model.dual_coef[:, block] @ moved[block])[None, :])
-    return model.intercept - sums[0]
+    each: Intercept = model.intercept - sums[0]
+    return each
 
 
 def to_weights(model: Model) -> LinearModel:
