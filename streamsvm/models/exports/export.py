@@ -16,14 +16,16 @@ def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> t
     """Write a model to a file that another program reads, wholly or not at all.
 
     The other program gives raw rows the scores that the model gives them: a scaling of the training rows is folded into
-    the weights of linear models.
+    the weights of linear models, x' = (x - o) * s:
+
+        w.x' + b = (w * s).x + b - (w * s).o
 
     Parameters
     ----------
     model : LinearModel, RankModel or KernelModel
     out : path
-    to : {"liblinear"}
-        The format.
+    to : {"liblinear", "libsvm", "csv", "json"}
+        The format: a model file of LIBLINEAR or LIBSVM, a table of the weights, or a description of all of it.
     overwrite : bool, default=False
         Whether a file of this name is replaced.
 

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.models.model import load
+from streamsvm import ingest
+from streamsvm.cli.command import main
+from streamsvm.models.exports.export import export as export_model
+from streamsvm.models.model import KernelModel, load
 from streamsvm.models.probabilities import find_probabilities
+from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.pairs_of_classes import list_pairs
 from tests.models.exports.trained import F64, Task, as_others_take, compare, export, score, train
 
@@ -128,3 +132,23 @@ def test_a_ranking_predicts_its_scores(tmp_path: Path) -> None:
     run = train(task, tmp_path, "--task", "rank")
     _, predicted, _ = predict(task, run)
     compare(predicted, score(load(run), task)[:, 0], task)
+
+
+def test_known_kernel_values(tmp_path: Path) -> None:
+    """LIBSVM takes the number of a row before its kernel values."""
+    X, y, new = Task().make()
+    ingest((X @ X.T).astype(np.float32), tmp_path / "rows.zarr", y, shuffle=None)
+    run = tmp_path / "run"
+    assert main(["train", str(tmp_path / "rows.zarr"), "--out", str(run), "--kernel", "precomputed", *SMO]) == 0
+    other = svmutil.svm_load_model(str(export(run, "libsvm")))
+    K = (new @ X.T).astype(np.float32)
+    _, _, values = svmutil.svm_predict([], np.column_stack((np.arange(1, 41), K.astype(np.float64))), other, "-q")
+    np.testing.assert_allclose(np.ravel(values), load(run).decide(K), rtol=1e-6, atol=1e-6)
+
+
+def test_a_model_without_support_vectors_is_read(tmp_path: Path) -> None:
+    empty = np.empty((0, 2), np.float32)
+    model = KernelModel(Kernel("rbf"), empty, np.empty(0), 0.5, np.array([-1, 1]))
+    export_model(model, tmp_path / "m", "libsvm")
+    _, _, values = svmutil.svm_predict([], np.ones((3, 2)), svmutil.svm_load_model(str(tmp_path / "m")), "-q")
+    assert values == [[0.5]] * 3
