@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import streamsvm
-from streamsvm.cli.export import add_export
+from streamsvm.cli.export import add_export, add_import
 from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
@@ -46,6 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_predict,
         _add_evaluate,
         add_export,
+        add_import,
         _add_verify,
         _add_report,
     ):

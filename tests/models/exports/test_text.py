@@ -1,4 +1,4 @@
-"""The text of exported models is as LIBLINEAR and LIBSVM describe it. Here a reader of a few lines takes their place."""
+"""The text of exported models is what LIBLINEAR and LIBSVM describe. A reader of a few lines takes their place here."""
 
 from __future__ import annotations
 
