@@ -59,6 +59,7 @@ LIBRARIES = {
     "sklearn": {"estimators", "cli.demo"},
     "pyarrow": {"data"},
     "google_crc32c": {"data"},
+    "onnx": {f"models.exports.onnx_graph.{name}" for name in ("write_onnx", "add", "_add_labels", "_make_file")},
 }
 
 

@@ -24,8 +24,8 @@ def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> t
     ----------
     model : LinearModel, RankModel or KernelModel
     out : path
-    to : {"liblinear", "libsvm", "csv", "json"}
-        The format: a model file of LIBLINEAR or LIBSVM, a table of the weights, or a description of all of it.
+    to : {"liblinear", "libsvm", "onnx", "csv", "json"}
+        The format: a model file of LIBLINEAR or LIBSVM, a graph of ONNX, a table of the weights, or a description.
     overwrite : bool, default=False
         Whether a file of this name is replaced.
 
@@ -47,5 +47,5 @@ def export(model: Model, out: str | Path, to: str, overwrite: bool = False) -> t
     exported = write(model)
     with new_file(out, overwrite) as file:
         for part in exported.parts:
-            file.write(part.encode())
+            file.write(part if isinstance(part, bytes) else part.encode())
     return exported.notes

@@ -22,13 +22,13 @@ LABELS = np.iinfo(np.int32)  # LIBLINEAR and LIBSVM read labels as numbers of 32
 
 @dataclass(frozen=True)
 class Exported:
-    """A model as text.
+    """A model as the contents of a file.
 
-    parts: the contents of the file, which are made while they are written. notes: sentences about what is other than in
+    parts: text or bytes, which are made while they are written. notes: sentences about what is other than in
     the model, or is left out.
     """
 
-    parts: Iterator[str]
+    parts: Iterator[str] | Iterator[bytes]
     notes: tuple[str, ...] = ()
 
 

@@ -24,6 +24,7 @@ class Format(NamedTuple):
 FORMATS = {
     "liblinear": Format("streamsvm.models.exports.liblinear", "write_liblinear", "a model file of LIBLINEAR"),
     "libsvm": Format("streamsvm.models.exports.libsvm", "write_libsvm", "a model file of LIBSVM"),
+    "onnx": Format("streamsvm.models.exports.onnx_graph", "write_onnx", "a graph of ONNX"),
     "csv": Format("streamsvm.models.exports.csv_table", "write_csv", "a table of the weights by feature"),
     "json": Format("streamsvm.models.exports.json_text", "write_json", "all that the model is, as text"),
 }
