@@ -8,6 +8,7 @@ sums are in float64. The scaling is a part of the graph:
     kernel    F = k(x', Z) A' + b,    |x' - z|^2 = |x'|^2 + |z|^2 - 2 x'.z
 
 The scores of all pairs of classes are turned into votes as numeric.pairs_of_classes does it, and are an output as well.
+Probabilities of sigmoids, of a temperature and of the logistic loss are another output.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import numpy as np
 from streamsvm.errors import InputError
 from streamsvm.models.exports.exported import Exported
 from streamsvm.models.model import KernelModel, LinearModel, Model
-from streamsvm.numeric.calibration import find_calibration
+from streamsvm.numeric.calibration import CALIBRATIONS, find_calibration
 from streamsvm.numeric.pairs_of_classes import LARGEST_CONFIDENCE, count_pairs, expand, list_pairs
 from streamsvm.numeric.rows import F64, CsrRows, to_dense
 
 OPSET, IR_VERSION = 17, 8  # of 2022, which runtimes of today know
 MOST_BYTES = 1 << 31  # of a file of ONNX
-NO_FUNCTION = "the probabilities are left out: the graph has scores and labels"
+NO_FUNCTION = "the probabilities are left out: those of isotonic functions have no operator of ONNX"
 
 
 @dataclass
@@ -70,8 +71,12 @@ def write_onnx(model: Model) -> Exported:
     _add_scores(graph, model)
     if model.problem.predicts_labels:
         outputs["label"] = (_add_labels(graph, model.classes, bool(model.score_shape)), ["n"])
+    way = find_calibration(model.info)
+    if way in ("sigmoid", "temperature") or (way is None and model.info.get("loss") == "logistic"):
+        _add_probabilities(graph, model)
+        outputs["probabilities"] = (number, ["n", len(model.classes)])
     content = _make_file(graph, model.n_trained, outputs)
-    return Exported(iter([content]), () if find_calibration(model.info) is None else (NO_FUNCTION,))
+    return Exported(iter([content]), (NO_FUNCTION,) if way == "isotonic" else ())
 
 
 def _count_bytes(model: Model) -> int:
@@ -158,6 +163,30 @@ def _add_labels(graph: Graph, classes: np.ndarray, several: bool) -> int:
     )
     graph.add("Gather", graph.hold(classes.astype(dtype)), codes, output="label")
     return int(kind)
+
+
+def _add_probabilities(graph: Graph, model: Model) -> None:
+    """Add the probability of each class as models.probabilities does it, by sigmoids or by a temperature."""
+    if find_calibration(model.info) == "temperature":
+        beta = float(model.info[CALIBRATIONS["temperature"].key]["beta"])
+        sides = (
+            graph.hold(np.array([[-beta, beta]]))
+            if not model.score_shape
+            else graph.hold(beta * np.eye(len(model.classes)))
+        )
+        graph.add("Softmax", graph.add("MatMul", "scores", sides), axis=1, output="probabilities")
+        return
+    found = model.info.get(CALIBRATIONS["sigmoid"].key, {"A": [-1.0], "B": [0.0]})
+    A, B = (graph.hold(-np.array(found[name])) for name in ("A", "B"))
+    each = graph.add("Sigmoid", graph.add("Add", graph.add("Mul", "scores", A), B))
+    if not model.score_shape:
+        rest = graph.add("Sub", graph.hold(np.float64(1.0)), each)
+        graph.add("Concat", rest, each, axis=1, output="probabilities")
+        return
+    sums = graph.add("MatMul", each, graph.hold(np.ones((len(model.classes), 1))))
+    is_known = graph.add("Greater", sums, graph.hold(np.float64(0.0)))
+    shares = graph.add("Div", each, graph.add("Where", is_known, sums, graph.hold(np.float64(1.0))))
+    graph.add("Where", is_known, shares, graph.hold(np.float64(1.0 / len(model.classes))), output="probabilities")
 
 
 def _make_file(graph: Graph, n_features: int, outputs: dict[str, tuple[int, list[Any]]]) -> bytes:

@@ -35,8 +35,8 @@ def to_raw(model: Model) -> Model:
     if model.kernel.name != "linear":
         raise InputError(
             f"the rows were scaled (--scale {scaling.kind}), and a kernel {model.kernel.name} of scaled rows is no "
-            "kernel of raw rows, which are all that this format knows; choose --to json, which carries the scaling, or "
-            "train on rows that were ingested without --scale"
+            "kernel of raw rows, which are all that this format knows; choose --to onnx or --to json, which carry the "
+            "scaling, or train on rows that were ingested without --scale"
         )
     vectors = _scale_vectors(model.support_vectors, scaling)
     intercept = _move_intercept(model, compute_scores(vectors, scaling.offset[None, :])[:, 0])
@@ -69,11 +69,13 @@ def to_weights(model: Model) -> LinearModel:
         assert isinstance(found, LinearModel)
         return found
     if model.kernel.name != "linear":
-        raise InputError(f"a model of the kernel {model.kernel.name} has no weights; choose --to libsvm or --to json")
+        raise InputError(
+            f"a model of the kernel {model.kernel.name} has no weights; choose --to libsvm, --to onnx or --to json"
+        )
     if model.n_support is not None:
         raise InputError(
-            "a model of all pairs of classes has no weights of a class: choose --to libsvm or --to json, or train with "
-            "--multi-class ovr"
+            "a model of all pairs of classes has no weights of a class: choose --to libsvm, --to onnx or --to json, or "
+            "train with --multi-class ovr"
         )
     raw = to_raw(model)
     assert isinstance(raw, KernelModel)

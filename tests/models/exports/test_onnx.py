@@ -12,6 +12,7 @@ import pytest
 from streamsvm.errors import InputError
 from streamsvm.models.exports.export import export as export_model
 from streamsvm.models.model import KernelModel, LinearModel, load
+from streamsvm.models.probabilities import find_probabilities
 from streamsvm.numeric.pairs_of_classes import vote
 from streamsvm.problems.classification import choose
 from tests.models.exports.trained import Task, compare, export, score, train
@@ -52,6 +53,31 @@ def test_scores_and_labels(task: Task, options: list[str], tmp_path: Path) -> No
         codes = choose(expected if model.score_shape else expected[:, 0])
         np.testing.assert_array_equal(found["label"], model.classes[codes])
         assert np.unique(codes).size > 1
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize(
+    "options", [["--loss", "logistic"], ["--probabilities", "sigmoid"], ["--probabilities", "temperature"]], ids=str
+)
+def test_probabilities(options: list[str], n_classes: int, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    task = Task(n_classes)
+    run = train(task, tmp_path, *options)
+    model, session = load(run), runtime.InferenceSession(str(export(run, "onnx")))
+    (found,) = session.run(["probabilities"], {"rows": task.make()[2]})
+    expected = find_probabilities(model, model.decide(task.make()[2]))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_classes_that_are_all_impossible_are_equally_likely(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    model = LinearModel(np.zeros((3, 1)), np.full(3, -1e4), np.arange(3), info={"loss": "logistic"})
+    export_model(model, tmp_path / "m.onnx", "onnx")
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    (found,) = session.run(["probabilities"], {"rows": np.ones((1, 1), np.float32)})
+    np.testing.assert_allclose(found, np.full((1, 3), 1 / 3))
 
 
 def test_labels_that_are_texts(tmp_path: Path) -> None:
