@@ -135,11 +135,11 @@ def pack_arrays(arrays: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def unpack_arrays(path: Path) -> dict[str, Any]:
+def unpack_arrays(path: Path, place: str | None = None) -> dict[str, Any]:
     """Return the arrays of an .npz file that `write_arrays` or `pack_arrays` wrote.
 
     Reading runs no code, and takes no more memory than the file has bytes. Raises InputError, which names the file and
-    the array, for all other files.
+    the array, for all other files. place: what the file is called there, if not by its path.
     """
     name = ""
     try:
@@ -153,10 +153,10 @@ def unpack_arrays(path: Path) -> dict[str, Any]:
                 arrays[name] = _read_member(archive, member)
             return arrays
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise InputError(f"{place or path}: no such file") from None
     except ZIP_ERRORS as error:
-        place = f"{name}: " if name else ""
-        raise InputError(f"{path}: damaged or not of streamsvm ({place}{error})") from error
+        array = f"{name}: " if name else ""
+        raise InputError(f"{place or path}: damaged or not of streamsvm ({array}{error})") from error
 
 
 def _check_members(archive: ZipFile) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.label_view import sum_label_weights
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.kernel_codes import KERNELS, has_gamma
@@ -122,7 +123,11 @@ def check_costs(source: RowSource, options: TrainOptions) -> None:
     sums = source.sum_weights()
     if sums is None:
         return
-    factors = np.ones(len(sums)) if options.class_weight == "balanced" else _read_factors_or_ones(source, options)
+    factors = np.ones(len(sums))
+    if options.class_weight != "balanced" and not source.has_label_sets:
+        factors = _read_factors_or_ones(source, options)
+    if source.has_label_sets:
+        factors, sums = compute_label_factors(source, options).max(axis=1), sum_label_weights(source).sum(axis=1)
     with np.errstate(over="ignore"):
         total = float(np.sum(options.C * factors * sums))
     if not total < LARGEST_COST:
@@ -152,6 +157,23 @@ def compute_class_factors(source: RowSource, options: TrainOptions) -> F64:
     if weights is None or isinstance(weights, Mapping):
         return _read_factors(weights or {}, classes)
     raise InputError(f"class_weight {weights!r}: give weights by label, or 'balanced'")
+
+
+def compute_label_factors(source: RowSource, options: TrainOptions) -> F64:
+    """Return the class_weight of the rows without each label and with it, (L, 2); of classes, see one_against_rest.
+
+    Of labels a mapping has the factors of 0 and 1, and is for every label. "balanced" is n / (2 n_k) of each by itself.
+    """
+    classes, weights = require_classes(source), options.class_weight
+    if not source.has_label_sets:
+        return np.stack((np.ones(len(classes)), compute_class_factors(source, options)), axis=1)
+    if weights == "balanced":
+        sums = sum_label_weights(source)
+        factors: F64 = sums.sum(axis=1, keepdims=True) / (2 * np.maximum(sums, 1.0))
+        return factors
+    if weights is None or isinstance(weights, Mapping):
+        return np.tile(_read_factors(weights or {}, [0, 1]), (len(classes), 1))
+    raise InputError(f"class_weight {weights!r}: give the weights of 0 and 1, or 'balanced'")
 
 
 def require_classes(source: RowSource) -> npt.NDArray[Any]:

@@ -16,6 +16,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Condition, Event, Thread
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -77,8 +78,13 @@ class ObjectServer:
     @property
     def environment(self) -> dict[str, str]:
         """The variables that lead obstore to this server."""
+        return self.environment_of(self.url)
+
+    @staticmethod
+    def environment_of(url: str) -> dict[str, str]:
+        """Return the variables that lead obstore to a server."""
         return {
-            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ENDPOINT_URL": url,
             "AWS_ALLOW_HTTP": "true",
             "AWS_ACCESS_KEY_ID": "the-key-of-the-test",
             "AWS_SECRET_ACCESS_KEY": "the-secret-of-the-test",
@@ -152,6 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
             return
+        if request.headers.get("if-match", _tag(content)) != _tag(content):
+            self._send(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            return
         headers = {"ETag": _tag(content), "Last-Modified": "Wed, 01 Jan 2025 00:00:00 GMT"}
         status, part = 200, content
         if (wanted := request.range) is not None:
@@ -192,9 +201,11 @@ class _Handler(BaseHTTPRequestHandler):
                 objects.pop(key, None)
                 status, answer, headers = 204, b"", {}
             elif request.method == "POST" and "delete" in request.query:
-                for name in re.findall(r"<Key>(.*?)</Key>", body.decode()):
+                names = re.findall(r"<Key>(.*?)</Key>", body.decode())
+                for name in names:
                     objects.pop(f"{key}/{name}", None)
-                status, answer, headers = 200, b"<DeleteResult></DeleteResult>", {}
+                deleted = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
+                status, answer, headers = 200, f"<DeleteResult>{deleted}</DeleteResult>".encode(), {}
             elif request.method == "POST" and "uploads" in request.query:
                 number = str(len(self.owner.uploads))
                 self.owner.uploads[number] = {}
@@ -252,5 +263,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+@lru_cache(maxsize=1000)
 def _tag(content: bytes) -> str:
     return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'

@@ -24,22 +24,23 @@ PACKAGE = ROOT / "streamsvm"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "interrupts": set(),
+    "urls": set(),
     "npy_header": {"errors"},
     "files": {"errors", "npy_header"},
     "locks": {"errors"},
     "machine": {"errors"},
     "numeric": {"errors", "interrupts"},
     "requests": {"numeric"},
-    "data": {"errors", "files", "interrupts", "locks", "machine", "numeric", "npy_header"},
+    "data": {"errors", "files", "interrupts", "locks", "machine", "numeric", "npy_header", "urls"},
     "problems": {"errors", "numeric", "data", "options"},
-    "models": {"errors", "files", "interrupts", "locks", "machine", "numeric", "data", "problems"},
+    "models": {"errors", "files", "interrupts", "locks", "machine", "numeric", "data", "problems", "urls"},
     "engines": {"errors", "interrupts", "machine", "numeric", "data", "requests"},
     "options": {"errors", "numeric", "data"},
     "methods.option_fields": {"errors"},
     "methods.options": {"methods.option_fields"},
 }
 OF_A_METHOD = {"errors", "interrupts", "numeric", "requests"}
-NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map", "newton")
+NAMES = ("cutting_plane", "decomposition", "interior_point", "budgeted_sgd", "feature_map", "newton", "label_newton")
 METHODS = {f"methods.{name}" for name in NAMES}
 MAY_IMPORT |= dict.fromkeys(METHODS, OF_A_METHOD)
 BY_CUTTING_PLANES = ("methods.ranking", "methods.crammer_singer")
@@ -58,6 +59,7 @@ LIBRARIES = {
     "numba": {"numeric", "data.csv_parser", "data.svmlight", "methods.crammer_singer", *METHODS},
     "sklearn": {"estimators", "cli.demo"},
     "pyarrow": {"data"},
+    "obstore": {"data"},
     "google_crc32c": {"data"},
     "onnx": {f"models.exports.onnx_graph.{name}" for name in ("write_onnx", "add", "_add_labels", "_make_file")},
 }

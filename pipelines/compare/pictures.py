@@ -57,6 +57,7 @@ def draw(plt: Any, outcomes: Sequence[Outcome], measure: Measure, xlabel: str) -
     for outcome, axes in zip(outcomes, panels, strict=False):
         draw_panel(axes, outcome, measure)
         axes.set(xscale="log", yscale="log", xlabel=xlabel)
+        name_ticks(axes.xaxis)
         axes.set_title(outcome.problem.title, fontsize=10)
         axes.grid(visible=True, color="0.92")
     for axes in panels[len(outcomes) :]:
@@ -68,6 +69,17 @@ def draw(plt: Any, outcomes: Sequence[Outcome], measure: Measure, xlabel: str) -
     order = [name for name, _ in STYLES if name in handles]
     figure.legend([handles[name] for name in order], order, fontsize=8, ncols=columns + 1, loc="outside lower center")
     return figure
+
+
+def name_ticks(axis: Any) -> None:
+    """Name the powers of ten alone, or also their doubles and fives where there is at most one power to be seen."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    axis.set_minor_formatter(NullFormatter())
+    if high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
 
 
 def draw_panel(axes: Any, outcome: Outcome, measure: Measure) -> None:

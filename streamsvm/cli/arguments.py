@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import streamsvm
@@ -22,7 +21,7 @@ from streamsvm.cli.shared_arguments import (
     add_reading,
     add_settings,
 )
-from streamsvm.cli.values import parse_numbers, read_count
+from streamsvm.cli.values import parse_numbers, read_count, read_local_path, read_place
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 
@@ -56,14 +55,18 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_demo(commands: Any) -> None:
     demo = commands.add_parser("demo", help="files to certified models, on real and generated data; a minute or two")
-    demo.add_argument("--out", metavar="DIR", type=Path, help="keep the files here (default: a temporary folder)")
+    demo.add_argument(
+        "--out", metavar="DIR", type=read_local_path, help="keep the files here (default: a temporary folder)"
+    )
 
 
 def _add_ingest(commands: Any) -> None:
     ingest = commands.add_parser("ingest", help="files -> a dataset on disk")
     kinds = f"{', '.join(each.help for each in FORMATS.values())}; -: standard input"
     ingest.add_argument("sources", nargs="+", metavar="SOURCE", help=kinds)
-    ingest.add_argument("destination", metavar="DEST.zarr", type=Path)
+    ingest.add_argument(
+        "destination", metavar="DEST.zarr", type=read_place, help="a path, or a URL such as s3://bucket/d.zarr"
+    )
     ingest.add_argument("--format", choices=list(FORMATS), help="(default: by the ending)")
     ingest.add_argument("--label", metavar="COLUMN", help="column of a table with the labels (name, or number from 1)")
     ingest.add_argument("--qid", metavar="COLUMN", help="column of a table that holds query ids")
@@ -74,6 +77,8 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--unlabelled", action="store_true", help=bare)
     targets = "the labels are numbers to be predicted, and not classes: for `train --task regress`"
     ingest.add_argument("--regression", action="store_true", help=targets)
+    lists = "svmlight text has lists of labels, such as 1,3,7, which may be empty: each label is a problem of its own"
+    ingest.add_argument("--multi-label", action="store_true", help=lists)
     add_header(ingest)
     layout = ingest.add_mutually_exclusive_group()
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
@@ -106,7 +111,7 @@ def _add_features(commands: Any) -> None:
         "cholesky reads the rows 11 times, eigen 12, polynomial twice, nystrom once (and once more: --gamma scale).",
     )
     features.add_argument("data", metavar="DATA.zarr")
-    features.add_argument("destination", metavar="DEST.zarr", type=Path)
+    features.add_argument("destination", metavar="DEST.zarr", type=read_local_path)
     maps = "polynomial: of second order; the others approximate a kernel (default: cholesky)"
     features.add_argument("--map", choices=MAPS, default=MAPS[0], help=maps)
     features.add_argument("--rank", type=read_count, help="features, for a kernel (default: 300)")
@@ -130,7 +135,7 @@ def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="a dataset -> a certified model")
     train.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
     contents = "folder of the run: settings, history, checkpoint, model"
-    train.add_argument("--out", metavar="RUN", type=Path, help=contents)
+    train.add_argument("--out", metavar="RUN", type=read_place, help=contents)
     costs = (
         "do not train, but say what it would cost: bytes, seconds and memory of a pass, and how many passes are to be "
         "expected; reads a few chunks and makes no files, so --out is not needed (and not read)"
@@ -149,7 +154,7 @@ def _add_train(commands: Any) -> None:
         "ball lies beside it, and rows were appended to its rows since, read the new rows only, unless the new optimum "
         "leaves the ball; for linear models with the hinge loss"
     )
-    train.add_argument("--start-from", metavar="MODEL", type=Path, help=start)
+    train.add_argument("--start-from", metavar="MODEL", type=read_local_path, help=start)
     ball = (
         "keep in RUN/ball.npz what is known of all rows around the optimum, for --start-from after rows are appended; "
         "takes one more read, or two if the rows are not shuffled, and about as much disk as the resident rows"
@@ -168,7 +173,7 @@ def _add_tune(commands: Any) -> None:
     )
     tune.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
     contents = "folder of the best setting's run; tuning.json and tuning.html beside its files"
-    tune.add_argument("--out", metavar="RUN", type=Path, required=True, help=contents)
+    tune.add_argument("--out", metavar="RUN", type=read_local_path, required=True, help=contents)
     tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs of a row to try")
     gammas = "to try, of the kernels rbf, poly and sigmoid (default: scale)"
     tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
@@ -187,7 +192,7 @@ def _add_predict(commands: Any) -> None:
     predict = commands.add_parser("predict", help="a model and rows -> predictions")
     predict.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
     predict.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
-    predict.add_argument("--out", metavar="FILE", type=Path, required=True, help=".csv, .npy or .zarr")
+    predict.add_argument("--out", metavar="FILE", type=read_local_path, required=True, help=".csv, .npy or .zarr")
     predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
     with_them = "add the probability of each class; for models trained with --probabilities, or --loss logistic"
     predict.add_argument("--probabilities", action="store_true", help=with_them)
@@ -222,8 +227,10 @@ def _add_verify(commands: Any) -> None:
 
 def _add_report(commands: Any) -> None:
     report = commands.add_parser("report", help="one page of a run: gap, throughput, memory, settings")
-    report.add_argument("run", metavar="RUN", type=Path)
-    report.add_argument("--out", metavar="FILE.html", type=Path, help="(default: report.html in the run's folder)")
+    report.add_argument("run", metavar="RUN", type=read_local_path)
+    report.add_argument(
+        "--out", metavar="FILE.html", type=read_local_path, help="(default: report.html in the run's folder)"
+    )
 
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from streamsvm.cli.settings import read_ingest_options
 from streamsvm.cli.training import features, train_model, tune_model
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
+from streamsvm.urls import is_remote
 
 if TYPE_CHECKING:
     pass
@@ -86,7 +87,9 @@ def _ingest(options: argparse.Namespace) -> int:
 
     began, line = time.monotonic(), Line()
     named = {role: getattr(options, role) for role in ROLES}
-    columns = Columns(**named, header=options.header, require_label=not options.unlabelled)
+    columns = Columns(
+        **named, header=options.header, require_label=not options.unlabelled, multi_label=options.multi_label
+    )
     try:
         dataset = ingest(
             options.sources,
@@ -120,7 +123,8 @@ def _predict(options: argparse.Namespace) -> int:
     from streamsvm.models.predict import predict
 
     model, model_file = load(options.model), Path(options.model)
-    refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
+    if not is_remote(options.model):
+        refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     n_rows = predict(
         model,
         options.data,
@@ -154,6 +158,8 @@ def _verify(options: argparse.Namespace) -> int:
 
     memory = None if options.memory is None else parse_bytes(options.memory)
     model, source = load(options.model), open_dataset(options.data, options.label)
+    if options.dual and is_remote(options.model):
+        raise InputError(f"{options.model}: --dual reads the dual point of a run on a local disk; copy the run there")
     found = verify(model, source, options.dual, memory, options.threads, find_dual_file(Path(options.model)))
     print(json.dumps(found.as_json()) if options.json else format_verification(found.as_json()))
     return 0 if found.agrees else 1

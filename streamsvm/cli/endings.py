@@ -79,9 +79,10 @@ def _find_passes(options: argparse.Namespace) -> Path | None:
     return kept if kept.exists() else None
 
 
-def sum_up(result: Result, out: Path) -> str:
+def sum_up(result: Result, out: str | Path) -> str:
     """Return the outcome of a training as lines of text."""
     from streamsvm.machine import format_bytes
+    from streamsvm.training.gaps import tell_gaps
 
     peak, projected = format_bytes(result.peak_memory_bytes), format_bytes(result.projected_memory_bytes)
     gap = result.relative_gap
@@ -93,8 +94,9 @@ def sum_up(result: Result, out: Path) -> str:
     return (
         f"{result.status}: objective {result.objective:.6g}, {proved}, "
         f"{say_count(result.passes, 'pass')} over {say_count(result.n_rows, 'row')}, {result.seconds:.1f} s\n"
+        f"{tell_gaps(result.problems)}"
         f"{result.status_reason + chr(10) if result.status_reason else ''}"
         f"{likely}"
         f"memory: peak {peak}, projected {projected}\n"
-        f"model: {out / 'model.npz'}"
+        f"model: {out}/model.npz"
     )

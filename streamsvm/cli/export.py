@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.models.exports.formats import FORMATS
+from streamsvm.urls import is_remote
 
 
 def add_export(commands: Any) -> None:
@@ -16,7 +17,7 @@ def add_export(commands: Any) -> None:
         help="a model -> a file for another program",
         description="Write a model to a file that another program reads, with the scores of the model for raw rows.",
     )
-    export.add_argument("model", metavar="MODEL", type=Path, help="a run's folder or a model file")
+    export.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
     kinds = "; ".join(f"{name}: {each.help}" for name, each in FORMATS.items())
     export.add_argument("--to", choices=list(FORMATS), required=True, help=kinds)
     export.add_argument("--out", metavar="FILE", type=Path, required=True)
@@ -43,8 +44,9 @@ def export_model(options: argparse.Namespace) -> int:
     from streamsvm.models.exports.export import export
     from streamsvm.models.model import load
 
-    model, source = load(options.model), options.model
-    refuse_inputs(options.out, [source / name for name in RUN_FILES] if source.is_dir() else [source])
+    model, source = load(options.model), Path(options.model)
+    if not is_remote(options.model):
+        refuse_inputs(options.out, [source / name for name in RUN_FILES] if source.is_dir() else [source])
     notes = export(model, options.out, options.to, options.overwrite)
     print(f"{options.out}: {FORMATS[options.to].help}")
     for note in notes:

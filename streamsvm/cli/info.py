@@ -11,6 +11,7 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
 from streamsvm.errors import IntegrityError, say_count
 from streamsvm.machine import format_bytes
+from streamsvm.numeric.label_sets import sum_labels
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ MOST_CONFUSION_CLASSES = 16  # for more classes, the text has no table of the co
 MOST_LISTED_CLASSES = 10
 
 
-def format_ingested(destination: Path, dataset: Dataset, seconds: float) -> str:
+def format_ingested(destination: str | Path, dataset: Dataset, seconds: float) -> str:
     """Return a line about a dataset that was written in so many seconds."""
     kind = "sparse" if dataset.is_sparse else "dense"
     return (
@@ -71,10 +72,12 @@ def verify(dataset: Dataset) -> dict[str, Any]:
             n_rows += rows.n_rows
             if rows.y is not None:
                 counts += np.bincount(rows.y, minlength=len(counts))
+            if rows.label_sets is not None:
+                counts += sum_labels(rows.label_sets, len(counts), None).astype(np.int64)
         interrupts.check()
     dataset.check_parts()
     if dataset.class_counts is not None and not np.array_equal(counts, dataset.class_counts):
-        raise IntegrityError(f"{dataset.path}/zarr.json: 'class_counts' differ from the counts of the classes in y")
+        raise IntegrityError(f"{dataset.path}/zarr.json: 'class_counts' differ from the counts of the labels")
     return {"verified_rows": n_rows, "verified": dataset.meta.get("arrays") is not None}
 
 
@@ -102,7 +105,8 @@ def format_description(about: dict[str, Any]) -> str:
         shown = [(show_text(label), count) for label, count in about["classes"].items()][:MOST_LISTED_CLASSES]
         n_more = len(about["classes"]) - MOST_LISTED_CLASSES
         more = f", and {n_more} more" if n_more > 0 else ""
-        lines.append("  classes   " + ", ".join(f"{label}: {count:,}" for label, count in shown) + more)
+        name = "  labels    any number for each row; " if "label_sets" in about["vectors"] else "  classes   "
+        lines.append(name + ", ".join(f"{label}: {count:,}" for label, count in shown) + more)
     if "target" in about["vectors"]:
         lines.append("  labels    numbers to be predicted (train --task regress)")
     if not about["manifest"]:
@@ -171,6 +175,8 @@ def format_evaluation(scores: dict[str, Any]) -> str:
         return _format_regression(scores)
     if "novel_rate" in scores:
         return _format_one_class(scores)
+    if "f1_micro" in scores:
+        return _format_label_sets(scores)
     area = scores["roc_area"]
     shown = "" if area is None else f", ROC area {area:.4f}"
     lines = [f"accuracy {scores['accuracy']:.4f} on {say_count(scores['n_rows'], 'row')}{shown}"]
@@ -185,6 +191,26 @@ def format_evaluation(scores: dict[str, Any]) -> str:
     if scores["unknown_labels"]:
         have = "has" if scores["unknown_labels"] == 1 else "have"
         lines.append(f"  {say_count(scores['unknown_labels'], 'row')} {have} a label that the model does not know")
+    return "\n".join(lines)
+
+
+def _format_label_sets(scores: dict[str, Any]) -> str:
+    """Return the measures of sets of labels as lines of text; of many labels, those with the lowest F1."""
+    at = ", ".join(f"precision at {k} {value:.4f}" for k, value in scores["precision_at"].items())
+    lines = [
+        f"F1 {scores['f1_micro']:.4f} over all decisions, {scores['f1_macro']:.4f} as the mean of "
+        f"{say_count(scores['n_labels'], 'label')}; Hamming loss {scores['hamming_loss']:.6g}",
+        f"  {at}; all labels right {scores['subset_accuracy']:.4f}; {say_count(scores['n_rows'], 'row')}",
+    ]
+    lowest = sorted(scores["labels"].items(), key=lambda one: one[1]["f1"])[:MOST_LISTED_CLASSES]
+    for name, part in lowest:
+        recall, precision = ("-" if part[key] is None else f"{part[key]:.4f}" for key in ("recall", "precision"))
+        told = f"{say_count(part['rows'], 'row')}, F1 {part['f1']:.4f}, recall {recall}, precision {precision}"
+        lines.append(f"  label {show_text(name)}: {told}")
+    if len(scores["labels"]) > len(lowest):
+        lines.append(
+            f"  ({say_count(len(scores['labels']) - len(lowest), 'label')} more have a higher F1, or the same)"
+        )
     return "\n".join(lines)
 
 

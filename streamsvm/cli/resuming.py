@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from streamsvm.urls import is_remote
+
 CHECKPOINTS = {"train": "checkpoint.npz", "tune": "grid/*/checkpoint.npz"}  # within the folder of the run
 
 
@@ -22,6 +24,11 @@ def _describe_missing(options: argparse.Namespace) -> str:
 
         kept = name_checkpoint(options.destination)
         return "" if kept.exists() else f"there are no results of finished passes in {kept}"
+    if is_remote(options.out):
+        from streamsvm.data.remote_folder import RemoteFolder
+
+        there = RemoteFolder(options.out).list_names()
+        return "" if "checkpoint.npz" in there else f"there is no checkpoint in {options.out}"
     out: Path = options.out
     if any(out.glob(CHECKPOINTS[options.command])):
         return ""

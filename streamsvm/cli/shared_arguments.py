@@ -9,8 +9,7 @@ from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 from streamsvm.methods.registry import AUTO, name_methods
-from streamsvm.numeric.calibration import CALIBRATIONS
-from streamsvm.problems.registry import PROBLEMS, name_losses
+from streamsvm.problems.registry import PROBABILITIES, PROBLEMS, name_losses
 
 SEED = "of the random numbers (default: 0)"
 
@@ -32,7 +31,7 @@ def add_probabilities(command: argparse.ArgumentParser) -> None:
     """Add the way to probabilities."""
     calibrates = "give the model probabilities, by scores that rows get from models of five folds: a sigmoid or an "
     calibrates += "isotonic function of each score, or one temperature for all of them"
-    command.add_argument("--probabilities", choices=list(CALIBRATIONS), help=calibrates)
+    command.add_argument("--probabilities", choices=PROBABILITIES, help=calibrates)
 
 
 def add_going_on(command: argparse.ArgumentParser, resume: str) -> None:

@@ -14,6 +14,7 @@ from streamsvm.cli.resuming import tell_if_nothing_is_kept
 from streamsvm.cli.settings import count_workers, list_given, read_axes, read_settings
 from streamsvm.errors import InputError
 from streamsvm.training.statuses import STATUSES
+from streamsvm.urls import is_remote
 
 if TYPE_CHECKING:
     from streamsvm.data.dataset import Dataset
@@ -57,11 +58,13 @@ def features(options: argparse.Namespace) -> int:
 def train_model(options: argparse.Namespace) -> int:
     """Train a model, or tell how it would be trained."""
     from streamsvm.data.dataset import open_dataset
+    from streamsvm.methods.set_up import settle_task
 
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
     dataset = open_dataset(options.data, options.label)
+    train_options = settle_task(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
     return _train_on(dataset, train_options, options)
@@ -88,6 +91,13 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
         require_folds(train_options)
     if options.map and (options.start_from or options.keep_ball):
         raise InputError("--start-from and --keep-ball are for rows as they are, and --map would make another map")
+    if is_remote(options.out or "") and (
+        options.map or options.start_from or options.keep_ball or options.probabilities
+    ):
+        raise InputError(
+            f"{options.out}: --map, --start-from, --keep-ball and --probabilities write to a local disk only; choose a "
+            "local folder for --out"
+        )
     tell_if_nothing_is_kept(options)
     line = Line()
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)

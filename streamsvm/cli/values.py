@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from streamsvm.errors import InputError
 from streamsvm.problems.registry import name_losses
+from streamsvm.urls import is_remote
 
 
 def read_count(text: str) -> int:
@@ -52,3 +54,15 @@ def parse_shuffle(text: str) -> int | None:
     if not text.isdecimal():
         raise InputError(f"--shuffle {text!r}: give a seed (a whole number) or no")
     return int(text)
+
+
+def read_place(text: str) -> str | Path:
+    """Return the URL of an object store as it is, and the path of a local file as a Path."""
+    return text if is_remote(text) else Path(text)
+
+
+def read_local_path(text: str) -> Path:
+    """Return the path of a local file."""
+    if is_remote(text):
+        raise argparse.ArgumentTypeError(f"{text}: this is written to a local disk only, not to an object store")
+    return Path(text)

@@ -31,6 +31,7 @@ from streamsvm.data.survey import Survey
 from streamsvm.errors import InputError, WriteError
 from streamsvm.files import sync_folder, write_atomically
 from streamsvm.locks import Lock
+from streamsvm.urls import is_remote
 
 OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite")  # options that have been decided by the first rows
 
@@ -56,6 +57,8 @@ def append_rows(
     """
     _refuse_options(options)
     check_options(options)
+    if is_remote(destination):
+        raise InputError(f"{destination}: rows are appended to datasets on a local disk only")
     destination = Path(destination)
     if not destination.exists():
         raise InputError(f"{destination}: no such dataset; ingest without --append (append=True) makes one")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, vstack
 
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import (
@@ -44,21 +44,32 @@ class Stream:
     def take(self, n_rows: int) -> Vector:
         """Return the next `n_rows` values. Raises InputError if there are fewer."""
         parts = [] if self.rest is None else [self.rest]
-        n_held = sum(len(part) for part in parts)
+        n_held = sum(part.shape[0] for part in parts)
         while n_held < n_rows:
             part = next(self.pieces, None)
             if part is None:
                 raise InputError(f"{self.where}: has fewer rows than X")
             parts.append(part)
-            n_held += len(part)
-        held = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            n_held += part.shape[0]
+        held = parts[0] if len(parts) == 1 else _stack(parts)
         self.rest = held[n_rows:]
         return held[:n_rows]
 
     def finish(self) -> None:
         """Raise InputError if there are values left."""
-        if any(part is not None and len(part) for part in chain([self.rest], self.pieces)):
+        if any(part is not None and part.shape[0] for part in chain([self.rest], self.pieces)):
             raise InputError(f"{self.where}: has more rows than X")
+
+
+def _stack(parts: list[Any]) -> Any:
+    """Return consecutive values as one array, which is sparse if they are."""
+    return vstack(parts, format="csr") if _is_sparse(parts[0]) else np.concatenate(parts)
+
+
+def count_label_axes(y: Any) -> int:
+    """Return 2 for an indicator matrix with a column for each of several labels, and 1 for one label a row."""
+    shape = getattr(y, "shape", None) or np.shape(y)
+    return 2 if len(shape) == 2 and shape[1] != 1 else 1
 
 
 def read_arrays(
@@ -71,13 +82,16 @@ def read_arrays(
 ) -> Iterator[SourceRows]:
     """Yield the rows of X (rows, d) with y, sample_weight, qid and groups (rows,), about `piece_bytes` of X at a time.
 
+    y may also be an indicator matrix (rows, L) of 0 and 1, dense or sparse, with a column for each label.
+
     Each argument is a NumPy array or memory map, a list, or a pandas or Dask object; X may also be SciPy sparse, or
     have sparse Dask chunks. Dask chunks are computed one at a time, in this thread. The pieces are copies. The
     features are named by the columns of a frame, if all of those are strings. Raises InputError, such as
     `X: row 3, column 2 (counted from 1): nan`.
     """
     given = {"y": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}
-    opened = {name: open_stream(name, v, 1, piece_bytes) for name, v in given.items() if v is not None}
+    axes = {"y": 1 if y is None else count_label_axes(y)}
+    opened = {n: open_stream(n, v, axes.get(n, 1), piece_bytes) for n, v in given.items() if v is not None}
     vectors = {"label" if name == "y" else name: stream for name, stream in opened.items()}
     stream = open_stream("X", X, 2, piece_bytes)
     columns = tuple(getattr(X, "columns", ()))
@@ -176,7 +190,7 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
         n_columns = piece.shape[1]
         features = _to_features(piece, X.where, n_read, names)
         del piece  # a view that would keep its Dask chunk alive while the next one is computed
-        taken = {role: (v.take(n_rows), _place(v.where, n_read)) for role, v in vectors.items()}
+        taken = {role: (v.take(n_rows), place_rows(v.where, n_read)) for role, v in vectors.items()}
         rows = to_source_rows(features, taken, names, numbers)
         numbers = has_number_labels(rows)
         yield rows
@@ -187,7 +201,8 @@ def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] |
         stream.finish()
 
 
-def _place(where: str, n_before: int) -> Place:
+def place_rows(where: str, n_before: int) -> Place:
+    """Return a function that names the place of a value of a piece in its array."""
     return lambda i: f"{where}: row {n_before + i + 1} (counted from 1)"
 
 

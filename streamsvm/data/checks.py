@@ -18,6 +18,7 @@ VECTORS = {  # beside the features
     "qid": "int64",
     "target": "float64",
     "groups": "int64",
+    "label_sets": "uint8",
 }
 LARGEST_TARGET = 1e100  # The sum of squares of such targets is still finite in float64.
 
@@ -40,6 +41,10 @@ def are_finite(values: Array) -> bool:
 def check_vector(name: str, values: Array, n_classes: int, place: str) -> None:
     """Raise IntegrityError, which names `place`, for codes that are no classes, and unsuitable weights and targets."""
     if not len(values):
+        return
+    if name == "label_sets":
+        if n_classes % 8 and (values[:, -1] >> (n_classes % 8)).any():
+            raise IntegrityError(f"{place}: a label is not one of 0..{n_classes - 1}: the chunk is damaged")
         return
     low, high = values.min(), values.max()
     if name == "y" and not 0 <= low <= high < n_classes:

@@ -15,13 +15,15 @@ import zarr
 from streamsvm.data.checks import VECTORS, check_vector
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
 from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE, JOINED_FORMAT, check_manifest, open_stored
-from streamsvm.data.object_store import is_remote, open_store
+from streamsvm.data.object_store import open_store
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
 from streamsvm.errors import InputError, IntegrityError, ReadError, say_count
 from streamsvm.numeric.feature_maps import Features
+from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
+from streamsvm.urls import is_remote
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,11 @@ class Dataset:
         return "target" in self.vectors
 
     @property
+    def has_label_sets(self) -> bool:
+        """Whether each row has any number of labels, and `classes` are these labels."""
+        return "label_sets" in self.vectors
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the rows are stored as sparse rows."""
         return isinstance(self.layout, CsrLayout)
@@ -126,9 +133,9 @@ class Dataset:
         return self.layout.streams
 
     def sum_weights(self) -> F64 | None:
-        """Return the sum of the sample weights of each class (without weights: its rows), or None without labels.
+        """Return the sum of the sample weights of each class or label (without weights: its rows).
 
-        Labels and weights are read, but no features.
+        Labels and weights are read, but no features. None without labels.
         """
         if self.has_targets:
             weight = self.column("sample_weight")
@@ -137,12 +144,18 @@ class Dataset:
             return None if self.class_counts is None else self.class_counts.astype(np.float64)
         sums = np.zeros(len(self.class_counts))
         for index in range(self.n_chunks):
+            if self.has_label_sets:
+                sets, weight = (
+                    self._read_vector(name, *self._limits(index)) for name in ("label_sets", "sample_weight")
+                )
+                sums += sum_labels(sets, len(sums), weight)
+                continue
             y, weight = (self._read_vector(name, *self._limits(index)) for name in ("y", "sample_weight"))
             sums += np.bincount(y, weight, len(sums))
         return sums
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "target", "sample_weight", "qid" or "groups" of all rows, or None if there is none."""
+        """Return a vector of all rows by its name (data.checks.VECTORS), or None if there is none."""
         if name not in self.vectors:
             return None
         return np.concatenate([self._read_vector(name, *self._limits(index)) for index in range(self.n_chunks)])
@@ -327,6 +340,8 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
     except ReadError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        if is_remote(path) and isinstance(error, FileNotFoundError):
+            raise InputError(f"{path}: no such dataset") from error
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
         raise InputError(f"{path}: not a dataset; `streamsvm ingest` makes one from files ({error})") from error

@@ -34,10 +34,10 @@ class Format(NamedTuple):
     help: str
 
 
-def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: ARG001
+def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
     from streamsvm.data.text import read_svmlight
 
-    return read_svmlight(paths, default_threads())
+    return read_svmlight(paths, default_threads(), lists=columns.multi_label)
 
 
 def _read_csv(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
@@ -60,7 +60,7 @@ def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: 
 
 ROLES = ("label", "qid", "sample_weight", "groups")
 FORMATS = {  # The first one is that of files whose names tell none.
-    "svmlight": Format((), (), _read_svmlight, "svmlight text"),
+    "svmlight": Format((), ("multi_label",), _read_svmlight, "svmlight text"),
     "csv": Format((".csv", ".tsv"), (*ROLES, "header"), _read_csv, "CSV, TSV"),
     "parquet": Format((".parquet", ".pq"), ROLES, _read_parquet, "Parquet"),
     "npy": Format((".npy", ".npz"), (), _read_npy, ".npy, .npz"),
@@ -72,6 +72,12 @@ def guess_format(path: str | Path) -> str:
     suffixes = [suffix for suffix in Path(path).suffixes if suffix not in COMPRESSED]
     last = suffixes[-1].lower() if suffixes else ""
     return next((name for name, about in FORMATS.items() if last in about.suffixes), next(iter(FORMATS)))
+
+
+def has_known_ending(path: str | Path) -> bool:
+    """Tell whether the ending of a name is that of a file of rows, compressed or not; svmlight text may have any."""
+    last = Path(path).suffix.lower()
+    return last in COMPRESSED or any(last in about.suffixes for about in FORMATS.values())
 
 
 def find_format(name: str) -> Format:

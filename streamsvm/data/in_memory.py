@@ -15,7 +15,8 @@ from streamsvm.data.checks import VECTORS
 from streamsvm.data.dataset import split_rows
 from streamsvm.errors import InputError
 from streamsvm.numeric.feature_maps import Features
-from streamsvm.numeric.rows import F64, I64, CsrRows, Matrix, Rows
+from streamsvm.numeric.label_sets import sum_labels
+from streamsvm.numeric.rows import F64, I64, U8, CsrRows, Matrix, Rows
 from streamsvm.numeric.scaling import Scaling
 
 CHUNK_BYTES = 8 << 20
@@ -24,7 +25,8 @@ CHUNK_BYTES = 8 << 20
 class ArrayDataset:
     """A RowSource of NumPy rows (n, d) or a CSR matrix, converted to float32 a chunk at a time.
 
-    y holds codes into `classes`; the targets of a regression, if they are given, take their place. The rows are copied
+    y holds codes into `classes`; the targets of a regression, or sets of labels as bits, take their place if they are
+    given. The rows are copied
     whole only if they are sparse rows whose columns do not ascend or occur twice.
     """
 
@@ -44,14 +46,18 @@ class ArrayDataset:
         name: str = "X",
         qid: I64 | None = None,
         target: F64 | None = None,
+        label_sets: U8 | None = None,
     ) -> None:
         X = make_canonical(X, name) if isinstance(X, csr_array) else X
         self.X, self.y, self.classes, self.sample_weight, self.name, self.qid = X, y, classes, sample_weight, name, qid
         self.target: F64 | None = target
+        self.label_sets: U8 | None = label_sets
         self.groups: I64 | None = None  # which rows cross-validation holds out together, (n,)
         self.n_rows, self.n_features = (int(n) for n in X.shape)
         self.feature_names: tuple[str, ...] | None = None
         self.class_counts = None if y is None or classes is None else np.bincount(y, minlength=len(classes))
+        if label_sets is not None and classes is not None:
+            self.class_counts = sum_labels(label_sets, len(classes), None).astype(np.int64)
         self.nbytes = 8 * X.nnz if isinstance(X, csr_array) else 4 * self.n_rows * self.n_features
         step = max(1, CHUNK_BYTES * self.n_rows // max(1, self.nbytes))
         self.chunk_starts: I64 = np.append(np.arange(0, self.n_rows, step), self.n_rows).astype(np.int64)
@@ -73,8 +79,15 @@ class ArrayDataset:
         """See RowSource."""
         return self.target is not None
 
+    @property
+    def has_label_sets(self) -> bool:
+        """See RowSource."""
+        return self.label_sets is not None
+
     def sum_weights(self) -> F64 | None:
         """See RowSource."""
+        if self.label_sets is not None and self.classes is not None:
+            return sum_labels(self.label_sets, len(self.classes), self.sample_weight)
         if self.target is not None:
             return np.array([self.n_rows if self.sample_weight is None else self.sample_weight.sum()], np.float64)
         if self.y is None or self.classes is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,15 @@ from streamsvm.data.destination import new_folder
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
+from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
+from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
+from streamsvm.urls import is_remote
 
 MOST_CLASSES = 100_000
 DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
@@ -108,10 +111,9 @@ def write_dataset(
         For bad input. Nothing is left at the destination then.
     """
     check_options(options)
-    destination = Path(destination)
     with (
-        new_folder(destination, options.overwrite) as folder,
-        TemporaryDirectory(prefix="spill", dir=folder) as spill_folder,
+        _open_destination(destination, options.overwrite) as folder,
+        TemporaryDirectory(prefix="spill", dir=folder if isinstance(folder, Path) else None) as spill_folder,
     ):
         statistics = None if options.scale == "none" else FeatureStatistics.start()
         survey = Survey(MOST_CLASSES, statistics, options.regression)
@@ -122,6 +124,13 @@ def write_dataset(
             scaling = survey.statistics.scaling(options.scale, survey.n_rows)
         write_rows(spill, folder, survey, scaling, name, options)
     return open_dataset(destination)
+
+
+def _open_destination(destination: str | Path, overwrite: bool) -> AbstractContextManager[Path | Upload]:
+    """Return the new folder, or the objects in a store, that become a dataset if all goes well."""
+    if is_remote(destination):
+        return new_upload(str(destination), overwrite)
+    return new_folder(Path(destination), overwrite)
 
 
 def check_options(options: IngestOptions) -> None:
@@ -163,7 +172,10 @@ def set_aside(
 
 def _check(survey: Survey, name: str, options: IngestOptions) -> None:
     classes = survey.classes()
-    if options.needs_two_classes and classes is not None and len(classes) < 2:
+    if "label_sets" in survey.fields:
+        if classes is None or len(classes) < 2:
+            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
+    elif options.needs_two_classes and classes is not None and len(classes) < 2:
         raise InputError(f"{name}: one class only: every row has the label {classes[0]}")
     if options.regression and "target" not in survey.fields:
         raise InputError(f"{name}: a regression needs a label in each row, which is a number")
@@ -173,7 +185,7 @@ def _check(survey: Survey, name: str, options: IngestOptions) -> None:
 
 def write_rows(
     spill: Spill,
-    folder: Path,
+    folder: Path | Upload,
     survey: Survey,
     scaling: Scaling | None,
     name: str,
@@ -189,8 +201,9 @@ def write_rows(
         raise InputError(
             f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs"
         )
-    shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse)
     classes = survey.classes()
+    n_labels = len(classes) if classes is not None and "label_sets" in survey.fields else 0
+    shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse, n_labels)
     fields = tuple("y" if n == "label" else n for n in survey.fields)
     counts = np.zeros(0 if classes is None else len(classes), np.int64)
 
@@ -204,6 +217,8 @@ def write_rows(
         for rows in shuffled:
             if rows.y is not None:
                 counts += np.bincount(rows.y, minlength=len(counts))
+            if rows.label_sets is not None:
+                counts += sum_labels(rows.label_sets, n_labels, None).astype(np.int64)
             writer.append(rows)
             interrupts.check()
         writer.finish({**_describe(spill, survey, counts, name), **(about or {})}, scaling if about is None else None)
@@ -246,6 +261,8 @@ def _prepare(
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
         vectors["y"] = survey.codes(vectors.pop("label"))
+    if "label_sets" in vectors:
+        vectors["label_sets"] = vectors["label_sets"].to_bits(survey.classes())
     return Rows(0, X, **vectors)
 
 

@@ -19,10 +19,12 @@ from streamsvm.data.checks import VECTORS
 from streamsvm.data.codecs import open_array
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
+from streamsvm.numeric.label_sets import count_bytes
 from streamsvm.numeric.scaling import KINDS
 
 FORMAT = 2
-FORMATS = (1, 2)  # the formats that can be read; chunks of format 1 have no parts
+SETS_FORMAT = 4  # of a dataset whose rows have sets of labels
+FORMATS = (1, 2, SETS_FORMAT)  # the formats that can be read; chunks of format 1 have no parts
 JOINED_FORMAT = 3  # of the manifest of a dataset to which rows were appended (data.joined)
 ATTRIBUTE = "streamsvm"
 APPENDED = "appended"  # the folder of the rows that were appended, and the list of their fingerprints
@@ -57,7 +59,7 @@ def check_manifest(path: str, meta: Meta) -> str:
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):
         raise InputError(
-            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1, 2 and 3; "
+            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1 to 4; "
             "read it with the version that wrote it, or write it again with `streamsvm ingest`"
         )
     fingerprint = meta.pop("sha256", None)
@@ -118,7 +120,9 @@ def _check_facts(meta: Meta) -> None:
 
 def _check_labels(meta: Meta) -> None:
     classes = meta["classes"]
-    _need((classes is None) == ("y" not in meta["arrays"]), "'classes' and the array y need each other")
+    names = [name for name in ("y", "label_sets") if name in meta["arrays"]]
+    _need(len(names) == int(classes is not None), "'classes' and one array of labels need each other")
+    _need((names == ["label_sets"]) == (meta["format"] == SETS_FORMAT), "its format is not that of its labels")
     if classes is None:
         return
     _need(isinstance(classes, list) and len(classes) > 0, "'classes' is no list of labels")
@@ -127,8 +131,12 @@ def _check_labels(meta: Meta) -> None:
     _need(texts or numbers, "'classes' are neither all texts nor all finite numbers")
     _need(all(one < other for one, other in pairwise(classes)), "'classes' do not ascend")
     counts = meta["class_counts"]
-    least = 0 if APPENDS_TO in meta else 1  # of rows that are appended, a class may have none
+    are_sets = names == ["label_sets"]
+    least = 0 if APPENDS_TO in meta or are_sets else 1  # of rows that are appended, a class may have none
     right = isinstance(counts, list) and len(counts) == len(classes) and all(_is_count(n, least) for n in counts)
+    if are_sets:
+        _need(right and max(counts) <= meta["n_rows"], "'class_counts' are not numbers of rows with each label")
+        return
     _need(right and sum(counts) == meta["n_rows"], "'class_counts' are not how the rows divide into classes")
 
 
@@ -140,6 +148,8 @@ def _check_arrays(meta: Meta) -> None:
         items = [meta["n_items"]]
         wanted = {"X/data": (items, "float32"), "X/indices": (items, "int32"), "X/indptr": ([n + 1], "int64")}
     wanted |= {name: ([n], dtype) for name, dtype in VECTORS.items() if name in arrays}
+    if "label_sets" in arrays:
+        wanted["label_sets"] = [n, count_bytes(len(meta["classes"]))], VECTORS["label_sets"]
     if meta["scaling"]:
         wanted |= {f"scaling/{name}": ([d], "float64") for name in ("offset", "factor")}
     for name, entry in arrays.items():

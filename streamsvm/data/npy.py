@@ -8,13 +8,23 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.data.arrays import ITEM_BYTES, Stream, cut_rows, join_streams, open_stream, require_shape
+from streamsvm.data.arrays import (
+    ITEM_BYTES,
+    Stream,
+    count_label_axes,
+    cut_rows,
+    join_streams,
+    open_stream,
+    require_shape,
+)
+from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector
 from streamsvm.errors import InputError, say_count
@@ -28,23 +38,29 @@ _CSR_MEMBERS = {"data", "indices", "indptr", "shape", "format"}
 def read_npy(paths: Sequence[str | Path], piece_bytes: int = 8 << 20) -> Iterator[SourceRows]:
     """Yield the rows of `X.npy`, of `X.npy y.npy`, or of one `.npz`.
 
-    A .npz holds X (rows, d), or a CSR matrix as scipy.sparse.save_npz writes it, and optionally y, qid,
-    sample_weight and groups. Raises InputError, which names file, row and reason.
+    y may be a matrix of 0 and 1 with a column for each of several labels. A .npz holds X (rows, d), or a CSR matrix as
+    scipy.sparse.save_npz writes it, and optionally y, qid, sample_weight and groups. Raises InputError, which names
+    file, row and reason.
     """
     suffixes = [Path(path).suffix.lower() for path in paths]
     if suffixes == [".npz"]:
         yield from _read_npz(str(paths[0]), piece_bytes)
     elif suffixes in ([".npy"], [".npy", ".npy"]):
-        X, *y = (open_stream(str(path), _map_npy(path), 2 - i, piece_bytes) for i, path in enumerate(paths))
-        yield from join_streams(X, dict(zip(["label"], y, strict=False)), None)
+        with ExitStack() as copies:
+            mapped = [_map_npy(path, copies) for path in paths]
+            axes = [2, *map(count_label_axes, mapped[1:])]
+            opened = zip(paths, mapped, axes, strict=True)
+            X, *y = (open_stream(str(path), values, n, piece_bytes) for path, values, n in opened)
+            yield from join_streams(X, dict(zip(["label"], y, strict=False)), None)
     else:
         raise InputError(f"{' '.join(map(str, paths))}: expected X.npy, X.npy and y.npy, or one .npz")
 
 
-def _map_npy(path: str | Path) -> Vector:
-    """Map the array of a .npy file. Raises InputError unless the file is as long as its header says."""
+def _map_npy(path: str | Path, copies: ExitStack) -> Vector:
+    """Map the array of a .npy file, or of its copy. Raises InputError unless it is as long as its header says."""
     try:
-        with open(path, "rb") as file:
+        copy = copies.enter_context(copied(path))
+        with copy.open("rb") as file:
             header, size = read_npy_header(file), os.fstat(file.fileno()).st_size
         _require_numbers(header)
         if header.start + header.nbytes != size:
@@ -52,7 +68,7 @@ def _map_npy(path: str | Path) -> Vector:
         order: Literal["F", "C"] = "F" if header.by_columns else "C"
         if not header.nbytes:
             return np.empty(header.shape, header.dtype, order)
-        return np.memmap(path, header.dtype, "r", header.start, header.shape, order)
+        return np.memmap(copy, header.dtype, "r", header.start, header.shape, order)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
@@ -71,12 +87,12 @@ def _show(header: NpyHeader) -> str:
 
 def _read_npz(path: str, piece_bytes: int) -> Iterator[SourceRows]:
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        with copied(path) as copy, copy.open("rb") as file, zipfile.ZipFile(file) as archive:
             members = _name_members(archive)
             is_dense = "X" in members
             X = _open_member(archive, "X", 2, piece_bytes) if is_dense else _open_csr(archive, piece_bytes)
             named = {role: name for role, name in _MEMBERS.items() if name in members}
-            vectors = {role: _open_member(archive, name, 1, piece_bytes) for role, name in named.items()}
+            vectors = {role: _open_member(archive, name, 1, piece_bytes, role) for role, name in named.items()}
             yield from join_streams(X, vectors, None)
     except ZIP_ERRORS as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
@@ -108,9 +124,10 @@ def _open_header(archive: zipfile.ZipFile, name: str) -> tuple[IO[bytes], NpyHea
     return file, header
 
 
-def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int) -> Stream:
-    """Open an array of a .npz as a stream, which reads when values are asked for."""
+def _open_member(archive: zipfile.ZipFile, name: str, n_dimensions: int, piece_bytes: int, role: str = "") -> Stream:
+    """Open an array of a .npz as a stream, which reads when values are asked for. Labels may be a matrix."""
     file, header = _open_header(archive, name)
+    n_dimensions = count_label_axes(header) if role == "label" else n_dimensions
     shape, dtype = header.shape, header.dtype
     if header.by_columns and n_dimensions == 2:
         return open_stream(name, _unpack(file, header), n_dimensions, piece_bytes)

@@ -5,25 +5,20 @@ The requests are carried out by a thread of the process, so that several are in 
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from functools import lru_cache
-from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm import interrupts
-from streamsvm.data.object_store import RemoteStore, reading
+from streamsvm.data.object_store import RemoteStore, begin, reading, wait_for
 from streamsvm.errors import IntegrityError
 
 RANGE_BYTES = 2 << 20  # of one request
-RANGES_AHEAD = 4  # requests of one object that are in flight, or wait for being used
+RANGES_AHEAD = 8  # requests of one object that are in flight, or wait for being used
 AHEAD_BYTES = (RANGES_AHEAD + 1) * RANGE_BYTES  # with the range that is being used
-POLL_SECONDS = 0.1  # how often a thread that waits for an answer looks whether the work is to end
 
 Bytes = npt.NDArray[np.uint8]
 Range = tuple[int, int]
@@ -33,11 +28,20 @@ class ObjectFile:
     """An object of a known size, opened for reading ranges of its bytes, which ascend. See chunk_file.StoredFile.
 
     The first ranges are requested at once, and the others in their turn.
+    kind: what the object is called in messages; e_tag: the version of the object that is read, if it matters.
     """
 
-    def __init__(self, store: RemoteStore, key: str, n_bytes: int, ranges: Iterable[Range]) -> None:
-        self.name, self.n_bytes = f"{store.url}/{key}", n_bytes
-        self._store, self._key = store, key
+    def __init__(
+        self,
+        store: RemoteStore,
+        key: str,
+        n_bytes: int,
+        ranges: Iterable[Range],
+        kind: str = "chunk",
+        e_tag: str | None = None,
+    ) -> None:
+        self.name, self.n_bytes, self.kind = f"{store.url}/{key}", n_bytes, kind
+        self._store, self._key, self._e_tag = store, key, e_tag
         self._wanted = _cut(ranges)
         self._requested: deque[tuple[Range, Future[Any]]] = deque()
         self._held: tuple[Range, Bytes] = ((0, 0), np.empty(0, np.uint8))
@@ -68,7 +72,7 @@ class ObjectFile:
             self._requested.append((following, self._ask(following)))
 
     def _ask(self, wanted: Range) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(self._store.get_range(self._key, *wanted), _start_loop())
+        return begin(self._store.get_range(self._key, *wanted, self._e_tag))
 
     def _take_next(self, at: int, end: int) -> None:
         """Hold the next range that was announced and ends after byte `at`, or the bytes at:end if there is none."""
@@ -89,13 +93,13 @@ class ObjectFile:
         """Return the bytes of an answer. Raises IntegrityError unless the object has the size that it should have."""
         try:
             with reading(self.name):
-                content, size = _wait_for(future)
+                content, size = wait_for(future)
         except FileNotFoundError:
-            raise IntegrityError(f"{self.name}: chunk is missing") from None
+            raise IntegrityError(f"{self.name}: {self.kind} is missing") from None
         if size != self.n_bytes:
-            raise IntegrityError(f"{self.name}: chunk has {size} bytes instead of {self.n_bytes}")
+            raise IntegrityError(f"{self.name}: {self.kind} has {size} bytes instead of {self.n_bytes}")
         if len(content) != wanted[1] - wanted[0]:
-            raise IntegrityError(f"{self.name}: chunk was cut short while it was read")
+            raise IntegrityError(f"{self.name}: {self.kind} was cut short while it was read")
         return np.frombuffer(content, np.uint8)
 
 
@@ -104,29 +108,3 @@ def _cut(ranges: Iterable[Range]) -> Iterator[Range]:
     for start, stop in ranges:
         for at in range(start, stop, RANGE_BYTES):
             yield at, min(stop, at + RANGE_BYTES)
-
-
-def _wait_for(future: Future[Any]) -> Any:
-    """Return the result of a request. Raises KeyboardInterrupt if the work is to end before it is there."""
-    try:
-        if current_thread() is main_thread():
-            with interrupts.waiting():
-                return future.result()
-        while True:
-            try:
-                return future.result(POLL_SECONDS)
-            except TimeoutError:
-                if future.done():
-                    raise
-                if interrupts.are_ending():
-                    raise KeyboardInterrupt from None
-    finally:
-        future.cancel()
-
-
-@lru_cache(maxsize=1)
-def _start_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of the thread that carries requests out, which ends with the process."""
-    loop = asyncio.new_event_loop()
-    Thread(target=loop.run_forever, name="streamsvm-store", daemon=True).start()
-    return loop

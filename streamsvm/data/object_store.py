@@ -6,36 +6,35 @@ the store has answered, without the body of the answer, because some stores quot
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Thread, current_thread, main_thread
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
 
-from streamsvm.errors import InputError, ReadError
+from streamsvm import interrupts
+from streamsvm.errors import InputError, ReadError, WriteError
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
-SCHEMES = ("s3", "gs", "az", "http", "https")
+Answer = TypeVar("Answer")
+POLL_SECONDS = 0.1  # how often a thread that waits for an answer looks whether the work is to end
 METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 RETRIES: RetryConfig = {
     "max_retries": 10,
     "retry_timeout": timedelta(minutes=3),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2},
 }
-
-
-def is_remote(path: str | Path) -> bool:
-    """Tell whether a path is the URL of something in an object store."""
-    return urlsplit(str(path)).scheme in SCHEMES
 
 
 class RemoteStore(ObjectStore[Any]):
@@ -62,16 +61,27 @@ class RemoteStore(ObjectStore[Any]):
             self._metadata[key] = found
         return found
 
-    async def get_range(self, key: str, start: int, stop: int) -> tuple[Any, int]:
+    def ask_about(self, key: str) -> Any:
+        """Return the size and the e_tag of an object. Raises FileNotFoundError if there is none, or ReadError."""
+        import obstore
+
+        async def ask() -> Any:
+            return await obstore.head_async(self.store, key)
+
+        with reading(f"{self.url}/{key}"):
+            return wait_for(begin(ask()))
+
+    async def get_range(self, key: str, start: int, stop: int, e_tag: str | None = None) -> tuple[Any, int]:
         """Return the bytes start:stop of an object, fewer if it is shorter, and the number of bytes of the object.
 
-        Raises FileNotFoundError if there is no such object, and the errors of obstore.
+        e_tag: the version that is wanted. Raises FileNotFoundError if there is no such object, and obstore's errors.
         """
         import obstore
         from obstore.exceptions import GenericError
 
+        options: Any = {"range": (start, stop), **({} if e_tag is None else {"if_match": e_tag})}
         try:
-            answer = await obstore.get_async(self.store, key, options={"range": (start, stop)})
+            answer = await obstore.get_async(self.store, key, options=options)
             return await answer.bytes_async(), int(answer.meta["size"])
         except GenericError as error:
             if "416 Range Not Satisfiable" not in str(error):
@@ -117,6 +127,50 @@ def reading(url: str) -> Iterator[None]:
         raise
     except (BaseError, OSError) as error:
         raise ReadError(f"{url}: cannot be read: {explain(error)}") from None
+
+
+@contextmanager
+def writing(url: str) -> Iterator[None]:
+    """Raise WriteError, which names the URL, for an error of obstore in the block, but not for an unmet condition."""
+    from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+    try:
+        yield
+    except (AlreadyExistsError, PreconditionError, FileExistsError):
+        raise
+    except (BaseError, OSError) as error:
+        raise WriteError(f"{url}: cannot be written: {explain(error)}") from None
+
+
+def begin(request: Coroutine[Any, Any, Answer]) -> Future[Answer]:
+    """Let the thread of the process that carries requests out begin one."""
+    return asyncio.run_coroutine_threadsafe(request, _start_loop())
+
+
+def wait_for(future: Future[Answer]) -> Answer:
+    """Return the answer of a request. Raises KeyboardInterrupt if the work is to end before it is there."""
+    try:
+        if current_thread() is main_thread():
+            with interrupts.waiting():
+                return future.result()
+        while True:
+            try:
+                return future.result(POLL_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if interrupts.are_ending():
+                    raise KeyboardInterrupt from None
+    finally:
+        future.cancel()
+
+
+@lru_cache(maxsize=1)
+def _start_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of the thread that carries requests out, which ends with the process."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="streamsvm-store", daemon=True).start()
+    return loop
 
 
 def explain(error: Exception) -> str:

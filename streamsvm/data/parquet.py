@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from streamsvm.data.checks import are_finite
 from streamsvm.data.parquet_pages import check_pages
+from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import Place, Vector, find_feature_fault, has_number_labels, to_source_rows
@@ -41,8 +42,9 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
         n_rows = 0
         with (
             _name_file(path),
-            open(path, "rb") as pages,
-            open(path, "rb") as opened,
+            copied(path) as copy,
+            copy.open("rb") as pages,
+            copy.open("rb") as opened,
             parquet.ParquetFile(opened, **_READ_OPTIONS) as file,
         ):
             layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)

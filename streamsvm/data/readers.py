@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from streamsvm.data.arrays import comes_from, read_arrays
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
+from streamsvm.urls import is_remote
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # one of these is in every folder of Zarr
 
@@ -36,6 +39,7 @@ def ingest(
     label: str | None = None,
     header: str = "auto",
     columns: Columns | None = None,
+    multi_label: bool = False,
     options: IngestOptions | None = None,
     report: Report = lambda _: None,
     **named: Any,
@@ -51,8 +55,9 @@ def ingest(
         sparse matrix, a pandas frame, or a Dask array or frame.
     destination : str or Path
         Path of the new dataset.
-    y : array of shape (n_rows,), optional
-        Labels of rows that are given as an array.
+    y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
+        Labels of rows that are given as an array; or an indicator matrix of 0 and 1, dense or sparse, with a column for
+        each of L labels of which a row may have any.
     sample_weight : array of shape (n_rows,), optional
         Weights of such rows, finite and not negative.
     qid : array of shape (n_rows,), optional
@@ -68,6 +73,8 @@ def ingest(
         Whether the first row of CSV names the columns; "auto" decides by its cells.
     columns : Columns, optional
         The roles of a table's columns, instead of `label` and `header`.
+    multi_label : bool, default False
+        Whether svmlight text has lists of labels, such as 1,3,7, of which each is a problem of its own.
     options : IngestOptions, optional
         Layout, chunk size, codec, scaling and shuffle of the dataset.
     report : callable
@@ -89,14 +96,15 @@ def ingest(
     chosen = options or IngestOptions(**named)
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
         paths = [source] if _is_path(source) else list(source)
-        refuse_inputs(Path(destination), paths)
-        pieces = open_files(paths, file_format, columns or Columns(label=label, header=header))
+        if not is_remote(destination):
+            refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
+        pieces = open_files(paths, file_format, columns or Columns(label=label, header=header, multi_label=multi_label))
         name, expected_bytes = join_names(paths), guess_bytes(paths)
     else:
-        if label is not None or header != "auto" or columns is not None:
+        if label is not None or header != "auto" or columns is not None or multi_label:
             raise InputError(
-                "label, header and columns are for files: give the labels of rows in memory as y, and leave the column "
-                "of the labels out of a frame, since all its columns are features"
+                "label, header, columns and multi_label are for files: give the labels of rows in memory as y, and "
+                "leave the column of the labels out of a frame, since all its columns are features"
             )
         pieces = read_arrays(source, y, sample_weight, qid, groups=groups)
         name, expected_bytes = "X", _array_bytes(source)
@@ -144,9 +152,10 @@ def guess_bytes(paths: Sequence[str | Path]) -> int:
     """Return about how many bytes the rows of files take. Standard input counts as 1 GiB."""
     total = 0
     for path in paths:
-        file = Path(path)
-        size = file.stat().st_size if file.is_file() else 1 << 30
-        total += size * COMPRESSED.get(file.suffix, 1)
+        size = 1 << 30
+        with suppress(OSError):  # reading reports it
+            size = find_size(path) if is_remote(path) or Path(path).is_file() else size
+        total += size * COMPRESSED.get(Path(path).suffix, 1)
     return total
 
 

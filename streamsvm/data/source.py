@@ -39,14 +39,20 @@ class RowSource(Protocol):
     def has_targets(self) -> bool:
         """Whether each row has a target, the number that a regression predicts, in place of a class."""
 
+    @property
+    def has_label_sets(self) -> bool:
+        """Whether each row has any number of labels, and `classes` are these labels."""
+
     def sum_weights(self) -> F64 | None:
-        """Return the sum of the sample weights of each class, or of all rows with targets, or None without labels.
+        """Return the sum of the sample weights of each class or label, or of all rows with targets.
+
+        None without labels.
 
         Without weights, rows are counted.
         """
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return "y" (codes), "target", "sample_weight", "qid" or "groups" of all rows, or None if there is none."""
+        """Return a vector of all rows by its name (data.checks.VECTORS), or None if there is none."""
 
     @property
     def fingerprint(self) -> str:

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
+from streamsvm.data.label_lists import LabelLists
+
+Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_] | LabelLists
 
 
 @dataclass(frozen=True)

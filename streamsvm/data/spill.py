@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from streamsvm.data.label_lists import LabelLists
 from streamsvm.numeric.rows import I64, CsrRows, Matrix, take_rows
 
 RUN_BYTES = 64 << 20
+LISTS = ("label_values", "label_counts")  # the files of lists of labels
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class SpilledRows:
     """Rows of a run. Labels are numbers, or provisional codes of texts."""
 
     X: Matrix
-    vectors: dict[str, npt.NDArray[Any]]
+    vectors: dict[str, Any]
 
     @property
     def n_rows(self) -> int:
@@ -44,7 +46,7 @@ class Spill:
         self._pieces = 0
         self._dtypes: dict[str, np.dtype[Any]] = {}
 
-    def add(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]]) -> None:
+    def add(self, X: Matrix, vectors: dict[str, Any]) -> None:
         """Set rows aside."""
         self._pieces += 1
         if not isinstance(X, CsrRows):
@@ -85,11 +87,13 @@ class Spill:
 
     def read(self, run: int, start: int, stop: int, first_item: int) -> SpilledRows:
         """Return the rows start:stop of a run. If they are sparse, the first begins at item `first_item` of the run."""
-        vectors = {
+        vectors: dict[str, Any] = {
             name: self._load(run, name, start, stop - start)
             for name in self._dtypes
-            if name not in ("data", "indices", "counts", "X")
+            if name not in ("data", "indices", "counts", "X", *LISTS)
         }
+        if LISTS[0] in self._dtypes:
+            vectors["label_sets"] = self._read_lists(run, start, stop)
         if self.dense_features is not None:
             d = self.dense_features
             X: Matrix = self._load(run, "X", start * d, (stop - start) * d).reshape(-1, d)
@@ -97,6 +101,12 @@ class Spill:
         indptr = np.concatenate(([0], np.cumsum(self._load(run, "counts", start, stop - start)))).astype(np.int64)
         data, indices = (self._load(run, name, first_item, int(indptr[-1])) for name in ("data", "indices"))
         return SpilledRows(CsrRows(data, indices, indptr, int(indices.max(initial=-1)) + 1), vectors)
+
+    def _read_lists(self, run: int, start: int, stop: int) -> LabelLists:
+        """Return the lists of labels of the rows start:stop of a run."""
+        first = int(self._load(run, LISTS[1], 0, start).sum(dtype=np.int64))
+        indptr = np.concatenate(([0], np.cumsum(self._load(run, LISTS[1], start, stop - start), dtype=np.int64)))
+        return LabelLists(self._load(run, LISTS[0], first, int(indptr[-1])), indptr)
 
     def _read_in_parts(self, run: int) -> Iterator[tuple[int, SpilledRows]]:
         """Yield a run in parts of about a quarter of RUN_BYTES, each with the number of its first row."""
@@ -107,7 +117,7 @@ class Spill:
             first_item += len(part.X.data) if isinstance(part.X, CsrRows) else 0
             yield at, part
 
-    def _scatter(self, X: Matrix, vectors: dict[str, npt.NDArray[Any]], run: npt.NDArray[Any], first: int) -> None:
+    def _scatter(self, X: Matrix, vectors: dict[str, Any], run: npt.NDArray[Any], first: int) -> None:
         """Append row i to the run first + run[i]."""
         if len(run) and run.max() < 1 << 16:
             run = run.astype(np.uint16)  # which NumPy sorts by radix, in a fraction of the time
@@ -118,8 +128,10 @@ class Spill:
             if len(mine):
                 self._append(first + k, take_rows(X, mine), {name: values[mine] for name, values in vectors.items()})
 
-    def _append(self, run: int, X: Matrix, vectors: dict[str, npt.NDArray[Any]]) -> None:
+    def _append(self, run: int, X: Matrix, vectors: dict[str, Any]) -> None:
         arrays = dict(vectors)
+        if (lists := arrays.pop("label_sets", None)) is not None:
+            arrays |= dict(zip(LISTS, (lists.values, lists.counts), strict=True))
         if isinstance(X, CsrRows):
             arrays |= {"data": X.data, "indices": X.indices, "counts": np.diff(X.indptr)}
         else:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.checks import check_targets
+from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import as_matrix
 from streamsvm.errors import InputError
@@ -35,11 +36,18 @@ class Survey:
     texts: dict[str, int] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
 
-    def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, npt.NDArray[Any]]]:
+    def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, Any]]:
         """Take note of rows, and return their features and vectors as they are to be set aside."""
         X = as_matrix(rows.X)
-        vectors = {n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None}
-        if rows.labels is not None and self.regression:
+        vectors: dict[str, Any] = {
+            n: v for n in ("sample_weight", "qid", "groups") if (v := getattr(rows, n)) is not None
+        }
+        if isinstance(rows.labels, LabelLists):
+            if self.regression:
+                raise InputError(f"{name}: rows have lists of labels; a regression needs one number for each row")
+            vectors["label_sets"] = rows.labels
+            self.labels.update(np.unique(rows.labels.values).tolist(), map(float, rows.labels.known or ()))
+        elif rows.labels is not None and self.regression:
             if rows.labels.dtype.kind != "f":
                 raise InputError(f"{name}: the label {str(rows.labels[0])[:40]!r} is a text; a target is a number")
             check_targets(rows.labels, name)
@@ -87,11 +95,13 @@ class Survey:
 
     def classes(self) -> npt.NDArray[Any] | None:
         """Return the labels that occur, sorted, or None without labels."""
-        if "label" not in self.fields:
+        if not self.fields & {"label", "label_sets"}:
             return None
         if self.texts:
             return np.array(sorted(self.texts))
         values = np.array(sorted(self.labels))
+        if not len(values):  # no row has any label
+            return values
         return (
             values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
         )

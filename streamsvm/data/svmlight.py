@@ -1,6 +1,7 @@
 """The parser of svmlight/libsvm text, which turns bytes into arrays in one pass and does no I/O.
 
     row    =  label [qid:N] index:value index:value ... [# comment]
+    row    =  [label,label,...] index:value ...                    (lists of labels, if they are asked for)
     label  =  number              (float64)
     N      =  [+|-] digits        (int64)
     index  =  digits              (1 to 2^31 - 1, strictly ascending within the row; 0-based in the arrays)
@@ -25,7 +26,7 @@ from numba import njit
 Text = npt.NDArray[np.uint8]
 
 NEWLINE, RETURN, TAB, SPACE, HASH = ord("\n"), ord("\r"), ord("\t"), ord(" "), ord("#")
-PLUS, MINUS, POINT, COLON, ZERO, NINE = ord("+"), ord("-"), ord("."), ord(":"), ord("0"), ord("9")
+PLUS, MINUS, POINT, COLON, ZERO, NINE, COMMA = ord("+"), ord("-"), ord("."), ord(":"), ord("0"), ord("9"), ord(",")
 
 # The codes of what can be wrong with the token at `error_at`.
 OK, BAD_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID, BAD_INDEX, BAD_VALUE, NUL_BYTE, LONE_RETURN = range(9)
@@ -44,7 +45,8 @@ POWERS_OF_TEN = np.array([float(f"1e{k}") for k in range(309)])  # exact up to 1
 class ParsedLines(NamedTuple):
     """Rows in CSR form; after an error, the rows before it and its place."""
 
-    labels: npt.NDArray[np.float64]  # (rows,)
+    labels: npt.NDArray[np.float64]  # (rows,), or those of all lists one after another
+    label_limits: npt.NDArray[np.int64]  # (rows + 1,), of the lists
     qid: npt.NDArray[np.int64]  # (rows,), meaningful if qid_rule is QID_PRESENT
     indptr: npt.NDArray[np.int64]  # (rows + 1,)
     indices: npt.NDArray[np.int32]  # (pairs,), 0-based
@@ -56,22 +58,24 @@ class ParsedLines(NamedTuple):
     error_at: int  # byte where the bad token starts
 
 
-def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED) -> ParsedLines:
+def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False) -> ParsedLines:
     """Parse whole lines; `text` (C-contiguous, writable) is empty or ends in a newline.
 
-    `qid_rule` tells whether the rows above have `qid:`. Bad text raises nothing: `error` and `error_at` describe the
-    first bad token. Values are within one unit in the last place of float32(float(token)), and equal to it up to 15
-    digits and powers of ten up to 22; values too small for float32 become 0.
+    `qid_rule` tells whether the rows above have `qid:`, and `lists` whether rows have lists of labels. Bad text raises
+    nothing: `error` and `error_at` describe the first bad token. Values are within one unit in the last place of
+    float32(float(token)), and equal to it up to 15 digits and powers of ten up to 22; values too small for float32
+    become 0.
     """
-    parsed: ParsedLines = parse_rows(text, qid_rule)
+    parsed: ParsedLines = parse_rows(text, qid_rule, lists)
     return parsed
 
 
 @njit(cache=True, nogil=True)
-def parse_rows(text: Text, qid_rule: int) -> ParsedLines:
+def parse_rows(text: Text, qid_rule: int, lists: bool) -> ParsedLines:
     """Count lines and pairs, allocate the arrays, and parse row by row up to the first error."""
     n_lines, n_colons = count_byte(text, NEWLINE), count_byte(text, COLON)
-    labels = np.empty(n_lines, np.float64)
+    n_labels = n_lines + (count_byte(text, COMMA) if lists else 0)
+    labels, label_limits = np.empty(n_labels, np.float64), np.zeros(n_lines + 1, np.int64)
     qid = np.empty(n_lines, np.int64)
     indptr = np.zeros(n_lines + 1, np.int64)
     indices = np.empty(n_colons, np.int32)
@@ -80,7 +84,11 @@ def parse_rows(text: Text, qid_rule: int) -> ParsedLines:
     while at < len(text):
         at = skip_blanks(text, at)
         if text[at] != NEWLINE and text[at] != HASH:
-            error, at, labels[rows] = parse_label(text, at)
+            if lists:
+                error, at, label_limits[rows + 1] = parse_label_list(text, at, label_limits[rows], labels)
+            else:
+                error, at, labels[rows] = parse_label(text, at)
+                label_limits[rows + 1] = rows + 1
             if error == OK:
                 error, at, qid_rule, qid[rows] = parse_qid(text, at, qid_rule)
             if error == OK:
@@ -99,7 +107,8 @@ def parse_rows(text: Text, qid_rule: int) -> ParsedLines:
         at += 1
     pairs = indptr[rows]
     return ParsedLines(
-        labels=labels[:rows],
+        labels=labels[: label_limits[rows]],
+        label_limits=label_limits[: rows + 1],
         qid=qid[:rows],
         indptr=indptr[: rows + 1],
         indices=indices[:pairs],
@@ -130,6 +139,29 @@ def parse_label(text: Text, at: int) -> tuple[int, int, float]:
     if end == at or not ends_token(text[end]) or not abs(label) < np.inf:
         return BAD_LABEL, at, label
     return OK, end, label
+
+
+@njit(cache=True, nogil=True)
+def parse_label_list(text: Text, at: int, n_labels: int, labels: npt.NDArray[np.float64]) -> tuple[int, int, int]:
+    """Append the labels of a list. Return (error, where it ends or the bad token starts, labels so far).
+
+    The list is empty if the first token of the row is a pair, or if there is none.
+    """
+    end = at
+    while not ends_token(text[end]) and text[end] != COLON:
+        end += 1
+    if text[end] == COLON:
+        return OK, at, n_labels
+    start = at
+    while True:
+        label, stop = parse_number(text, start)
+        if stop == start or not (text[stop] == COMMA or stop == end) or not abs(label) < np.inf:
+            return BAD_LABEL, at, n_labels
+        labels[n_labels] = label
+        n_labels += 1
+        if stop == end:
+            return OK, end, n_labels
+        start = stop + 1
 
 
 @njit(cache=True, nogil=True)

@@ -36,6 +36,8 @@ class Columns:
         Whether the first row of text names the columns; "auto" decides by its cells (see csv_header).
     groups : str, optional
         The column of the groups that cross-validation holds out whole.
+    multi_label : bool
+        Whether svmlight text has lists of labels, such as 1,3,7, which may be empty.
     """
 
     label: str | None = None
@@ -45,6 +47,7 @@ class Columns:
     require_label: bool = True
     header: str = "auto"
     groups: str | None = None
+    multi_label: bool = False
 
 
 @dataclass(frozen=True)

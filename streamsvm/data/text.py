@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import math
-import os
 import re
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data import svmlight
-from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.label_lists import LabelLists
+from streamsvm.data.remote_files import find_size
+from streamsvm.data.source_rows import Labels, SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
 from streamsvm.data.work_ahead import work_ahead
@@ -44,7 +46,7 @@ class _Block:
 
 
 def read_svmlight(
-    sources: Sequence[str | Path], threads: int, block_bytes: int = 8 << 20
+    sources: Sequence[str | Path], threads: int, block_bytes: int = 8 << 20, lists: bool = False
 ) -> Generator[SourceRows, None, None]:
     """Yield the rows of svmlight/libsvm text, one source after another; `streamsvm.data.svmlight` has the grammar.
 
@@ -59,13 +61,13 @@ def read_svmlight(
     qid_rule, n_lines, n_rows = svmlight.QID_UNDECIDED, 0, 0
     blocks = _read_blocks(sources, block_bytes)
     with closing(blocks), ThreadPoolExecutor(threads, thread_name_prefix="svmlight") as pool:
-        for block, parsed in work_ahead(blocks, _parse, pool, threads + 2):
-            _require_sound(block, parsed, qid_rule, n_lines)
+        for block, parsed in work_ahead(blocks, partial(_parse, lists=lists), pool, threads + 2):
+            _require_sound(block, parsed, qid_rule, n_lines, lists)
             qid_rule = max(qid_rule, parsed.qid_rule)
             n_lines += parsed.n_lines
-            n_rows += len(parsed.labels)
-            if len(parsed.labels):
-                yield _rows_of(parsed)
+            n_rows += len(parsed.indptr) - 1
+            if len(parsed.indptr) > 1:
+                yield _rows_of(parsed, lists)
             if block.overlong:
                 raise InputError(f"{block.file}:{n_lines + 1}:1: line of {MAX_LINE_BYTES:,} bytes or more")
             if block.failure:
@@ -77,23 +79,24 @@ def read_svmlight(
             del block, parsed  # before the next block is read
 
 
-def _parse(block: _Block) -> ParsedLines:
-    return parse_lines(block.text)
+def _parse(block: _Block, lists: bool) -> ParsedLines:
+    return parse_lines(block.text, lists=lists)
 
 
-def _require_sound(block: _Block, parsed: ParsedLines, qid_rule: int, lines_before: int) -> None:
+def _require_sound(block: _Block, parsed: ParsedLines, qid_rule: int, lines_before: int, lists: bool) -> None:
     """Raise InputError for the first bad token, which may be a qid if the blocks before have none, or a missing one."""
     if svmlight.QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
-        parsed = parse_lines(block.text, qid_rule)
+        parsed = parse_lines(block.text, qid_rule, lists)
     if parsed.error != svmlight.OK:
         raise InputError(_describe(block, parsed, lines_before))
 
 
-def _rows_of(parsed: ParsedLines) -> SourceRows:
+def _rows_of(parsed: ParsedLines, lists: bool) -> SourceRows:
     indptr = parsed.indptr.astype(np.int32)  # int64 would make SciPy widen the indices, too
-    X = csr_array((parsed.values, parsed.indices, indptr), shape=(len(parsed.labels), parsed.n_columns))
+    X = csr_array((parsed.values, parsed.indices, indptr), shape=(len(indptr) - 1, parsed.n_columns))
     X.has_canonical_format = True  # the parser has checked the order, and SciPy need not check again
-    return SourceRows(X, parsed.labels, parsed.qid if parsed.qid_rule == svmlight.QID_PRESENT else None)
+    labels: Labels = LabelLists(parsed.labels, parsed.label_limits) if lists else parsed.labels
+    return SourceRows(X, labels, parsed.qid if parsed.qid_rule == svmlight.QID_PRESENT else None)
 
 
 def _require_existing(sources: Sequence[str | Path]) -> None:
@@ -101,7 +104,7 @@ def _require_existing(sources: Sequence[str | Path]) -> None:
     for source in sources:
         if str(source) != "-":
             try:
-                os.stat(source)
+                find_size(source)
             except OSError as error:
                 raise InputError(f"{source}: {explain_reading(error)}") from error
 
@@ -158,7 +161,7 @@ def _explain_token(error: int, token: str, before: str) -> str:
         case svmlight.LONE_RETURN:
             return "a carriage return within a comment: lines have to end with a newline"
         case svmlight.BAD_LABEL:
-            return f"label {_show_token(token)} {_explain_number(token, 'float64')}"
+            return f"label {_show_token(token)} {_explain_label(token)}"
         case svmlight.BAD_VALUE:
             return f"value {_show_token(value)} of index {index} {_explain_number(value, 'float32')}"
         case svmlight.BAD_INDEX:
@@ -181,6 +184,13 @@ def _explain_index(token: str, index: str, before: str) -> str:
     previous = int(before.rsplit(maxsplit=1)[-1].partition(":")[0])
     kind = "duplicate" if int(digits) == previous else "descending"
     return f"{kind} index {index} in {_show_token(token)}: the one before it is {previous}"
+
+
+def _explain_label(token: str) -> str:
+    """Say why a token is no label, or no list of labels."""
+    if re.fullmatch(r"[+-]?[0-9.]+(,[+-]?[0-9.]+)+", token):
+        return "is a list of labels, and no number: for lists use --multi-label (multi_label=True)"
+    return _explain_number(token, "float64")
 
 
 def _explain_number(token: str, dtype: str) -> str:

@@ -8,11 +8,12 @@ import io
 import lzma
 import sys
 import zlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
+from streamsvm.data.remote_files import open_binary
 from streamsvm.interrupts import waiting
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}  # by ending
@@ -26,9 +27,17 @@ def open_text(source: str | Path) -> AbstractContextManager[io.BufferedIOBase]:
     """
     if str(source) == "-":
         return nullcontext(cast(io.BufferedIOBase, sys.stdin.buffer))
+    opener = OPENERS.get(Path(source).suffix.lower())
     with waiting():  # a named pipe opens only when somebody writes to it
-        opened: AbstractContextManager[io.BufferedIOBase] = OPENERS.get(Path(source).suffix.lower(), open)(source, "rb")
-    return opened
+        file = open_binary(source)
+    return cast(io.BufferedIOBase, file) if opener is None else _decompress(opener, file)
+
+
+@contextmanager
+def _decompress(opener: Callable[..., Any], file: IO[bytes]) -> Iterator[io.BufferedIOBase]:
+    """Yield a compressed file as its content; close both at the end."""
+    with file, opener(file) as opened:
+        yield opened
 
 
 def fill(file: io.BufferedIOBase, space: memoryview) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
+from streamsvm.data.label_lists import LabelLists, list_columns
 from streamsvm.data.source_rows import Labels, SourceRows
 from streamsvm.errors import InputError
 
@@ -38,7 +39,10 @@ def to_source_rows(
 
     `numbers` tells whether the labels were numbers so far (None: there were none). Raises InputError for bad values.
     """
-    labels = to_labels(*vectors["label"], numbers) if "label" in vectors else None
+    labels: Labels | None = None
+    if "label" in vectors:
+        values, place = vectors["label"]
+        labels = to_label_lists(values, place) if values.ndim == 2 else to_labels(values, place, numbers)
     weight = to_weights(*vectors["sample_weight"]) if "sample_weight" in vectors else None
     qid = to_qid(*vectors["qid"]) if "qid" in vectors else None
     groups = to_groups(*vectors["groups"]) if "groups" in vectors else None
@@ -108,6 +112,18 @@ def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:
     named = _decode(values, place)
     _refuse(named == "", values, place, "label missing")
     return named
+
+
+def to_label_lists(values: Any, place: Place) -> LabelLists:
+    """Return the rows of an indicator matrix, dense or sparse, as lists. InputError for values other than 0 and 1."""
+    entries = values.data if issparse(values) else values
+    if entries.dtype.kind not in NUMBER_KINDS:
+        raise InputError(f"{place(0)}: {entries.dtype} is not a number; a matrix of labels holds 0 and 1")
+    bad = (entries != 0) & (entries != 1)
+    if bad.any():
+        row = 0 if issparse(values) else int(np.argmax(bad.any(axis=1)))
+        raise InputError(f"{place(row)}: a matrix of labels holds 0 and 1, and not {show_text(entries[bad].flat[0])}")
+    return list_columns(values, values.shape[1])
 
 
 def _decode(values: Vector, place: Place) -> npt.NDArray[np.str_]:

@@ -109,6 +109,11 @@ class View:
         return self.source.has_targets
 
     @property
+    def has_label_sets(self) -> bool:
+        """See RowSource."""
+        return self.source.has_label_sets
+
+    @property
     def streams(self) -> bool:
         """See RowSource."""
         return self.source.streams

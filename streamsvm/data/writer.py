@@ -18,11 +18,12 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from streamsvm.data.checks import VECTORS
-from streamsvm.data.chunk_file import checksum_parts, read_checksum, write_chunk
+from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
-from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, describe_array, make_fingerprint
-from streamsvm.data.store import StoredArray
+from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, SETS_FORMAT, describe_array, make_fingerprint
+from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
+from streamsvm.numeric.label_sets import count_bytes
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.numeric.scaling import Scaling
 
@@ -39,18 +40,41 @@ VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 o
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a dataset, which must be known before the first chunk is written."""
+    """The shape of a dataset, which must be known before the first chunk is written.
+
+    n_labels: the number of labels of which rows may have any; 0 if rows have no such sets.
+    """
 
     n_rows: int
     n_features: int
     n_items: int
     longest_row: int
     sparse: bool
+    n_labels: int = 0
 
     def chunk_bytes(self) -> int:
         """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
         data_bytes = 8 * self.n_items if self.sparse else 4 * self.n_rows * self.n_features
         return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, data_bytes // 16))
+
+
+class LocalFolder:
+    """A folder on a local disk in which a dataset is made. `data.upload.Upload` has the same functions for a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open_group(self) -> zarr.Group:
+        """Return the group of the dataset."""
+        return zarr.open_group(str(self.folder), mode="a", zarr_format=3)
+
+    def write_chunk(self, key: str, payload: Bytes) -> None:
+        """Write the file of a raw chunk."""
+        write_chunk(self.folder / key, payload)
+
+    def read_checksum(self, key: str) -> int:
+        """Return the CRC-32C that a chunk ends with."""
+        return read_checksum(self.folder / key)
 
 
 class _ArrayWriter:
@@ -62,7 +86,7 @@ class _ArrayWriter:
 
     def __init__(
         self,
-        folder: Path,
+        place: LocalFolder | Upload,
         name: str,
         shape: tuple[int, ...],
         chunk_rows: int,
@@ -71,7 +95,7 @@ class _ArrayWriter:
         part_bytes: int = 0,
         pool: ThreadPoolExecutor | None = None,
     ) -> None:
-        group = zarr.open_group(str(folder), mode="a", zarr_format=3)
+        group = place.open_group()
         chunks = (max(1, min(chunk_rows, shape[0])), *shape[1:])
         self.array = group.create_array(
             name,
@@ -82,7 +106,7 @@ class _ArrayWriter:
             fill_value=0,
             config={"write_empty_chunks": True},
         )
-        self.name, self.folder = name, folder / name
+        self.name, self._place = name, place
         self._buffer = np.empty(chunks, dtype)
         self._other = self._buffer if pool is None else np.empty(chunks, dtype)
         self._filled = self._written = 0
@@ -93,7 +117,7 @@ class _ArrayWriter:
         if part_bytes and self._is_raw and self.part_rows < chunks[0]:
             parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
             together = max(1, PART_BYTES // (4 * parts[1]))
-            self._parts = _ArrayWriter(folder, PARTS + name, parts, together, "uint32", codec)
+            self._parts = _ArrayWriter(place, PARTS + name, parts, together, "uint32", codec)
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append values along the first axis."""
@@ -111,8 +135,8 @@ class _ArrayWriter:
             self._flush()
         self._wait()
         assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
-        stored = StoredArray(self.array, self.name, np.empty(0, np.uint32))
-        checksums = [read_checksum(stored.path_of(index)) for index in range(stored.n_chunks)]
+        n_chunks = -(-self.array.shape[0] // self.array.chunks[0])
+        checksums = [self._place.read_checksum(self._key(index)) for index in range(n_chunks)]
         entry = {**describe_array(self.array), "checksums": np.asarray(checksums, "<u4").tobytes().hex()}
         if self._parts is None:
             return {self.name: entry}
@@ -154,19 +178,21 @@ class _ArrayWriter:
         payload = chunk.reshape(-1).view(np.uint8)
         if self._parts is not None:
             self._parts.append(checksum_parts(payload, self.part_rows * chunk[:1].nbytes)[None, :])
-        index = start // len(chunk)
-        write_chunk(self.folder / "c" / f"{index}{'/0' * (chunk.ndim - 1)}", payload)
+        self._place.write_chunk(self._key(start // len(chunk)), payload)
+
+    def _key(self, index: int) -> str:
+        return f"{self.name}/c/{index}{'/0' * (self.array.ndim - 1)}"
 
 
 class DatasetWriter:
-    """Appends rows, which are scaled and have coded labels, to a dataset that is being made in `folder`.
+    """Appends rows, which are scaled and have coded labels, to a dataset that is being made in a folder or a store.
 
     pool: writes chunks while the next ones are collected; its user waits for it to end before the folder is removed.
     """
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | Upload,
         shape: Shape,
         fields: tuple[str, ...],
         chunk_bytes: int | None,
@@ -175,12 +201,13 @@ class DatasetWriter:
     ) -> None:
         if codec not in CODECS:
             raise InputError(f"codec {codec!r}: choose from {', '.join(CODECS)}")
-        self.folder, self.shape, self.codec, self._pool = folder, shape, codec, pool
+        self.place = LocalFolder(folder) if isinstance(folder, Path) else folder
+        self.shape, self.codec, self._pool = shape, codec, pool
         chunk_bytes = chunk_bytes or shape.chunk_bytes()
         self._arrays: dict[str, _ArrayWriter] = {}
         n, d = shape.n_rows, shape.n_features
         if shape.sparse:
-            group = zarr.open_group(str(folder), mode="a", zarr_format=3).create_group("X")
+            group = self.place.open_group().create_group("X")
             group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [n, d]})
             items = max(chunk_bytes // 8, shape.longest_row)
             rows = max(1, min(n, int(items * n / shape.n_items)))
@@ -193,7 +220,8 @@ class DatasetWriter:
             self._create("X", (n, d), rows, "float32")
         for name, dtype in VECTORS.items():
             if name in fields:
-                self._create(name, (n,), rows, dtype)
+                width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
+                self._create(name, (n, *width), rows, dtype)
         self._n_items, self._items_per_chunk, self._chunk_starts = 0, rows if not shape.sparse else items, [0]
         self._n_rows = 0
 
@@ -216,7 +244,8 @@ class DatasetWriter:
         assert not self.shape.sparse
         assert self.codec == "crc32c"
         columns = tuple(array.column for array in self._arrays.values())
-        return DenseChunks(self.folder.absolute(), self.shape.n_rows, self._items_per_chunk, columns)
+        assert isinstance(self.place, LocalFolder)
+        return DenseChunks(self.place.folder.absolute(), self.shape.n_rows, self._items_per_chunk, columns)
 
     def note_chunks(self, checksums: Sequence[Checksums]) -> None:
         """Take note of all chunks, which tasks have written, with the checksums of the parts of each."""
@@ -235,7 +264,7 @@ class DatasetWriter:
             self._arrays[name].append(values)
         arrays = {name: entry for array in self._arrays.values() for name, entry in array.finish().items()}
         whole = {
-            "format": FORMAT,
+            "format": SETS_FORMAT if "label_sets" in self._arrays else FORMAT,
             "n_rows": self.shape.n_rows,
             "n_features": self.shape.n_features,
             "n_items": self.shape.n_items,
@@ -247,13 +276,12 @@ class DatasetWriter:
             **meta,
             "arrays": arrays,
         }
-        group = zarr.open_group(str(self.folder), mode="a", zarr_format=3)
-        group.attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
+        self.place.open_group().attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
 
     def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
         part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES
         part_bytes *= in_parts
-        self._arrays[name] = _ArrayWriter(self.folder, name, shape, chunk, dtype, self.codec, part_bytes, self._pool)
+        self._arrays[name] = _ArrayWriter(self.place, name, shape, chunk, dtype, self.codec, part_bytes, self._pool)
 
     def _note_chunk_starts(self, firsts: npt.NDArray[np.int64]) -> None:
         """Note each row that is the first to begin in a new chunk of items."""

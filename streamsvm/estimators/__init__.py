@@ -4,6 +4,7 @@ from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
+from streamsvm.estimators.linear_one_class import LinearOneClassSVM
 from streamsvm.estimators.loading import load
 from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.one_class import OneClassSVM
@@ -15,6 +16,7 @@ __all__ = [
     "SVC",
     "SVR",
     "BudgetedSVC",
+    "LinearOneClassSVM",
     "LinearSVC",
     "LinearSVR",
     "LogisticRegression",

@@ -75,6 +75,10 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             open_source(self, X, y, sample_weight, qid) as source,
             open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
         ):
+            if source.has_label_sets and getattr(self, "probability", False):
+                raise InputError(
+                    "probability=True is for one label a row; LogisticRegression has them for sets of labels"
+                )
             listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
             given = {"client": self.client, "listener": listener, **rows.arguments}
             given["start_from"] = self._find_start(rows.source, rows.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -196,7 +197,7 @@ class BudgetedSVC(KernelSVC):
         problems = [make(view, its) for view, its in zip(views, each, strict=True)]
         return [(problem, problem.fit.start()) for problem in problems]
 
-    def _view_problems(self, chunk: ArrayDataset) -> list[Any]:
+    def _view_problems(self, chunk: ArrayDataset) -> Sequence[Any]:
         """Return the rows as each of the problems of many classes sees them, or as they are for two classes."""
         return [chunk] if CLASSIFY.count_problems(chunk) == 1 else view_classes(chunk)
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
@@ -44,8 +45,9 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         ----------
         X : array-like or sparse matrix of shape (n, d), pandas frame, Dask array or frame, Dataset, or path of one
             Dask rows are written to a temporary dataset chunk by chunk, and are never held as a whole.
-        y : array-like of shape (n,), optional
-            The labels; None with a dataset, which has its own.
+        y : array-like of shape (n,), or matrix of shape (n, L), optional
+            The labels; None with a dataset, which has its own. A linear classifier also takes an indicator matrix of 0
+            and 1, dense or sparse, with a column for each of L labels of which a row may have any.
         sample_weight : array-like of shape (n,), optional
             The weights of the rows, >= 0; None with a dataset.
 
@@ -75,8 +77,18 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         return self._score(X)
 
     def predict(self, X: Any) -> Any:
-        """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`."""
+        """Return the predicted label of each row, (n,); a Dask array for Dask rows. X: as in `decision_function`.
+
+        After a fit on an indicator matrix of labels it is such a matrix, (n, L) int64.
+        """
+        if self._has_label_sets():
+            return (self._score(X) > 0).astype(np.int64)
         return self._name(self._score(X), choose)
+
+    def _has_label_sets(self) -> bool:
+        """Return whether the fit was on an indicator matrix of labels."""
+        check_is_fitted(self)
+        return bool(self.model_.problem.has_label_sets)
 
     def _name(self, scores: Any, choose_codes: Callable[[F64], Any]) -> Any:
         """Return the labels whose codes are chosen by the scores."""
@@ -123,13 +135,19 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         return scores.map_blocks(find, **wider, dtype=np.float64)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the mean accuracy, a share of the weights. X, y, sample_weight: as in `fit`."""
+        """Return the mean accuracy, a share of the weights; of sets of labels, the share of sets that are right.
+
+        X, y, sample_weight: as in `fit`.
+        """
         if y is None and is_dataset(X):
             check_is_fitted(self)
             refuse_columns(sample_weight)
-            return float(evaluate(self.model_, X)["accuracy"])
+            found = evaluate(self.model_, X)
+            return float(found["subset_accuracy" if self.model_.problem.has_label_sets else "accuracy"])
         weight = None if sample_weight is None else np.asarray(sample_weight)
-        return float(accuracy_score(np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight))
+        return float(
+            accuracy_score(y if issparse(y) else np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight)
+        )
 
 
 def _name_classes(classes: npt.NDArray[Any], choose_codes: Callable[[F64], Any], scores: F64) -> Any:

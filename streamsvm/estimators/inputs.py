@@ -16,17 +16,20 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from streamsvm.data.arrays import count_label_axes, place_rows
 from streamsvm.data.checks import check_targets
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.ingest import IngestOptions
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
-from streamsvm.data.values import to_groups
+from streamsvm.data.values import to_groups, to_label_lists
 from streamsvm.errors import InputError
 from streamsvm.numeric.calibration import CALIBRATIONS
-from streamsvm.numeric.rows import CsrRows
+from streamsvm.numeric.rows import U8, CsrRows
 from streamsvm.options import list_labels
+
+PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
 
 
 @contextmanager
@@ -42,11 +45,13 @@ def open_source(
         yield X if isinstance(X, Dataset) else open_dataset(X)
     elif is_dask(X) or estimator.client is not None:
         _require_labels(estimator, y)
+        if y is not None and count_label_axes(y) == 2 and not takes_label_sets(estimator, y):
+            raise InputError(f"{type(estimator).__name__} takes one label for each row, and no matrix of labels")
         with TemporaryDirectory(prefix="streamsvm") as folder:
             options = IngestOptions(regression=is_regressor(estimator))
             rows = Path(folder) / "rows.zarr"
             dataset = ingest(X, rows, y, sample_weight=sample_weight, qid=qid, groups=groups, options=options)
-            if is_classifier(estimator):
+            if is_classifier(estimator) and not dataset.has_label_sets:
                 _require_two(dataset.classes)
             yield dataset
     else:
@@ -56,6 +61,8 @@ def open_source(
 def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, groups: Any) -> ArrayDataset:
     """Return rows in memory as a source; InputError or ValueError for unsuitable rows or labels."""
     _require_labels(estimator, y)
+    if takes_label_sets(estimator, y):
+        return _tell_apart(estimator, _check_label_sets(estimator, X, y, sample_weight))
     rows, labels = (validate(estimator, X, reset=True), None) if y is None else validate(estimator, X, y, reset=True)
     if labels is None:
         source = _make_source(estimator, rows, None, None, sample_weight)
@@ -71,6 +78,11 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, 
     if groups is not None:
         check_consistent_length(rows, groups)
         source.groups = to_groups(np.asarray(groups), lambda i: f"groups: row {i + 1} (counted from 1)")
+    return _tell_apart(estimator, source)
+
+
+def _tell_apart(estimator: Any, source: ArrayDataset) -> ArrayDataset:
+    """Return the source with a fingerprint by which a later fit knows it, if the estimator has a checkpoint."""
     if estimator.checkpoint is not None:
         source.fingerprint = _hash_rows(source)
     return source
@@ -83,6 +95,23 @@ def choose_calibration(probability: Any) -> str | None:
             raise InputError(f"probability is {probability!r}; True, False, or one of {', '.join(CALIBRATIONS)}")
         return probability
     return "sigmoid" if probability else None
+
+
+def takes_label_sets(estimator: Any, y: Any) -> bool:
+    """Whether y is an indicator matrix with a column for each of several labels, and the estimator takes such."""
+    return bool(getattr(estimator, "takes_label_sets", False)) and y is not None and count_label_axes(y) == 2
+
+
+def _check_label_sets(estimator: Any, X: Any, y: Any, sample_weight: Any) -> ArrayDataset:
+    """Return rows in memory, with the labels of an indicator matrix, as a source; InputError for unsuitable ones."""
+    rows = validate(estimator, X, reset=True)
+    check_consistent_length(rows, y)
+    has = csr_array(y) if is_sparse(y) else np.asarray(y)
+    labels, starts = np.arange(has.shape[1]), range(0, has.shape[0], PACKED_ROWS)
+    if len(labels) < 2:
+        raise InputError("y: a matrix of labels has at least two columns")
+    parts = [to_label_lists(has[at : at + PACKED_ROWS], place_rows("y", at)).to_bits(labels) for at in starts]
+    return _make_source(estimator, rows, None, labels, sample_weight, np.concatenate(parts))
 
 
 def _require_labels(estimator: Any, y: Any) -> None:
@@ -112,13 +141,15 @@ def check_chunk(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any
     return _make_source(estimator, rows, labels, known, sample_weight)
 
 
-def _make_source(estimator: Any, rows: Any, labels: Any, classes: Any, sample_weight: Any) -> ArrayDataset:
+def _make_source(
+    estimator: Any, rows: Any, labels: Any, classes: Any, sample_weight: Any, label_sets: U8 | None = None
+) -> ArrayDataset:
     """Return checked rows and labels as a source, with checked weights. classes: None for rows without classes."""
     weight = sample_weight
     if weight is not None:
         weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
-    if classes is None:
-        source = ArrayDataset(rows, None, None, weight)
+    if classes is None or label_sets is not None:
+        source = ArrayDataset(rows, None, classes, weight, label_sets=label_sets)
     else:  # the labels go through a list, so that they are no objects, which could not be saved without pickle
         codes = np.searchsorted(classes, labels).astype(np.int32)
         source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight)
@@ -166,7 +197,7 @@ def _hash_rows(source: ArrayDataset) -> str:
     digest = hashlib.sha256(f"{source.n_rows} {source.n_features}".encode())
     for rows in map(source.read, range(source.n_chunks)):
         parts = (rows.X.data, rows.X.indices, rows.X.indptr) if isinstance(rows.X, CsrRows) else (rows.X,)
-        for part in (*parts, rows.y, rows.sample_weight, rows.qid, rows.target, rows.groups):
+        for part in (*parts, rows.y, rows.sample_weight, rows.qid, rows.target, rows.groups, rows.label_sets):
             digest.update(b"none" if part is None else np.ascontiguousarray(part).data)
     return digest.hexdigest()
 

@@ -240,6 +240,8 @@ class LinearSVC(BaseLinear, BaseSVC):
         self.coef0 = coef0
         self.warm_start = warm_start
 
+    takes_label_sets = True
+
     def _name_options(self) -> dict[str, Any]:
         return {
             "options": self._list_own_options(),

@@ -12,6 +12,7 @@ from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.linear_base import read_fit_intercept
+from streamsvm.estimators.linear_one_class import LinearOneClassSVM
 from streamsvm.estimators.logistic import LogisticRegression
 from streamsvm.estimators.one_class import OneClassSVM
 from streamsvm.estimators.ranking import RankSVM
@@ -26,7 +27,9 @@ from streamsvm.problems.one_class import ONE_CLASS
 from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
 
-Estimator = LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | OneClassSVM | RankSVM
+Estimator = (
+    LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | OneClassSVM | LinearOneClassSVM | RankSVM
+)
 
 
 def load(path: str | Path) -> Estimator:
@@ -43,7 +46,7 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, OneClassSVM or RankSVM
+    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, OneClassSVM, LinearOneClassSVM or RankSVM
 
     Raises
     ------
@@ -70,10 +73,8 @@ def make_estimator(model: Model) -> Estimator:
             estimator = SVR(C=C, epsilon=problem["tube"], solver=solver, **_name_kernel(model.kernel))
         estimator._take_model(model)
         return cast("Estimator", estimator)
-    if isinstance(model, KernelModel) and model.problem.name == ONE_CLASS.name:
-        estimator = OneClassSVM(nu=model.info["problem"]["nu"], solver=solver, **_name_kernel(model.kernel))
-        estimator._take_model(model)
-        return cast("Estimator", estimator)
+    if model.problem.name == ONE_CLASS.name:
+        return _make_one_class(model)
     if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):
         raise InputError(f"there is no estimator for models of the task {model.problem.name}; use `streamsvm predict`")
     if not model.problem.predicts_labels:
@@ -85,7 +86,7 @@ def make_estimator(model: Model) -> Estimator:
         if loss == "logistic":
             estimator = LogisticRegression(**about)
         else:
-            multi_class = next(name for name, known in MULTI_CLASS.items() if known == task)
+            multi_class = next((name for name, known in MULTI_CLASS.items() if known == task), next(iter(MULTI_CLASS)))
             estimator = LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
     else:
         about = _name_kernel(model.kernel)
@@ -107,6 +108,16 @@ def _name_map(model: LinearModel) -> dict[str, Any]:
     if found is None or found.approximation is None:
         return {}
     return {"feature_map": found.approximation, "rank": found.rank, **_name_kernel(found.kernel)}
+
+
+def _make_one_class(model: Model) -> OneClassSVM | LinearOneClassSVM:
+    nu = model.info["problem"]["nu"]
+    estimator: Any = LinearOneClassSVM()
+    if isinstance(model, KernelModel):
+        estimator = OneClassSVM(solver=model.info["solver"], **_name_kernel(model.kernel))
+    estimator.nu = nu
+    estimator._take_model(model)
+    return cast("OneClassSVM | LinearOneClassSVM", estimator)
 
 
 def _name_kernel(kernel: Kernel) -> dict[str, Any]:

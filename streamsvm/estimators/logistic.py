@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit, log_expit
-from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.estimators.classifier import BaseSVC, find_logs
 from streamsvm.estimators.linear_base import BaseLinear
@@ -148,7 +147,8 @@ class LogisticRegression(BaseLinear, BaseSVC):
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, (n, K).
 
-        For two classes it is 1 / (1 + exp(-f)); for more the probabilities of the K problems are divided by their sum.
+        For two classes, and for each of L labels, it is 1 / (1 + exp(-f)); for more classes the probabilities of the K
+        problems are divided by their sum.
 
         Parameters
         ----------
@@ -158,16 +158,19 @@ class LogisticRegression(BaseLinear, BaseSVC):
         -------
         ndarray or Dask array of shape (n, K), float64
         """
-        return self._map_scores(X, self._choose(_find_probabilities, find_probabilities))
+        of_loss = expit if self._has_label_sets() else _find_probabilities
+        return self._map_scores(X, self._choose(of_loss, find_probabilities))
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of the probability of each class, (n, K). X: as in `decision_function`."""
-        return self._map_scores(X, self._choose(_find_log_probabilities, find_logs))
+        of_loss = log_expit if self._has_label_sets() else _find_log_probabilities
+        return self._map_scores(X, self._choose(of_loss, find_logs))
 
     def _choose(self, of_loss: Find, of_model: Callable[[Model, Any], Any]) -> Find:
         """Return how probabilities are found: by the loss, or by the calibration that the command line has given."""
-        check_is_fitted(self)
         return of_loss if find_calibration(self.model_.info) is None else partial(of_model, self.model_)
+
+    takes_label_sets = True
 
     def _name_options(self) -> dict[str, Any]:
         return {"options": self._list_own_options(), "loss": "logistic"}

@@ -1,4 +1,4 @@
-"""`OneClassSVM`, which learns the region where rows lie, and tells novel rows."""
+"""`OneClassSVM`, which learns the region where rows lie, and tells novel rows, and its base class."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.rows import F64
@@ -19,7 +20,55 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-class OneClassSVM(OutlierMixin, LibsvmLike):  # type: ignore[misc]
+class BaseOneClass(OutlierMixin, BaseSVM):  # type: ignore[misc]
+    """The base class of one-class estimators, which learn where rows lie, without labels."""
+
+    C = 1.0
+    class_weight = None
+    nu: float
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
+        """Train on rows of the class, of which the share `nu` may be something else.
+
+        Parameters
+        ----------
+        X : as in `LinearSVC.fit`
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows, of which only those above 0 count; None with a dataset.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            A ValueError, for unsuitable data and parameters.
+        """
+        return self._fit(X, None, sample_weight)
+
+    def decision_function(self, X: Any) -> Any:
+        """Return w.phi(x) - rho of each row, (n,) float64; a Dask array for Dask rows. X: as in `SVC`."""
+        return self.score_samples(X) - self.offset_
+
+    def score_samples(self, X: Any) -> Any:
+        """Return w.phi(x) of each row, (n,) float64, which is low for novel rows. X: as in `decision_function`."""
+        check_is_fitted(self)
+        return self._score(X, replace(self.model_, intercept=0.0))
+
+    def predict(self, X: Any) -> Any:
+        """Return +1 for each row of the class and -1 for each novel one, (n,). X: as in `decision_function`."""
+        scores = self.decision_function(X)
+        return name_sides(scores) if isinstance(scores, np.ndarray) else scores.map_blocks(name_sides, dtype=np.intp)
+
+    def _take_model(self, model: Any, label_dtype: Any = None) -> None:
+        super()._take_model(model, label_dtype)
+        del self.classes_  # it would be taken for a classifier
+        self.offset_ = -float(self.intercept_[0])
+
+
+class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
     """One-class support-vector machine with a certificate, on data of any size.
 
         min 1/2 |w|^2,   w = sum_i a_i phi(x_i),   0 <= a_i <= sample_weight_i,   sum_i a_i = nu sum_i sample_weight_i
@@ -73,9 +122,6 @@ class OneClassSVM(OutlierMixin, LibsvmLike):  # type: ignore[misc]
     ('converged', True, [1, -1])
     """
 
-    C = 1.0
-    class_weight = None
-
     def __init__(
         self,
         *,
@@ -121,46 +167,9 @@ class OneClassSVM(OutlierMixin, LibsvmLike):  # type: ignore[misc]
         self.max_iter = max_iter
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: ARG002
-        """Train on rows of the class, of which the share `nu` may be something else.
-
-        Parameters
-        ----------
-        X : as in `LinearSVC.fit`
-        y : ignored
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows, of which only those above 0 count; None with a dataset.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            A ValueError, for unsuitable data and parameters.
-        """
-        return self._fit(X, None, sample_weight)
-
-    def decision_function(self, X: Any) -> Any:
-        """Return w.phi(x) - rho of each row, (n,) float64; a Dask array for Dask rows. X: as in `SVC`."""
-        return self.score_samples(X) - self.offset_
-
-    def score_samples(self, X: Any) -> Any:
-        """Return w.phi(x) of each row, (n,) float64, which is low for novel rows. X: as in `decision_function`."""
-        check_is_fitted(self)
-        return self._score(X, replace(self.model_, intercept=0.0))
-
-    def predict(self, X: Any) -> Any:
-        """Return +1 for each row of the class and -1 for each novel one, (n,). X: as in `decision_function`."""
-        scores = self.decision_function(X)
-        return name_sides(scores) if isinstance(scores, np.ndarray) else scores.map_blocks(name_sides, dtype=np.intp)
-
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)
-        del self.classes_  # it would be taken for a classifier
         self.n_support_ = np.array([model.dual_coef.shape[-1]])
-        self.offset_ = -float(self.intercept_[0])
 
     def _name_options(self) -> dict[str, Any]:
         return {**self._name_kernel(), "task": ONE_CLASS.name, "options": self._list_own_options(), "nu": self.nu}

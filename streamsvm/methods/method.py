@@ -68,6 +68,8 @@ class Method:
         The groups of compiled functions that `run_kernels` knows (methods.warm_up). None: one, with the method's name.
     compiled_for_set_up
         Those of the groups whose functions `set_up` calls already, and not only the steps.
+    solves_all
+        Whether it solves the problems of all labels by itself, and not one at a time.
     side_by_side
         Ways to make several fits in the same reads, the best first; the first that the memory has room for is taken.
     """
@@ -85,6 +87,7 @@ class Method:
     compiled: tuple[str, ...] = ()
     compiled_for_set_up: tuple[str, ...] = ()
     side_by_side: tuple[SideBySide, ...] = (SideBySide(),)
+    solves_all: bool = False
 
     def set_up(self, source: RowSource, options: TrainOptions, own: Any) -> Fit:
         """Return the method, ready for the rows of a source; InputError if it cannot be trained on them."""

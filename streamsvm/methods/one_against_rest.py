@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.groups import plan_groups
+from streamsvm.data.label_view import OneLabel, sum_label_weights
 from streamsvm.data.source import RowSource
-from streamsvm.data.view import ONE, OneClass, View
+from streamsvm.data.view import ONE, REST, OneClass, View
 from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods import many_problems, rounds
@@ -27,12 +28,14 @@ from streamsvm.methods.fit import ONE_TRAINING, Fit, Report, TakeRows, share_mem
 from streamsvm.methods.many_problems import State
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.rows import F64, I64, Rows, stack_rows
-from streamsvm.options import TrainOptions, compute_class_factors
+from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
+from streamsvm.problems.multi_label import count_problems as count_labels
 from streamsvm.problems.registry import find_problem
 from streamsvm.requests import MemoryNeed, Solver
 
 Make = Callable[[RowSource, TrainOptions], Fit]
 
+ONE_LABEL = "classify"  # the task of the problem of one label, which has two classes
 THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
 SLACK_BYTES = 64 << 20  # what the engine leaves free, and more
 IN_ROUNDS = "{} problems are trained, at most {} of them side by side, as the memory has room for no more; {} rounds "
@@ -67,8 +70,9 @@ def make_one_against_rest(
 def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, process_bytes: int, n_fits: int) -> int:
     """Return how many classes are trained side by side: all of them, or half as many until they fit into memory."""
     budget = options.memory_bytes or default_budget_bytes()
-    view, levels = view_classes(source)[0], (len(plan_groups(source)) - 1).bit_length()
-    size = n_classes = len(compute_class_factors(source, options))
+    views = view_classes(source)
+    view, levels = views[0], (len(plan_groups(source)) - 1).bit_length()
+    size = n_classes = len(views)
     once = (SLACK_BYTES + THREADS * source.stream_bytes()) // n_fits
     while size > 1:
         part = make(view, share_options(source, options, process_bytes, size)[0])
@@ -83,7 +87,7 @@ def _count_side_by_side(source: RowSource, options: TrainOptions, make: Make, pr
     return size
 
 
-def _measure_zero(view: OneClass, options: TrainOptions) -> float:
+def _measure_zero(view: View, options: TrainOptions) -> float:
     """Return the losses of all rows at the score 0. Each class is one row here, with the weight of all its rows."""
     sums, make_loss = view.sum_weights(), find_problem(options.task).make_loss
     assert sums is not None
@@ -112,9 +116,11 @@ def _join_in_rounds(source: RowSource, views: Sequence[View], parts: Sequence[Fi
     )
 
 
-def view_classes(source: RowSource) -> list[OneClass]:
-    """Return the view of the rows that the problem of each class has."""
+def view_classes(source: RowSource) -> Sequence[View]:
+    """Return the view of the rows that the problem of each class, or of each label, has."""
     assert source.classes is not None
+    if source.has_label_sets:
+        return [OneLabel(source, code, sums) for code, sums in enumerate(sum_label_weights(source))]
     return [OneClass(source, code) for code in range(len(source.classes))]
 
 
@@ -125,6 +131,10 @@ def share_options(
 
     size: the number of problems that share the memory; None is all of them.
     """
+    if source.has_label_sets:
+        given = share_memory(options, size or count_labels(source), process_bytes)
+        each = compute_label_factors(source, options).tolist()
+        return [replace(given, task=ONE_LABEL, class_weight=dict(zip((REST, ONE), own, strict=True))) for own in each]
     factors = compute_class_factors(source, options)
     given = replace(share_memory(options, size or len(factors), process_bytes), class_weight=None)
     return [replace(given, class_weight={ONE: float(factor)}) for factor in factors]

@@ -8,10 +8,12 @@ from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
 from streamsvm.methods.crammer_singer.options import CrammerSingerOptions
 from streamsvm.methods.cutting_plane import options as cutting_plane
-from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions
+from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions, OneClassOptions
 from streamsvm.methods.decomposition import options as decomposition
 from streamsvm.methods.decomposition.options import WITH_ACTIVE_ROWS, DecompositionOptions
 from streamsvm.methods.interior_point.options import InteriorPointOptions
+from streamsvm.methods.label_newton import options as label_newton
+from streamsvm.methods.label_newton.options import LabelNewtonOptions
 from streamsvm.methods.method import Method, SideBySide
 from streamsvm.methods.newton import options as newton
 from streamsvm.methods.newton.options import NewtonOptions
@@ -55,6 +57,15 @@ METHODS = [
     ),
     Method(
         name="newton",
+        losses=("labels",),
+        options=LabelNewtonOptions,
+        module="streamsvm.methods.label_newton.setup",
+        process_bytes=label_newton.OTHER_BYTES,
+        compiled=("label-newton",),
+        solves_all=True,
+    ),
+    Method(
+        name="newton",
         losses=("smooth", "kinked"),
         options=NewtonOptions,
         module="streamsvm.methods.newton.setup",
@@ -81,6 +92,17 @@ METHODS = [
     ),
     DECOMPOSITION,
     replace(DECOMPOSITION, name="irwls", compiled=("irwls",)),
+    Method(
+        name="cutting-plane",
+        losses=("one-class",),
+        options=OneClassOptions,
+        module="streamsvm.methods.cutting_plane.one_class_setup",
+        process_bytes=cutting_plane.OTHER_BYTES,
+        compiled=("one-class",),
+        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
+        passes="unknown",
+        side_by_side=(SideBySide(in_chains=False),),
+    ),
     Method(
         name="budgeted-sgd",
         losses=("hinge",),

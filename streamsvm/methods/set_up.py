@@ -24,13 +24,26 @@ from streamsvm.methods.warm_up import compile_all
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions, check_costs, check_numbers
-from streamsvm.problems.registry import find_kinds, find_problem
+from streamsvm.problems.problem import Problem
+from streamsvm.problems.registry import MULTI_LABEL, find_kinds, find_problem
 from streamsvm.requests import MemoryNeed
+
+MANY_PROBLEMS = 50  # classes for which one method for all is faster than a method for each
+MANY_FEATURES = 1500  # with more, Hessians are too large
 
 
 def choose_method(options: TrainOptions) -> Method:
     """Return the method that was asked for; InputError if it is unknown or cannot solve the problem."""
     return find_method(options.solver, find_kinds(options.task, options.loss), options.kernel)
+
+
+def choose_for_many(method: Method, options: TrainOptions, n_problems: int, n_features: int) -> Method:
+    """Return the method for all of several classes at once, if there are many of them or many features."""
+    if n_problems < 2 or "smooth" not in method.losses or options.resident_rows is not None:
+        return method
+    if n_problems < MANY_PROBLEMS and n_features < MANY_FEATURES:
+        return method
+    return find_method(method.name, ("labels",))
 
 
 def choose_multi_class(method: Method, options: TrainOptions) -> str:
@@ -89,11 +102,14 @@ def _need_numbers(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:
 
 def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: int = 1) -> Fit:
     problem, method = find_problem(options.task), choose_method(options)
-    own, options = read_own_options(options), replace(options, solver=method.name)
+    n_problems = problem.count_problems(source)
+    method = choose_for_many(method, options, n_problems, source.n_features)
+    own, options = read_options(method.options, options.options, method.name), replace(options, solver=method.name)
     check_numbers(options)
     check_costs(source, options)
     choose_multi_class(method, options)
     _refuse_what_is_not_for(method, options)
+    _require_labels_of(problem, source, method)
     if options.class_weight is not None and not problem.has_class_costs:
         raise InputError(f"class_weight: the task {options.task} has no costs by class; leave it out")
     if options.epsilon is not None and not problem.has_epsilon:
@@ -101,8 +117,7 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     if options.nu is not None and not problem.has_nu:
         raise InputError(f"nu: the task {options.task} has no share of rows outside; leave it out")
     make = partial(_set_up_with, method, own, keep_dual)
-    n_problems = problem.count_problems(source)
-    if n_problems > 1:
+    if n_problems > 1 and not method.solves_all:
         if choose_multi_class(method, options) == "ovo":
             fit = make_one_against_one(source, options, make, method.process_bytes)
         else:
@@ -113,6 +128,23 @@ def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: i
     if method.kernels == ("linear",):  # so its model is linear, with weights and a bias for each problem
         return replace(fit, model_bytes=8 * (source.n_features + 1) * n_problems)
     return fit
+
+
+def settle_task(source: RowSource, options: TrainOptions) -> TrainOptions:
+    """Return the options with the task of rows that have sets of labels, if these are classified."""
+    if source.has_label_sets and options.task == TrainOptions.task:
+        return replace(options, task=MULTI_LABEL)
+    return options
+
+
+def _require_labels_of(problem: Problem, source: RowSource, method: Method) -> None:
+    """Raise InputError if the rows have sets of labels and the problem has none, or the other way round."""
+    if problem.has_label_sets and not source.has_label_sets:
+        raise InputError(f"{source.name}: its rows have no sets of labels, which the task {problem.name} is for")
+    if source.has_label_sets and problem.needs_labels and not problem.has_label_sets:
+        raise InputError(f"{source.name}: its rows have sets of labels; the task {problem.name} is for one label a row")
+    if problem.has_label_sets and method.kernels != ("linear",):
+        raise InputError(f"solver {method.name}: rows with sets of labels are trained by methods for linear models")
 
 
 def set_up_map(source: RowSource, options: FeatureOptions, kernel_options: TrainOptions) -> MapFit:

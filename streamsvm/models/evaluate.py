@@ -45,6 +45,8 @@ def evaluate(
         class), confusion (K rows of the true class, K columns of the predicted class, in the order of `classes`), and
         unknown_labels (rows whose label the model does not know; they are in no row of the confusion).
         If the model has probabilities, also brier_score, log_loss and reliability (see models.reliability).
+        For sets of labels: n_rows, n_labels, f1_micro, f1_macro, hamming_loss, subset_accuracy, precision_at (k labels)
+        and labels (rows, recall, precision and f1 of each); see problems.multi_label.
         For one class, whose rows need no labels: n_rows, novel_rate, false_alarm_rate, detection_rate, roc_area and
         unknown_labels (see problems.one_class).
         For a ranking: n_rows, n_queries, swapped_pairs and kendall_tau within queries, ndcg (by k, if there are
@@ -56,7 +58,8 @@ def evaluate(
         If there are no labels, or if the rows do not suit the model.
     """
     parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header)
-    if not (model.problem.predicts_labels and has_probabilities(model)):
+    problem = model.problem
+    if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):
         return model.problem.evaluate(parts, model.classes)
     reliability = Reliability()
     measured = model.problem.evaluate(reliability.watch(model, parts), model.classes)

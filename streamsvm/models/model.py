@@ -42,6 +42,7 @@ from streamsvm.numeric.rows import (
 from streamsvm.numeric.scaling import Scaling, make_rescaling, same_scaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import PROBLEMS, find_problem
+from streamsvm.urls import is_remote
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,19 @@ Model = LinearModel | KernelModel
 
 
 def load(path: str | Path) -> Model:
-    """Return the model of a file or of a run's folder. No code in the file is run. InputError if there is no model."""
+    """Return the model of a file or of a run's folder. No code in the file is run. InputError if there is no model.
+
+    The path may be the URL of an object store. Then it is the model's file if it ends in .npz, and else a run's folder.
+    """
+    if is_remote(path):
+        from streamsvm.data.remote_files import copied
+
+        url = str(path) if str(path).endswith(".npz") else f"{str(path).rstrip('/')}/model.npz"
+        try:
+            with copied(url) as copy:
+                return from_arrays(unpack_arrays(copy, url), url)
+        except OSError as error:
+            raise InputError(f"{url}: {error.strerror or error}") from error
     file = Path(path)
     if file.is_dir():
         file = file / "model.npz"

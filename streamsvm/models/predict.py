@@ -19,6 +19,8 @@ from streamsvm import interrupts
 from streamsvm.data.csv_cells import write_cell
 from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import check_destination, check_file, new_file, new_folder
+from streamsvm.data.formats import guess_format, has_known_ending
+from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.readers import open_files
 from streamsvm.data.source import RowSource
 from streamsvm.data.spill import as_matrix
@@ -32,10 +34,13 @@ from streamsvm.models.probabilities import find_probabilities, require_probabili
 from streamsvm.models.saved_model import Scorer
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import F64, I64, CsrRows
-from streamsvm.problems.classification import choose
+from streamsvm.problems.classification import choose, choose_labels
 from streamsvm.problems.problem import Scored, read_truth
+from streamsvm.urls import is_remote
 
 ZARR_CHUNK_ROWS = 1 << 18
+EMPTY_CELL = '""'  # a line without a character would be no row to many readers
+TEXT_OF_LISTS = "svmlight"  # the format whose labels are lists if the model was trained on such
 
 
 def predict(
@@ -57,7 +62,9 @@ def predict(
     data : path or dataset
         A dataset, its path, or a file that `ingest` reads.
     out : path
-        A .csv file (label and score), a .npy file (labels) or a .zarr folder (label codes and scores). For a ranking
+        A .csv file (label and score), a .npy file (labels) or a .zarr folder (label codes and scores). Of rows with
+        any number of labels these are a .csv file (the labels), a .npy file (an indicator matrix of 0 and 1) or a .zarr
+        folder (that matrix and the scores). For a ranking
         there are scores alone, which are higher for higher ranks. Text labels in CSV are written such that no
         spreadsheet takes them for formulas (see data.csv_cells). An older .csv or .npy file of this name is replaced.
     file_format : str, optional
@@ -82,7 +89,7 @@ def predict(
         If the rows do not suit the model, or if the file cannot be written.
     """
     out = Path(out)
-    if isinstance(data, str | Path):
+    if isinstance(data, str | Path) and not is_remote(data):
         refuse_inputs(out, [data])
     if probabilities:
         require_probabilities(model)
@@ -103,7 +110,7 @@ def score(
 
     need_labels: whether rows without labels are an InputError. See `evaluate` for the other parameters.
     """
-    if isinstance(data, str | Path) and "://" not in str(data) and not Path(data).is_dir():
+    if isinstance(data, str | Path) and _is_file(data, file_format):
         return _score_file(model, data, need_labels, file_format, Columns(label=label, qid=qid, header=header))
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
     given = {"format": file_format, "qid": qid, "header": None if header == "auto" else header}
@@ -113,8 +120,18 @@ def score(
         raise InputError(f"{source.name}: there are no labels to compare the predictions with")
     if need_labels and source.has_targets and model.problem.has_classes:
         raise InputError(f"{source.name}: its labels are numbers to be predicted, and the model predicts classes")
+    if need_labels and source.has_label_sets != model.problem.has_label_sets:
+        have = "sets of labels" if source.has_label_sets else "one label each"
+        raise InputError(f"{source.name}: its rows have {have}, and the model was trained on others")
     compile_scores(model, source.is_sparse, need_labels)
     return score_chunks(model, source)
+
+
+def _is_file(data: str | Path, file_format: str | None) -> bool:
+    """Tell whether a path is that of a file of rows, and not of a dataset. Of a URL, its ending tells."""
+    if is_remote(data):
+        return file_format is not None or has_known_ending(data)
+    return "://" not in str(data) and not Path(data).is_dir()
 
 
 def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
@@ -158,17 +175,23 @@ def _score_chunk(source: RowSource, index: int, scorer: Scorer, table: npt.NDArr
 def _score_file(
     model: Model, path: str | Path, need_labels: bool, file_format: str | None, given: Columns
 ) -> Iterator[Scored]:
+    sets = model.problem.has_label_sets
     columns = replace(given, features=model.feature_names, require_label=need_labels)
+    columns = replace(columns, multi_label=sets and (file_format or guess_format(path)) == TEXT_OF_LISTS)
     for rows in open_files([path], file_format, columns):
         if need_labels and rows.labels is None:
             raise InputError(f"{path}: there are no labels to compare the predictions with")
+        if rows.labels is not None and isinstance(rows.labels, LabelLists) != sets:
+            have = "one label each" if sets else "sets of labels"
+            raise InputError(f"{path}: its rows have {have}, and the model was trained on others")
         X = as_matrix(rows.X)
         compile_scores(model, isinstance(X, CsrRows), need_labels)
         try:
             scores = model.decide(X)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        truth = None if rows.labels is None else model.problem.code_labels(rows.labels, model.classes)
+        labels: Any = rows.labels
+        truth = None if labels is None else model.problem.code_labels(labels, model.classes)
         yield Scored(scores, truth, rows.qid)
         interrupts.check()
 
@@ -201,11 +224,14 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path, probabilities: bo
         names = [write_cell(f"probability {name}") for name in model.classes.tolist()] if probabilities else []
         file.write(f"{','.join(_name_columns(model) + names)}\n".encode())
         for scores in scored:
-            values = np.atleast_2d(scores.T)
+            sets = model.problem.has_label_sets  # whose scores are too many for text
+            values = np.atleast_2d(scores.T)[: 0 if sets else None]
             if probabilities:
                 values = np.vstack((values, find_probabilities(model, scores).T))
             columns = [[f"{value:.9g}" for value in column.tolist()] for column in values]
-            if model.problem.predicts_labels:
+            if sets:
+                columns = [_list_labels(cells, scores), *columns]
+            elif model.problem.predicts_labels:
                 columns = [cells[choose(scores)].tolist(), *columns]
             file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())
             n_rows += len(scores)
@@ -216,22 +242,32 @@ def _name_columns(model: Model) -> list[str]:
     """Return the header of a table, which has a score for each class if there are more than two."""
     if not model.problem.predicts_labels:
         return [model.problem.score_name]
+    if model.problem.has_label_sets:
+        return ["labels"]
     several = model.classes.tolist() if model.score_shape else None
     return ["label", "score"] if several is None else ["label", *(write_cell(f"score {name}") for name in several)]
 
 
+def _list_labels(cells: npt.NDArray[Any], scores: F64) -> list[str]:
+    """Return a cell for each row: its labels, with a space between them."""
+    rows, codes = np.nonzero(choose_labels(scores))
+    lists = np.split(cells[codes], np.searchsorted(rows, np.arange(1, len(scores))))
+    return [" ".join(each.tolist()) or EMPTY_CELL for each in lists]
+
+
 def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
     n_rows, labels = 0, model.problem.predicts_labels
-    dtype = model.classes.dtype if labels else np.dtype(np.float64)
+    dtype, sets = model.classes.dtype if labels else np.dtype(np.float64), model.problem.has_label_sets
+    dtype, width = (np.dtype(np.uint8), model.score_shape) if sets else (dtype, ())
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     with new_file(out) as file:
-        np.lib.format.write_array_header_1_0(file, {**about, "shape": (0,)})
+        np.lib.format.write_array_header_1_0(file, {**about, "shape": (0, *width)})
         for scores in scored:
-            values = model.classes[choose(scores)] if labels else scores
+            values = choose_labels(scores) if sets else model.classes[choose(scores)] if labels else scores
             file.write(values.tobytes())  # `tofile` misses a full disk
             n_rows += len(scores)
         file.seek(0)  # the header leaves room for a larger number of rows
-        np.lib.format.write_array_header_1_0(file, {**about, "shape": (n_rows,)})
+        np.lib.format.write_array_header_1_0(file, {**about, "shape": (n_rows, *width)})
     return n_rows
 
 
@@ -240,18 +276,21 @@ def _write_zarr(model: Model, scored: Iterator[F64], out: Path, overwrite: bool,
         group = zarr.open_group(str(folder), mode="w", zarr_format=3)
         group.attrs["classes"] = model.classes.tolist()
         width = model.score_shape
-        chunks = (ZARR_CHUNK_ROWS // math.prod(width),)
+        chunks = (max(1, ZARR_CHUNK_ROWS // math.prod(width)),)
         score = group.create_array("score", shape=(0, *width), chunks=(*chunks, *width), dtype="float64")
         label = probability = None
         if probabilities:
             K = len(model.classes)
             probability = group.create_array("probability", shape=(0, K), chunks=(*chunks, K), dtype="float64")
-        if model.problem.predicts_labels:
+        if model.problem.has_label_sets:
+            label = group.create_array("label", shape=(0, *width), chunks=(*chunks, *width), dtype="uint8")
+        elif model.problem.predicts_labels:
             label = group.create_array("label", shape=(0,), chunks=chunks, dtype="int32")
         for scores in scored:
             score.append(scores)
             if probability is not None:
                 probability.append(find_probabilities(model, scores))
             if label is not None:
-                label.append(choose(scores).astype(np.int32))
+                sets = model.problem.has_label_sets
+                label.append(choose_labels(scores).astype(np.uint8) if sets else choose(scores).astype(np.int32))
         return int(score.shape[0])

@@ -24,7 +24,7 @@ def require_probabilities(model: Model) -> None:
 
 
 def find_probabilities(model: Model, scores: F64) -> F64:
-    """Return the probability of each class, (n, K), from scores (n,) for two classes, or (n, K).
+    """Return the probability of each class, (n, K), from scores (n,) for two classes, or (n, K); or of each label.
 
     InputError for a model without a calibration whose loss is not the logistic one.
     """
@@ -33,6 +33,8 @@ def find_probabilities(model: Model, scores: F64) -> F64:
         way = CALIBRATIONS[name]
         return way.apply(model.info[way.key], scores)
     require_probabilities(model)
+    if model.problem.has_label_sets:
+        return np.asarray(expit(scores), np.float64)
     if scores.ndim == 1:
         return np.column_stack((expit(-scores), expit(scores)))
     return share_out(expit(scores))

@@ -21,6 +21,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
 U32 = npt.NDArray[np.uint32]
+U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 Values = F32 | F64
 
@@ -72,8 +73,9 @@ class Rows:
 
     y holds codes into the dataset's classes; it is None if the rows have no such labels. target holds the numbers that
     a regression predicts, if the dataset has targets in place of classes. groups tells which rows cross-validation
-    holds out together. scores (n, k) is given if the scores that a pass needs have been computed already. numbers (n,)
-    are the rows' numbers, if these are known and not consecutive. chosen holds the places of the rows that are set
+    holds out together. label_sets has the labels of each row as bits (numeric.label_sets), in place of y, if rows have
+    any number of labels. scores (n, k) is given if the scores that a pass needs have been computed already. numbers
+    (n,) are the rows' numbers, if these are known and not consecutive. chosen holds the places of the rows that are set
     aside (requests.Subset). Rows that a dataset streams are valid only until the next ones are read, because their
     memory is used again.
     """
@@ -86,6 +88,7 @@ class Rows:
     target: F64 | None = None
     scores: F64 | None = None
     groups: I64 | None = None
+    label_sets: U8 | None = None
     numbers: I64 | None = None
     chosen: I64 | None = None
 
@@ -97,7 +100,7 @@ class Rows:
     @property
     def vectors(self) -> dict[str, Any]:
         """The vectors beside the features, by name, as far as there are any."""
-        names = ("y", "sample_weight", "qid", "target", "groups")
+        names = ("y", "sample_weight", "qid", "target", "groups", "label_sets")
         return {name: values for name in names if (values := getattr(self, name)) is not None}
 
     def list_numbers(self) -> I64:

@@ -79,6 +79,11 @@ def choose(scores: F64) -> npt.NDArray[np.intp]:
     return (scores > 0).astype(np.intp) if scores.ndim == 1 else np.argmax(scores, axis=1)
 
 
+def choose_labels(scores: F64) -> npt.NDArray[np.bool_]:
+    """Return which labels each row is given, (n, L), if rows have any number of them: those with a score above 0."""
+    return scores > 0
+
+
 def count_problems(source: RowSource) -> int:
     """Return the number of problems: 1 for two classes, and K for K > 2, one for each class against the rest."""
     n_classes = 2 if source.classes is None else len(source.classes)

@@ -94,7 +94,7 @@ def share_right(scores: F64, truth: npt.NDArray[Any], qid: I64 | None) -> float:
 
 ONE_CLASS = Problem(
     name="one-class",
-    models=("kernel",),
+    models=("linear", "kernel"),
     predicts_labels=True,
     has_class_costs=False,
     reads_queries=False,

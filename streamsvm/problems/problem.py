@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
 from streamsvm.numeric.convex_loss import ConvexLoss
+from streamsvm.numeric.label_sets import pick_labels
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.options import TrainOptions
@@ -52,6 +53,8 @@ class Problem:
         Whether the labels are classes or ranks, which a model keeps. If not, they are numbers to be predicted.
     has_class_costs
         Whether the problem reads `class_weight`.
+    has_label_sets
+        Whether rows have any number of labels, each of which is a problem of its own.
     has_epsilon
         Whether the problem reads `epsilon`, the half-width of the tube around a target.
     has_nu
@@ -106,6 +109,7 @@ class Problem:
     share_right: Callable[[F64, npt.NDArray[Any], I64 | None], float]
     count_right: Callable[[F64, npt.NDArray[Any]], float] | None = None
     has_classes: bool = True
+    has_label_sets: bool = False
     has_epsilon: bool = False
     has_nu: bool = False
     own_classes: tuple[int, ...] | None = None
@@ -120,9 +124,14 @@ class Problem:
 
 
 def read_truth(rows: Rows, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the targets of rows or, for rows that have classes, what `numbers` has for the code of each."""
+    """Return the targets of rows or, for rows that have classes, what `numbers` has for the code of each.
+
+    Of rows with sets of labels, it is the indicator matrix of the labels whose places are `numbers`.
+    """
     if rows.target is not None:
         return rows.target
+    if rows.label_sets is not None:
+        return pick_labels(rows.label_sets, numbers)
     assert rows.y is not None
     found: npt.NDArray[Any] = numbers[rows.y]
     return found

@@ -16,11 +16,11 @@ class Entry(NamedTuple):
     """The place of a problem's record, and the facts about the problem that are needed before it is imported.
 
     module and record: the module and the name of the record in it. losses: its losses by name, the default one first,
-    with the kinds of losses that each belongs to; every method names the kinds that it minimises. "hinge" is
-    C_i max(0, 1 - y_i f_i), "pairs" are hinge losses of pairs of rows, "classes" is the loss of K scores of a row
-    (numeric.class_losses), "convex" is any convex function of a row's score whose slopes are bounded, "smooth" is one
-    whose second derivatives are, "kinked" is one that can be smoothed (numeric.smooth_loss), and "one-class" is that of
-    scores below an offset. help: one line for the command line.
+    with the kinds of losses that each belongs to; every method names the kinds that it minimises. "hinge" is C_i max(0,
+    1 - y_i f_i), "labels" are smooth losses of each of L labels of a row, "pairs" are hinge losses of pairs of rows,
+    "classes" is the loss of K scores of a row (numeric.class_losses), "convex" is any convex function of a row's score
+    whose slopes are bounded, "smooth" is one whose second derivatives are, "kinked" is one that can be smoothed
+    (numeric.smooth_loss), and "one-class" is that of scores below an offset. help: one line for the command line.
     """
 
     module: str
@@ -52,6 +52,12 @@ PROBLEMS = {  # The first one is the default.
         {"crammer_singer": ("classes",)},
         "classes, by one problem for all of them",
     ),
+    "multi-label": Entry(
+        "streamsvm.problems.multi_label",
+        "MULTI_LABEL",
+        {"hinge": ("hinge", "convex"), "squared_hinge": ("labels",), "logistic": ("labels",)},
+        "any number of labels for each row, each against the rest",
+    ),
     "rank": Entry(
         "streamsvm.problems.ranking", "RANK", {"hinge": ("pairs",)}, "pairs of rows of one query, or of all rows"
     ),
@@ -72,6 +78,8 @@ PROBLEMS = {  # The first one is the default.
     ),
 }
 
+PROBABILITIES = ("sigmoid", "isotonic", "temperature")  # how scores become probabilities (numeric.calibration)
+MULTI_LABEL = "multi-label"  # the task of rows that have sets of labels
 MULTI_CLASS = {"ovr": "classify", "crammer_singer": "crammer-singer"}  # tasks by scikit-learn's names of them
 
 

@@ -130,7 +130,8 @@ def calibrate(
 def require_folds(options: TrainOptions) -> None:
     """Raise InputError unless these options train a classifier by a method that can be trained on folds."""
     problem = find_problem(options.task)
-    if not (problem.has_classes and problem.predicts_labels and problem.needs_labels):
+    predicts_class = problem.has_classes and problem.predicts_labels and problem.needs_labels
+    if problem.has_label_sets or not predicts_class:
         raise InputError(f"probabilities are for classes, and the task is {options.task}: leave them out")
     method = choose_method(options)
     if "scratch" in options.options:

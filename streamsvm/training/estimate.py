@@ -24,7 +24,7 @@ from streamsvm.engines.subsets import plan_scratch
 from streamsvm.errors import InputError, say_count
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.methods.fit import Fit
-from streamsvm.methods.set_up import choose_method, read_own_options, set_up
+from streamsvm.methods.set_up import choose_method, read_own_options, set_up, settle_task
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
@@ -85,6 +85,7 @@ def plan_training(
     MemoryBudgetError
         If the training would exceed its memory budget, as in `train`.
     """
+    options = settle_task(source, options)
     asked = put_stand_in(options)
     fit = set_up(source, asked, keep_dual)
     with one_blas_thread(), open_for(source, asked, [[fit]], client) as (engine, memory):

@@ -50,7 +50,8 @@ def write_mapped(
     source = engine.source
     n, d = source.n_rows, found.n_features
     first = engine.take(Take(np.zeros(1, np.int64)))
-    writer = DatasetWriter(folder, Shape(n, d, n * d, d, False), tuple(first.vectors), chunk_bytes, "crc32c")
+    n_labels = len(source.classes) if source.has_label_sets and source.classes is not None else 0
+    writer = DatasetWriter(folder, Shape(n, d, n * d, d, False, n_labels), tuple(first.vectors), chunk_bytes, "crc32c")
     chunks = writer.share_out()
     stops = np.array([source.chunk_starts[group[-1] + 1] for group in plan_groups(source)], np.int64)
     shared = (found.kernel, found.rows, found.matrix) if isinstance(found, KernelMap) else (found,)

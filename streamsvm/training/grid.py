@@ -87,6 +87,8 @@ def tune(
     source, options, out, client, progress, resume, overwrite
         See `train` and Progress. Ctrl-C saves all fits in `out`; a resumed grid has the bits of one never stopped.
     """
+    if source.has_label_sets:
+        raise InputError(f"{source.name}: its rows have sets of labels, which are not cross-validated; use `train`")
     axes = {name: list(values) for name, values in (others or {}).items() if values}
     settings = {
         "data": source.name,

@@ -20,6 +20,7 @@ from streamsvm.methods.fit import Fit
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
+from streamsvm.training.gaps import name_problems
 from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
@@ -39,7 +40,7 @@ class Training:
     """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved.
 
     The options are as they were given: with gamma "scale" a read of the rows precedes the solver's first, and counts.
-    enough: a gap at which the run ends, although the solver goes on to tol; 0 for none, also where the gap is 0.
+    enough: a gap at which the run ends, although the solver goes on to tol; None is for no such gap.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Training:
         run: RunFolder | None,
         listener: Listener,
         spent: Spent = NOTHING,
-        enough: float = 0.0,
+        enough: float | None = None,
     ) -> None:
         self.source, self.options, self.fit, self.engine = source, options, fit, engine
         self.plan, self.run, self.listener, self.enough = plan, run, listener, enough
@@ -163,7 +164,8 @@ class Training:
         interrupts.check()
 
     def _limit(self, line: dict[str, Any]) -> str:
-        if self.enough > 0.0 and line["relative_gap"] is not None and line["relative_gap"] <= self.enough:
+        gap = line["relative_gap"]
+        if self.enough is not None and gap is not None and gap <= self.enough:
             return "early_stop"
         if self.options.max_passes is not None and line["passes"] >= self.options.max_passes:
             return "pass_limit"
@@ -200,7 +202,7 @@ class Training:
             n_features=self.source.n_features,
             n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
-            problems=list(report.problems),
+            problems=name_problems(report.problems, self.source.classes),
             history=self.history,
         )
 

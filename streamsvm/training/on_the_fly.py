@@ -18,7 +18,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import caught
 from streamsvm.methods.feature_map.options import FeatureOptions
-from streamsvm.methods.set_up import choose_method, set_up, set_up_map
+from streamsvm.methods.set_up import choose_method, set_up, set_up_map, settle_task
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
@@ -132,6 +132,7 @@ def open_rows(
     locked until the end of the block. Without a folder nothing is kept of the passes that look for the map. for_grid:
     whether the folder is that of a grid, and the arguments are those of `tune`.
     """
+    options = settle_task(source, options)
     if features is None:
         yield LearnedRows(source, options, {"resume": resume, "overwrite": overwrite})
         return

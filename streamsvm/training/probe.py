@@ -183,7 +183,7 @@ def _hold(taken: Rows, source: RowSource, qid: I64 | None) -> ArrayDataset:
     if isinstance(X, CsrRows):
         X = csr_array((X.data, X.indices, X.indptr), shape=X.shape)
     name = f"{source.name}: a sample"
-    held = ArrayDataset(X, taken.y, source.classes, taken.sample_weight, name, qid, taken.target)
+    held = ArrayDataset(X, taken.y, source.classes, taken.sample_weight, name, qid, taken.target, taken.label_sets)
     held.is_shuffled = source.is_shuffled
     return held
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.models.model import Model
+from streamsvm.training.gaps import sum_up_gaps
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Result:
     model_sha256 : str
         SHA-256 of the model's file.
     problems : list of dict
-        Of many classes, the certificate of the problem of each class, or of each pair in their order.
+        Of many classes or labels, the certificate of the problem of each, or of each pair in their order.
     history : list of dict
         One line for each step, as in `history.jsonl`.
     calibration : dict or None
@@ -84,7 +85,9 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return the result without model and history: the object that `train --json` prints."""
-        return {name: value for name, value in vars(self).items() if name not in ("model", "history")}
+        told = {name: value for name, value in vars(self).items() if name not in ("model", "history")}
+        gaps = sum_up_gaps(self.problems)
+        return told if gaps is None else {**told, "gaps": gaps}
 
 
 @dataclass

@@ -22,6 +22,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -83,6 +84,8 @@ class RunFolder:
         Number of runs that go on side by side, and share the time for checkpoints.
     is_settled : bool, default True
         Whether the settings are final. Otherwise the kernel's gamma has yet to be measured, and `settle` gives them.
+    on_written : callable, optional
+        Called with the names of files that were written and belong together, in the order in which they count.
     """
 
     def __init__(
@@ -94,9 +97,10 @@ class RunFolder:
         lock: Lock | None = None,
         n_beside: int = 1,
         is_settled: bool = True,
+        on_written: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         self.path, self.settings, self.resume, self.overwrite = Path(path), settings, resume, overwrite
-        self._lock, self._owns_lock = lock, lock is None
+        self._lock, self._owns_lock, self._on_written = lock, lock is None, on_written
         self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside
         self._digests, self._is_new, self._is_settled = [NO_LINES], False, is_settled
         self._check()
@@ -160,6 +164,7 @@ class RunFolder:
             os.fsync(file.fileno())
         about = {"status": status, "seconds": seconds, "steps": steps, "history": self._digests[steps]}
         write_arrays(self.path / "checkpoint.npz", {**flatten(state), "run": json.dumps(about)})
+        self._on_written(("settings.json", "history.jsonl", "checkpoint.npz"))
         self._last_save = time.monotonic()
         self._save_cost = self._last_save - began
 

@@ -12,7 +12,7 @@ from streamsvm.engines.opening import Opened
 from streamsvm.errors import InputError
 from streamsvm.interrupts import caught
 from streamsvm.methods.fit import Fit, share_memory
-from streamsvm.methods.set_up import choose_method, set_up
+from streamsvm.methods.set_up import choose_method, set_up, settle_task
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.loop import Requests, Training, drive
@@ -61,7 +61,7 @@ def train_together(
     """
     if not many:
         raise InputError("no settings are given to train with")
-    many = [replace(each, memory_bytes=many[0].memory_bytes) for each in many]
+    many = [settle_task(source, replace(each, memory_bytes=many[0].memory_bytes)) for each in many]
     jobs = _set_up_each(source, many, [put_stand_in(each) for each in many])
     with caught(), one_blas_thread(), open_for(source, many[0], list_fits(jobs), client) as opened:
         settled = settle_gammas(opened[0], many)

@@ -18,17 +18,19 @@ from streamsvm.locks import Lock
 from streamsvm.methods.balls import start_fit
 from streamsvm.methods.dual_points import read_dual_points
 from streamsvm.methods.fit import ONE_TRAINING, Fit, need_in_turn, share_memory, sum_memory
-from streamsvm.methods.set_up import choose_method, set_up
+from streamsvm.methods.set_up import choose_method, set_up, settle_task
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.training.dual_file import write_dual_points
 from streamsvm.training.loop import Training
+from streamsvm.training.remote_run import open_remote_run
 from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
 from streamsvm.training.statistics import needs_scale, put_stand_in, settle_gamma
+from streamsvm.urls import is_remote
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -70,6 +72,7 @@ def train(
     start_from: Model | None = None,
     keep_beside: KeepBeside | None = None,
     beside: Beside | None = None,
+    on_written: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> Result:
     """Train a model on all rows of a source.
 
@@ -81,6 +84,7 @@ def train(
         The method, its settings, and the limits of memory, passes and time.
     out : str or Path, optional
         The run's folder, in which checkpoints, the model and the result are written. By default nothing is written.
+        It may be the URL of an object store.
     resume : bool, default False
         Whether to go on from the checkpoint in `out`. The resumed run ends with the bits of an uninterrupted one.
     client : distributed.Client, optional
@@ -103,6 +107,8 @@ def train(
         model, and returns the result with what that took.
     beside : Beside, optional
         Fits that are trained in the same reads, and complete the result.
+    on_written : callable, optional
+        Called when a checkpoint is complete, with the names of the files in `out` that were written.
 
     Returns
     -------
@@ -120,13 +126,20 @@ def train(
     KeyboardInterrupt
         After Ctrl-C, if there is no folder or no step is finished.
     """
+    if out is not None and is_remote(out):
+        if keep_beside is not None or beside is not None:
+            raise InputError(f"{out}: probabilities and a ball that is kept (--keep-ball) need a run in a local folder")
+        with open_remote_run(str(out), overwrite) as remote:
+            given: Any = {"keep_dual": keep_dual, "spent": spent, "start_from": start_from, "on_written": remote.put}
+            return train(source, options, remote.folder, resume, client, listener, overwrite, lock, **given)
     if keep_dual and out is None:
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
     if keep_dual and start_from is not None:
         raise InputError("start_from (--start-from) and the dual point (--keep-dual) do not go together")
+    options = settle_task(source, options)
     with caught(), one_blas_thread():
         fits = set_up_group(source, put_stand_in(options), keep_dual, start_from, beside)
-        folder = _open_run(source, out, resume, overwrite, lock, options, fits[0])
+        folder = _open_run(source, out, resume, overwrite, lock, options, fits[0], on_written)
         owner, chains = "" if out is None else str(Path(out).resolve()), [[fit] for fit in fits]
         with folder as run:
             with _make_scratch(fits[0], owner) as scratch, open_for(source, options, chains, client) as opened:
@@ -224,12 +237,13 @@ def _open_run(
     lock: Lock | None,
     options: TrainOptions,
     fit: Fit,
+    on_written: Callable[[Sequence[str]], None],
 ) -> AbstractContextManager[RunFolder | None]:
     """Return a context of the run's folder, which is closed at the end of the block; None in it without `out`."""
     if out is None:
         return nullcontext()
     settings, is_settled = describe(source, options, fit), not needs_scale(options)
-    return closing(RunFolder(out, settings, resume, overwrite, lock, is_settled=is_settled))
+    return closing(RunFolder(out, settings, resume, overwrite, lock, is_settled=is_settled, on_written=on_written))
 
 
 def describe(source: RowSource, options: TrainOptions, fit: Fit) -> dict[str, Any]:

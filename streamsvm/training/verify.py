@@ -119,7 +119,8 @@ def verify(
     if model.info.get("objective") is None:
         raise InputError("the model does not tell its objective, so there is nothing to compare with")
     compile_kernels(_name_kernels(model), source.is_sparse)
-    points = None if not dual or isinstance(model, KernelModel) else _read_points(model, source, dual_file)
+    in_model = isinstance(model, KernelModel) or model.problem.has_nu  # which holds what its bound needs
+    points = None if not dual or in_model else _read_points(model, source, dual_file)
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
         objective, rounding, bound = _evaluate(model, engine, problem, points)
     if dual and isinstance(model, KernelModel) and not model.problem.has_nu:
@@ -166,6 +167,10 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
     first = next(iter(find_entry(model.problem.name).losses))
     if (problem.get("loss") or first) != (model.info.get("loss") or first):
         raise InputError("the model tells two losses that it was trained with")
+    if model.problem.has_label_sets != source.has_label_sets:
+        raise InputError(f"{source.name}: its rows have not the kind of labels that the model was trained on")
+    if source.has_label_sets and not np.array_equal(model.classes, np.asarray(source.classes)):
+        raise InputError(f"{source.name}: its labels are not those that the model was trained on")
     if model.n_trained != source.n_features:
         raise InputError(
             f"{source.name}: rows of {say_count(source.n_features, 'feature')}; the model was trained on "
@@ -223,8 +228,11 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
     if find_entry(model.problem.name).joins_classes:
         assert isinstance(model, LinearModel)
         return *verify_classes.evaluate(model, engine, problem), None
-    if isinstance(model, KernelModel) and model.problem.has_nu:
+    if model.problem.has_nu and isinstance(model, KernelModel):
         return verify_one_class.evaluate(model, engine, problem)
+    if model.problem.has_nu:
+        assert isinstance(model, LinearModel)
+        return verify_one_class.evaluate_linear(model, engine, problem)
     n_problems, loss = count_problems(model), problem.get("loss", "hinge")
     assert model.problem.read_losses is not None
     losses = model.problem.read_losses(problem, engine.source, n_problems)

@@ -20,7 +20,7 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.data import view
+from streamsvm.data import label_view, view
 from streamsvm.engines.protocol import Engine
 from streamsvm.numeric.dual_points import (
     Bound,
@@ -131,6 +131,8 @@ def _add_corrections(sums: DualSums, point: DualPoint, rows: Rows, costs: F64, a
 
 def single_out(rows: Rows, code: int, n_problems: int) -> Rows:
     """Return the rows with label 1 for the class of this code and 0 for the rest; unchanged if there is one problem."""
+    if rows.label_sets is not None:
+        return label_view.single_out_label(rows, code=code)
     return rows if n_problems == 1 else view.single_out(rows, code=code)
 
 

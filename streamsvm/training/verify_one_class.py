@@ -15,8 +15,9 @@ import numpy as np
 
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
-from streamsvm.models.model import KernelModel
+from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.dual_points import Bound
+from streamsvm.numeric.exact_losses import compute_exact_scores
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows
@@ -50,6 +51,21 @@ def evaluate(model: KernelModel, engine: Engine, problem: dict[str, Any]) -> tup
     return square / 2, error, Bound(value, error)
 
 
+def evaluate_linear(model: LinearModel, engine: Engine, problem: dict[str, Any]) -> tuple[float, float, Bound | None]:
+    """Return 1/2 |w|^2 of a linear model, how far rounding can have moved it, and the lower bound of the optimum.
+
+    That w is a sum of rows with multipliers is what the training proved; the model does not hold the multipliers.
+    """
+    square, rho = float(model.coef @ model.coef), -float(np.asarray(model.intercept))
+    error = bound_rounding(len(model.coef) + 4, square)
+    scan = Scan(partial(np.zeros, 3), partial(_add_exact_losses, rho), operator.add, (model.coef[None],))
+    loss, size, cost = (float(total) for total in engine.scan(scan))
+    total = float(problem["nu"]) * cost
+    margin = total * rho - loss - bound_rounding(engine.source.n_rows + 8, size + 2 * abs(total * rho))
+    value = margin**2 / (2 * (square + error)) if margin > 0.0 else 0.0
+    return square / 2, error, Bound(value, error)
+
+
 def _check_point(model: KernelModel, weight: F64, total: float) -> None:
     """Raise InputError unless the coefficients are multipliers of these rows."""
     assert model.support is not None
@@ -70,3 +86,11 @@ def _add_losses(rho: float, totals: F64, rows: Rows, kernel: Kernel, vectors: Ma
     add_kernel_sums(kernel, to_float64(rows.X), vectors, coef, f, errors=errors)
     costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
     totals += float(costs @ np.maximum(rho - f + errors, 0.0)), float(costs @ (np.abs(f) + abs(rho) + errors))
+
+
+def _add_exact_losses(rho: float, totals: F64, rows: Rows, W: F64) -> None:
+    """Add the losses by scores in twice the precision, the sizes that bound their rounding, and the weights."""
+    pairs = compute_exact_scores(rows.X, W)[0]
+    f = pairs[:, 0] + pairs[:, 1]
+    costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
+    totals += float(costs @ np.maximum(rho - f, 0.0)), float(costs @ (np.abs(f) + abs(rho))), float(np.sum(costs))

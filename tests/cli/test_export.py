@@ -105,3 +105,20 @@ def test_numbers_that_are_no_labels_are_numbered(classes: list[float], run: Run,
 def test_probabilities_that_are_left_out_are_told(to: str, run: Run, data: Path, tmp_path: Path) -> None:
     assert run("train", data, "--out", tmp_path / "run", "--probabilities", "isotonic").code == 0
     assert "the probabilities are left out" in run("export", tmp_path / "run", "--to", to, "--out", tmp_path / "m").out
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_sets_of_labels(to: str, run: Run, tmp_path: Path) -> None:
+    """LIBLINEAR and LIBSVM would choose one label for each row."""
+    if to == "onnx":
+        pytest.importorskip("onnx")
+    info = {"task": "multi-label", "loss": "logistic"}
+    LinearModel(np.eye(3, 2), np.zeros(3), np.array(["a", "b", "c"]), info=info).save(tmp_path / "model.npz")
+    ran, out = run("export", tmp_path / "model.npz", "--to", to, "--out", tmp_path / "out"), tmp_path / "out"
+    assert ran.code == (2 if to.startswith("lib") else 0), ran.err
+    if to.startswith("lib"):
+        assert "any number of labels" in ran.err
+    if to == "csv":
+        assert out.read_text().splitlines()[0] == "feature,weight a,weight b,weight c"
+    if to == "json":
+        assert "whose scores are above 0" in out.read_text()

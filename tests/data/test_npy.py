@@ -79,7 +79,10 @@ CSR = {"data": [1.0, 2], "indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]
         ({"X": [["a"]]}, "X: <U1 is not a number"),
         ({"X": [[1], [np.nan]]}, "X: row 2, column 1 (counted from 1): nan"),
         ({"X": [[1], [2]], "y": [1]}, "y: 1 row, but X has 2"),
-        ({"X": [[1], [2]], "y": np.ones((2, 2))}, "y: expected one value for every row"),
+        (
+            {"X": [[1], [2]], "y": 2 * np.ones((2, 2))},
+            "y: row 1 (counted from 1): a matrix of labels holds 0 and 1, and not 2",
+        ),
         ({"X": [[1], [2]], "y": np.array([1, None])}, "y: holds Python objects, which only pickle can read"),
         ({"X": [[1], [2]], "qid": [1, 1.5]}, "qid: row 2 (counted from 1): query id is no whole number: 1.5"),
         ({"X": np.zeros(1, [("é", "f8")])}, "X: "),

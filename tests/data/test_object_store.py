@@ -16,6 +16,7 @@ import pytest
 from streamsvm.cli.info import verify
 from streamsvm.data import object_file, object_store, writer
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.readers import ingest
 from streamsvm.engines.group import Pins, _read_tiles
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import IntegrityError, ReadError
@@ -227,10 +228,22 @@ def test_http_urls_are_read(put: Any, server: ObjectServer, collect: Collect) ->
         verify(remote)
 
 
+def test_rows_that_were_appended_are_read(server: ObjectServer, tmp_path: Path, collect: Collect) -> None:
+    rows, labels = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    for part in (slice(0, 40), slice(40, 60)):
+        local = ingest(rows[part], tmp_path / "rows.zarr", labels[part], append=part.start > 0)
+    remote = open_dataset(upload(server, local.path))
+    assert remote.fingerprint == local.fingerprint
+    assert_same(read_all(remote, collect), read_all(local, collect))
+    server.objects.pop("bucket/rows.zarr/appended/1/zarr.json")
+    with pytest.raises(IntegrityError, match="rows that were appended are missing"):
+        open_dataset("s3://bucket/rows.zarr")
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("s3://bucket/none.zarr", "not a dataset"),
+        ("s3://bucket/none.zarr", "s3://bucket/none.zarr: no such dataset"),
         ("s3:///none.zarr", "a URL has a host or a bucket"),
         ("https://name:secret@host/rows.zarr", "credentials are taken from the environment"),
         ("https://host/rows.zarr?sig=secret", "credentials are taken from the environment"),

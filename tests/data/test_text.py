@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
+from streamsvm.data import remote_files
 from streamsvm.data import text as text_module
-from streamsvm.data import text_files
 from streamsvm.data.text import read_svmlight
 from streamsvm.errors import InputError
 
@@ -229,7 +229,7 @@ def test_files_that_cannot_be_opened(small: Path, tmp_path: Path, monkeypatch: p
         folder.mkdir()
         assert message_of([folder]) == f"{folder}: Is a directory"
     refusal = Mock(side_effect=PermissionError(13, "Permission denied"))  # mode bits do not stop root
-    monkeypatch.setattr(text_files, "open", refusal, raising=False)
+    monkeypatch.setattr(remote_files, "open", refusal, raising=False)
     assert message_of([small]) == f"{small}: Permission denied"
 
 
@@ -238,7 +238,7 @@ def test_reader_that_stops_or_fails_leaves_nothing_open(
     stops_early: bool, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = io.BytesIO(good_lines(1000) + b"bad\n" + good_lines(5000))
-    monkeypatch.setattr(text_files, "open", Mock(return_value=file), raising=False)
+    monkeypatch.setattr(remote_files, "open", Mock(return_value=file), raising=False)
     rows = read_svmlight([small], 3, 1000)
     taken = [next(rows)]
     assert parser_threads()

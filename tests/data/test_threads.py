@@ -16,7 +16,7 @@ import pytest
 import zarr
 
 from streamsvm import ingest
-from streamsvm.data import csv_text, formats, parquet, text_files
+from streamsvm.data import csv_text, formats, parquet, remote_files
 from streamsvm.data import ingest as ingest_module
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.parquet import read_parquet
@@ -81,7 +81,7 @@ def test_the_first_fault_of_the_file_is_told(write_file: WriteFile, threads: int
 
 def test_a_reader_that_stops_leaves_nothing_open(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
     path, file = write_file(rows_of_text()), io.BytesIO(rows_of_text().encode())
-    monkeypatch.setattr(text_files, "open", Mock(return_value=file), raising=False)
+    monkeypatch.setattr(remote_files, "open", Mock(return_value=file), raising=False)
     pieces = read_csv([path], ANY, 1000)
     next(pieces)
     assert csv_threads()
@@ -92,7 +92,7 @@ def test_a_reader_that_stops_leaves_nothing_open(write_file: WriteFile, monkeypa
 
 def test_few_blocks_are_in_memory(write_file: WriteFile, monkeypatch: pytest.MonkeyPatch) -> None:
     path, file = write_file(rows_of_text()), io.BytesIO(rows_of_text().encode())
-    monkeypatch.setattr(text_files, "open", Mock(return_value=file), raising=False)
+    monkeypatch.setattr(remote_files, "open", Mock(return_value=file), raising=False)
     monkeypatch.setattr(csv_text, "HEAD_BYTES", 1000)
     pieces = read_csv([path], ANY, 1000, 2)
     for n_taken in range(1, 30):

@@ -22,7 +22,17 @@ from sklearn.svm import LinearSVC as Liblinear
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 import streamsvm
-from streamsvm import SVC, SVR, BudgetedSVC, LinearSVC, LinearSVR, LogisticRegression, OneClassSVM, RankSVM
+from streamsvm import (
+    SVC,
+    SVR,
+    BudgetedSVC,
+    LinearOneClassSVM,
+    LinearSVC,
+    LinearSVR,
+    LogisticRegression,
+    OneClassSVM,
+    RankSVM,
+)
 from streamsvm.engines.one_read import answer_all
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.models.model import LinearModel
@@ -51,6 +61,7 @@ def name_what_sgd_cannot_do(estimator: Any) -> dict[str, str]:
         LinearSVR(),
         SVR(),
         OneClassSVM(),
+        LinearOneClassSVM(),
         LinearSVR(loss="squared_epsilon_insensitive"),
     ],
     expected_failed_checks=name_what_sgd_cannot_do,

@@ -18,6 +18,7 @@ from streamsvm.numeric import isotonic
 from streamsvm.numeric.calibration import CALIBRATIONS, check_calibration
 from streamsvm.numeric.isotonic import apply_isotonic, fit_isotonic
 from streamsvm.numeric.temperature import apply_temperature, fit_temperature
+from streamsvm.problems.registry import PROBABILITIES
 
 RANDOM = np.random.default_rng(5)
 N = 500
@@ -133,6 +134,10 @@ CORNERS = {"scores": [0.0, 1.0], "probabilities": [0.25, 0.5]}
 def test_what_was_not_fitted_is_refused(info: Any) -> None:
     with pytest.raises(ValueError, match=r"isotonic|temperature|beta|scores|probabilities"):
         check_calibration(info, 1)
+
+
+def test_the_command_line_has_all_ways() -> None:
+    assert tuple(CALIBRATIONS) == PROBABILITIES
 
 
 def test_what_was_fitted_is_taken() -> None:

@@ -40,6 +40,11 @@ class CuttingPlaneOptions:
 
 
 @dataclass(frozen=True)
+class OneClassOptions:
+    """Options of the linear one-class SVM: it has none."""
+
+
+@dataclass(frozen=True)
 class AnyLossOptions:
     """Options of cutting planes for any convex loss, which their help texts explain."""
 

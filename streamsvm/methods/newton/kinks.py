@@ -15,8 +15,8 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from streamsvm import interrupts
-from streamsvm.methods.newton.factors import factorise
 from streamsvm.methods.newton.sums import TILE_ROWS, Curvature
+from streamsvm.numeric.factors import factorise
 from streamsvm.numeric.rows import F64, I64, Rows, add_rows, compute_scores
 from streamsvm.numeric.smooth_loss import Kinks
 

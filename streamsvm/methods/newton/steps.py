@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from streamsvm.methods.newton.bounds import Point, bound_by_gradient, bound_in_ball, make_point, measure_line
-from streamsvm.methods.newton.factors import factorise
 from streamsvm.methods.newton.sums import Look, Totals
+from streamsvm.numeric.factors import factorise
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.row_norms import RowNorm
 from streamsvm.numeric.rows import F64, I64

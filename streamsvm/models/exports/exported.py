@@ -59,6 +59,15 @@ def number_classes(classes: np.ndarray) -> tuple[list[int], tuple[str, ...]]:
     return list(range(len(classes))), (note,)
 
 
+def require_one_class_a_row(model: Model) -> None:
+    """Raise InputError if rows have any number of labels, where LIBLINEAR and LIBSVM choose one for each row."""
+    if model.problem.has_label_sets:
+        raise InputError(
+            "rows of this model have any number of labels, and this format chooses one for each row; choose --to onnx, "
+            "--to csv or --to json"
+        )
+
+
 def require_finite(*parts: F64 | Intercept | Any) -> None:
     """Raise InputError if a weight is infinite, as those of raw features may be where those of scaled ones are not."""
     if not all(np.isfinite(part).all() for part in parts):

@@ -79,6 +79,8 @@ def _explain(model: Model) -> str:
         return (
             "the score is the number that is predicted" if model.kind != "rank" else "higher ranks have higher scores"
         )
+    if model.problem.has_label_sets:
+        return "a score for each label in classes; a row has the labels whose scores are above 0"
     if not model.score_shape:
         return "f(x) > 0 is for classes[1]"
     if isinstance(model, KernelModel) and model.n_support is not None:

@@ -18,6 +18,7 @@ from streamsvm.models.exports.exported import (
     name_loss,
     number_classes,
     require_finite,
+    require_one_class_a_row,
     write_lines,
 )
 from streamsvm.models.exports.raw_rows import to_weights
@@ -39,6 +40,7 @@ NO_FUNCTION = "the probabilities are left out: LIBLINEAR has those of the logist
 
 def write_liblinear(model: Model) -> Exported:
     """Return a model as LIBLINEAR's text; InputError if it has no weights of raw rows."""
+    require_one_class_a_row(model)
     linear = to_weights(model)
     require_finite(linear.coef, linear.intercept)
     labels, notes = number_classes(linear.classes) if _has_labels(linear) else ([], ())

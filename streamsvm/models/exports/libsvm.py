@@ -21,7 +21,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamsvm.models.exports.exported import ONLY_SCORES, Exported, number_classes, require_finite
+from streamsvm.models.exports.exported import (
+    ONLY_SCORES,
+    Exported,
+    number_classes,
+    require_finite,
+    require_one_class_a_row,
+)
 from streamsvm.models.exports.raw_rows import to_raw
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric import known_values
@@ -63,6 +69,7 @@ class Machine:
 
 def write_libsvm(model: Model) -> Exported:
     """Return a model as LIBSVM's text; InputError if it is of a kernel of scaled rows."""
+    require_one_class_a_row(model)
     raw = to_raw(model)
     svm_type, labels, notes = _describe(raw)
     machine = _lay_out(raw, bool(labels))

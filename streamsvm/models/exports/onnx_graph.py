@@ -69,7 +69,7 @@ def write_onnx(model: Model) -> Exported:
     if isinstance(model, KernelModel) and model.n_support is not None:
         outputs["pairs"] = (number, ["n", count_pairs(len(model.classes))])
     _add_scores(graph, model)
-    if model.problem.predicts_labels:
+    if model.problem.predicts_labels and not model.problem.has_label_sets:
         outputs["label"] = (_add_labels(graph, model.classes, bool(model.score_shape)), ["n"])
     way = find_calibration(model.info)
     if way in ("sigmoid", "temperature") or (way is None and model.info.get("loss") == "logistic"):
@@ -179,6 +179,9 @@ def _add_probabilities(graph: Graph, model: Model) -> None:
     found = model.info.get(CALIBRATIONS["sigmoid"].key, {"A": [-1.0], "B": [0.0]})
     A, B = (graph.hold(-np.array(found[name])) for name in ("A", "B"))
     each = graph.add("Sigmoid", graph.add("Add", graph.add("Mul", "scores", A), B))
+    if model.problem.has_label_sets:
+        graph.add("Identity", each, output="probabilities")
+        return
     if not model.score_shape:
         rest = graph.add("Sub", graph.hold(np.float64(1.0)), each)
         graph.add("Concat", rest, each, axis=1, output="probabilities")

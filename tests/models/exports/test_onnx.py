@@ -80,6 +80,19 @@ def test_classes_that_are_all_impossible_are_equally_likely(tmp_path: Path) -> N
     np.testing.assert_allclose(found, np.full((1, 3), 1 / 3))
 
 
+def test_each_label_of_a_set_has_a_probability(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    info = {"task": "multi-label", "loss": "logistic"}
+    model = LinearModel(np.array([[1.0], [-2.0]]), np.zeros(2), np.array(["a", "b"]), info=info)
+    export_model(model, tmp_path / "m.onnx", "onnx")
+    session = runtime.InferenceSession(str(tmp_path / "m.onnx"))
+    assert [output.name for output in session.get_outputs()] == ["scores", "probabilities"]
+    scores, found = session.run(None, {"rows": np.ones((1, 1), np.float32)})
+    np.testing.assert_allclose(scores, [[1.0, -2.0]])
+    np.testing.assert_allclose(found, find_probabilities(model, scores))
+
+
 def test_labels_that_are_texts(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")

@@ -1,0 +1,175 @@
+"""The setup of Newton's method for many labels: settings, memory and model for the rows of a source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.groups import plan_groups
+from streamsvm.data.label_view import sum_label_weights
+from streamsvm.data.source import RowSource
+from streamsvm.machine import default_budget_bytes
+from streamsvm.methods.fit import FirstSample, Fit, Report, TakeRows
+from streamsvm.methods.label_newton import solver
+from streamsvm.methods.label_newton.conjugate_gradients import start_conjugates
+from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptions
+from streamsvm.methods.label_newton.products import TILE_ROWS, run_products
+from streamsvm.methods.label_newton.row_losses import CODES, add_active
+from streamsvm.methods.label_newton.steps import LabelNewton, State, start_state
+from streamsvm.methods.label_newton.sums import (
+    BLOCK_LABELS,
+    BLOCK_ROWS,
+    add_totals,
+    combine_totals,
+    start_totals,
+)
+from streamsvm.methods.linear_models import make_linear_model
+from streamsvm.models.model import LinearModel
+from streamsvm.numeric.label_sets import pack_sets
+from streamsvm.numeric.rows import I64, Rows
+from streamsvm.numeric.samples import draw_sample
+from streamsvm.options import TrainOptions, compute_label_factors
+from streamsvm.requests import MemoryNeed, Progress
+
+AT_ZERO = (1.0, float(np.log(2.0)))  # the losses of a row of cost 1 at the score 0
+ROWS_A_WEIGHT = 64
+SAMPLE_A_WEIGHT = 160
+CONJUGATE_POINTS = 5  # arrays (m, d+1) of a state whose steps are found by products
+LOOKED_POINTS = 5  # arrays (m, d+1) that come and go in a step: points, gradients, what tasks are sent
+LARGEST_TILE_ROWS = 1 << 17  # of one feature
+POINTS = 8  # arrays (L, d+1) of the driver: the state before and after a step, the checkpoint
+SAMPLE_SHARE = 10  # of the memory, at most one part in so many for the sample
+COPIES = 2  # of the sample while it is taken
+MOST_WEIGHTS = 1500  # of a label for which curvatures are found: with more, steps are found by products
+THREADS = 2  # memory is left for the totals of so many threads, since models must not depend on the machine
+SLACK_BYTES = 64 << 20  # what the engine leaves free, and more
+IN_BLOCKS = "{} labels are trained, at most {} of them side by side, as the memory has room for no more; {} blocks of "
+IN_BLOCKS += "labels read the data one after the other. With more memory, fewer blocks would do."
+
+
+def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) -> Fit:
+    """Return the fit of all labels, as many side by side as fit into memory."""
+    loss, width = CODES[str(options.loss)], source.n_features + 1
+    costs = options.C * compute_label_factors(source, options)
+    L = len(costs)
+    settings = LabelNewton(
+        loss=loss,
+        costs=costs,
+        at_zero=AT_ZERO[loss] * np.sum(costs * sum_label_weights(source), axis=1),
+        tol=float(options.tol),
+        bias_feature=own.intercept_scaling,
+        curvature_rows=own.curvature_rows or ROWS_A_WEIGHT * width,
+        side_by_side=L,
+        n_rows=source.n_rows,
+        n_features=source.n_features,
+        row_bytes=source.nbytes // source.n_rows + 8,
+        sample=_draw(source, options, own.sample_rows or SAMPLE_A_WEIGHT * width),
+    )
+    if width > MOST_WEIGHTS:
+        settings = replace(settings, by_products=True, sample=settings.sample[:0])
+    settings = replace(settings, side_by_side=_count_side_by_side(source, options, settings))
+    size = settings.side_by_side
+    return Fit(
+        method="newton",
+        settings={
+            "loss": options.loss,
+            "problems": L,
+            "class_costs": costs[0].tolist() if np.all(costs == costs[0]) else costs.tolist(),
+            "tol": settings.tol,
+            "bias_feature": settings.bias_feature,
+            "curvature_rows": settings.curvature_rows,
+            "side_by_side": size,
+        },
+        memory=partial(_need_memory, settings),
+        start=partial(_start, settings),
+        solve=partial(solver.solve, settings),
+        make_model=partial(_make_model, source, settings),
+        report=_report,
+        compiled=("label-newton",),
+        sample=FirstSample(len(settings.sample), False) if len(settings.sample) else None,
+        model_bytes=8 * L * width,
+        note="" if size == L else IN_BLOCKS.format(L, size, -(-L // size)),
+    )
+
+
+def _start(settings: LabelNewton) -> State:
+    state = start_state(settings)
+    return start_conjugates(state) if settings.by_products else state
+
+
+def _draw(source: RowSource, options: TrainOptions, n_rows: int) -> I64:
+    """Return the numbers of the rows of the sample, of which a tenth of the memory at most is taken."""
+    row_bytes = COPIES * (source.nbytes // source.n_rows + 8)
+    most = (options.memory_bytes or default_budget_bytes()) // (SAMPLE_SHARE * row_bytes)
+    return draw_sample(min(n_rows, most), source.n_rows, options.seed, source.is_shuffled)
+
+
+def _count_side_by_side(source: RowSource, options: TrainOptions, settings: LabelNewton) -> int:
+    """Return how many labels are worked on side by side: all, or as few as the memory has room for, at least one."""
+    budget, levels = options.memory_bytes or default_budget_bytes(), (len(plan_groups(source)) - 1).bit_length()
+    L = len(settings.costs)
+    for blocks in range(1, L + 1):
+        size = -(-L // blocks)
+        need = _need_memory(replace(settings, side_by_side=size), THREADS)
+        needed = OTHER_BYTES + SLACK_BYTES + THREADS * source.stream_bytes() + need.driver_bytes + need.walk_bytes
+        if needed + (3 * THREADS + levels) * need.totals_bytes <= budget:
+            return size
+    return 1
+
+
+def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
+    """Return the memory of the points of all labels, and of the sums of those that are worked on side by side.
+
+    A task also has a block of rows, and the scores of a block of labels.
+    """
+    L, width, size = len(settings.costs), settings.n_features + 1, settings.side_by_side
+    row_bytes = 12 * width + size + -(-L // 8) + BLOCK_LABELS * (2 * 8 + 8 + 1) + 4 * width
+    if settings.by_products:
+        points = 8 * width * (2 * L + (CONJUGATE_POINTS + LOOKED_POINTS) * size)
+        totals, shared = size * (8 * width + 40), 8 * size * (width + 4)
+        return MemoryNeed(points, 0, totals, shared, threads * min(settings.n_rows, TILE_ROWS) * 8 * 4 * size)
+    block_rows = min(settings.n_rows, BLOCK_ROWS + min(BLOCK_ROWS, LARGEST_TILE_ROWS // width))
+    sample_bytes = COPIES * len(settings.sample) * settings.row_bytes
+    turn = 4 * 8 * width**2 + sample_bytes
+    return MemoryNeed(
+        driver_bytes=POINTS * 8 * L * width + turn,
+        turn_bytes=turn,
+        totals_bytes=size * (8 * width + 2 * width * (width + 1) + 40),
+        shared_bytes=8 * size * (width + 4),
+        walk_bytes=threads * (block_rows * row_bytes + 3 * 4 * width**2),
+    )
+
+
+def _make_model(source: RowSource, settings: LabelNewton, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
+    model = make_linear_model(source, state.best_w[:, :-1].copy(), 0.0)
+    return replace(model, intercept=state.best_w[:, -1] * settings.bias_feature)
+
+
+def _report(state: State) -> Report:
+    """Return the certificate of each label, and the sums."""
+    return Report(**vars(state.progress), problems=tuple(_describe(state, k) for k in range(len(state.statuses))))
+
+
+def _describe(state: State, k: int) -> dict[str, Any]:
+    progress = Progress(float(state.objectives[k]), float(state.lower_bounds[k]), int(state.counts[k]))
+    return {
+        "status": str(state.statuses[k]),
+        "objective": progress.objective,
+        "lower_bound": progress.lower_bound,
+        "relative_gap": progress.relative_gap,
+        "passes": progress.passes,
+    }
+
+
+def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
+    """Call the compiled functions that add up the losses, and choose and add the curvatures."""
+    sets = Rows(0, rows.X, label_sets=pack_sets(np.eye(2, dtype=np.bool_)))
+    for loss in CODES.values():
+        totals = start_totals(2, 3)
+        add_totals(totals, sets, np.zeros((2, 3)), np.arange(2), np.ones((2, 2)), np.ones(2), (loss, 1.0))
+        combine_totals(totals, start_totals(2, 3)).finish()
+        add_active(np.ones((2, 2)), np.ones((2, 3)), totals.gradients)
+    run_products(sets, sets.label_sets)

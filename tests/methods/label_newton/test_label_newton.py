@@ -1,0 +1,219 @@
+"""Newton's method for many labels against LIBLINEAR, scikit-learn and long double; its status, its bits, its memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.groups import plan_groups
+from streamsvm.errors import MemoryBudgetError
+from streamsvm.machine import resident_bytes
+from streamsvm.methods.label_newton import setup, sums
+from streamsvm.methods.set_up import set_up, settle_task
+from streamsvm.models.model import LinearModel
+from streamsvm.training.loop import Result
+from streamsvm.training.train import TrainOptions, train
+from streamsvm.training.verify import verify
+from tests.conftest import F64
+from tests.faults.killed import kill_after
+from tests.label_problems import LabelProblem, make_labels
+from tests.methods.test_one_against_rest import make_classes
+
+OPTIONS = TrainOptions(threads=1, loss="squared_hinge")
+MANY_GROUPS = {("streamsvm.data.groups", "SMALLEST_GROUP_BYTES"): 1, ("streamsvm.data.groups", "GROUPS"): 5}
+WIDE = ("streamsvm.methods.label_newton.setup", "MOST_WEIGHTS")
+LOSSES = ("squared_hinge", "logistic")
+KINDS = {
+    "dense": make_labels(1),
+    "sparse": make_labels(2, d=30, density=0.2),
+    "weighted": make_labels(3, weighted=True),
+    "more features than rows": make_labels(4, n=60, d=100),
+}
+
+
+@pytest.fixture(params=["curvatures", "products"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How steps are found."""
+    if request.param == "products":
+        monkeypatch.setattr(setup, "MOST_WEIGHTS", 1)
+    return str(request.param)
+
+
+@pytest.fixture(params=LOSSES)
+def loss(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few rows and labels are added at a time."""
+    monkeypatch.setattr(sums, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(sums, "BLOCK_LABELS", 4)
+
+
+def find_weights(result: Result, label: int, bias_feature: float = 1.0) -> F64:
+    assert isinstance(result.model, LinearModel)
+    return np.append(result.model.coef[label], np.asarray(result.model.intercept)[label] / bias_feature)
+
+
+def fit_by_sklearn(problem: LabelProblem, label: int, loss: str, costs: tuple[float, float]) -> F64:
+    """w of LIBLINEAR's or of scikit-learn's Newton method."""
+    y = problem.Y[:, label]
+    weight = np.where(y, costs[1], costs[0]) * (1.0 if problem.weight is None else problem.weight)
+    model: Any = LogisticRegression(C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-10, max_iter=1000)
+    if loss == "squared_hinge":
+        model = LinearSVC(C=1.0, loss="squared_hinge", dual=False, tol=1e-10, fit_intercept=False, max_iter=10_000)
+    return np.asarray(model.fit(problem.dense(), y, sample_weight=weight).coef_[0])
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("C", [0.01, 10.0])
+def test_every_label_is_at_the_optimum_of_liblinear(name: str, C: float, loss: str, way: str, tmp_path: Path) -> None:
+    """P is that of the model, in long double; D is not above the minimum; both are within the tolerance."""
+    problem, costs, tol = KINDS[name], (C * 1.0, C * 3.0), 1e-6
+    options = replace(OPTIONS, C=C, loss=loss, tol=tol, class_weight={0: 1.0, 1: 3.0})
+    found = train(problem.store(tmp_path / "rows", chunk_bytes=4000), options)
+    assert found.status == "converged"
+    for label, told in enumerate(found.problems):
+        w = find_weights(found, label)
+        value = problem.value(label, w, loss, costs)
+        assert told["label"] == label
+        assert told["objective"] == pytest.approx(float(value), rel=1e-12)
+        assert (value - told["lower_bound"]) <= tol * value
+        if problem.Y[:, label].any():
+            other = problem.value(label, fit_by_sklearn(problem, label, loss, costs), loss, costs)
+            assert told["lower_bound"] <= other * (1 + 1e-12)
+            assert told["objective"] <= other * (1 + tol)
+    assert found.objective == pytest.approx(sum(one["objective"] for one in found.problems))
+
+
+def test_balanced_weights_are_those_of_each_label(loss: str, tmp_path: Path) -> None:
+    problem = make_labels(5, weighted=True, empty=False)
+    assert problem.weight is not None
+    found = train(problem.store(tmp_path / "rows"), replace(OPTIONS, loss=loss, class_weight="balanced"))
+    for label, told in enumerate(found.problems):
+        with_it, total = problem.weight[problem.Y[:, label]].sum(), problem.weight.sum()
+        costs = total / (2 * (total - with_it)), total / (2 * with_it)
+        value = problem.value(label, find_weights(found, label), loss, costs)
+        assert told["objective"] == pytest.approx(float(value), rel=1e-10)
+
+
+@pytest.mark.parametrize("scaling", [0.1, 100.0])
+def test_the_constant_feature(scaling: float, way: str, tmp_path: Path) -> None:
+    problem = KINDS["dense"]
+    found = train(problem.store(tmp_path / "rows"), replace(OPTIONS, options={"intercept_scaling": str(scaling)}))
+    scaled = LabelProblem(np.column_stack((problem.X, np.full(len(problem.Y), scaling))), problem.Y)
+    for label, told in enumerate(found.problems):
+        w = find_weights(found, label, scaling)
+        value = scaled.value(label, np.append(w, 0.0), "squared_hinge", (1.0, 1.0))
+        assert told["objective"] == pytest.approx(float(value), rel=1e-10)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    rows = make_labels(7, n=3000, d=12, weighted=True)
+    return rows.store(tmp_path_factory.mktemp("labels") / "rows", chunk_bytes=8_000)
+
+
+@pytest.mark.usefixtures("many_groups", "workers_import_tests")
+def test_the_same_bits_on_any_engine(way: str, stored: Dataset, client: Client) -> None:
+    assert len(plan_groups(stored)) > 4
+    options = replace(OPTIONS, tol=1e-6)
+    found = [train(stored, replace(options, threads=threads)) for threads in (1, 2)] + [
+        train(stored, options, client=client)
+    ]
+    assert len({one.model_sha256 for one in found}) == 1
+    assert len({str(one.problems) for one in found}) == 1
+
+
+@pytest.mark.usefixtures("many_groups")
+def test_the_same_bits_if_a_run_is_killed_after_any_step(way: str, stored: Dataset, tmp_path: Path) -> None:
+    options = replace(OPTIONS, tol=1e-5)
+    whole = train(stored, options)
+    changed = {**MANY_GROUPS, **({WIDE: 1} if way == "products" else {})}
+    for step in sorted({1, whole.steps // 2, whole.steps - 1}):
+        out = tmp_path / str(step)
+        kill_after(step, stored.path, options, out, changed)
+        again = train(stored, options, out, resume=True)
+        assert again.model_sha256 == whole.model_sha256
+        assert again.problems == whole.problems
+
+
+@pytest.mark.usefixtures("many_groups")
+def test_labels_are_worked_on_in_blocks_if_memory_is_short(
+    way: str, stored: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each label has the bits of the run where all labels are side by side, and the note tells of the blocks."""
+    together = train(stored, OPTIONS)
+    monkeypatch.setattr(setup, "_count_side_by_side", lambda *_: 2)
+    fit = set_up(stored, settle_task(stored, OPTIONS))
+    assert "at most 2 of them side by side" in fit.note
+    assert "3 blocks" in fit.note
+    apart = train(stored, OPTIONS)
+    assert apart.status == "converged"
+    assert apart.passes > together.passes
+    for one, other in zip(together.problems, apart.problems, strict=True):
+        assert one["objective"] == pytest.approx(other["objective"], rel=1e-3)
+
+
+def test_the_number_side_by_side_follows_from_the_memory(tmp_path: Path) -> None:
+    problem = make_labels(8, n=300, d=300)
+    dataset = LabelProblem(problem.X, np.tile(problem.Y, 40)).store(tmp_path / "rows")
+    sizes = {}
+    for memory in (450 << 20, 600 << 20, 4 << 30):
+        options = settle_task(dataset, replace(OPTIONS, memory_bytes=memory))
+        sizes[memory] = set_up(dataset, options).settings["side_by_side"]
+    assert 1 < sizes[450 << 20] < sizes[600 << 20] < sizes[4 << 30] == 240
+    with pytest.raises(MemoryBudgetError):
+        train(dataset, replace(OPTIONS, memory_bytes=resident_bytes() + (10 << 20)))
+
+
+def test_a_settled_label_leaves_the_passes(stored: Dataset) -> None:
+    """Labels take different numbers of passes, and none takes part after it is proved."""
+    found = train(stored, replace(OPTIONS, tol=1e-6, options={"sample_rows": "20", "curvature_rows": "200"}))
+    counts = [one["passes"] for one in found.problems]
+    assert max(counts) == found.passes
+    assert min(counts) < max(counts)
+    still_open = [line["open_problems"] for line in found.history]
+    assert still_open == [sum(count > k for count in counts) for k in range(1, found.passes + 1)]
+
+
+def test_labels_that_are_not_proved_are_named(stored: Dataset) -> None:
+    found = train(stored, replace(OPTIONS, tol=1e-9, max_passes=2, options={"sample_rows": "20"}))
+    gaps = found.as_json()["gaps"]
+    assert found.status == "pass_limit"
+    assert gaps["unproved"] == [one["label"] for one in found.problems if one["relative_gap"] > 1e-9]
+    assert gaps["unproved"]
+    assert gaps["worst"] == max(one["relative_gap"] for one in found.problems)
+    assert gaps["mean"] == pytest.approx(np.mean([one["relative_gap"] for one in found.problems]))
+
+
+def test_verify_computes_the_objective_anew(stored: Dataset, loss: str) -> None:
+    found = train(stored, replace(OPTIONS, loss=loss))
+    told = verify(found.model, stored)
+    assert told.agrees
+    assert told.objective == pytest.approx(found.objective, rel=1e-12)
+
+
+def test_classes_with_many_features_are_trained_so(loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each class against the rest has the optimum that the method for one class at a time proves."""
+    rows = make_classes(5, n=600)
+    dataset, options = rows.store(tmp_path / "rows"), replace(OPTIONS, loss=loss, tol=1e-6)
+    one_by_one = train(dataset, options)
+    assert "resident_rows" in set_up(dataset, options).settings
+    monkeypatch.setattr("streamsvm.methods.set_up.MANY_FEATURES", 2)
+    monkeypatch.setattr(setup, "MOST_WEIGHTS", 2)
+    found = train(dataset, options)
+    assert found.status == "converged"
+    for one, other in zip(found.problems, one_by_one.problems, strict=True):
+        assert one["objective"] == pytest.approx(other["objective"], rel=2e-6)
+        assert one["lower_bound"] <= other["objective"]
