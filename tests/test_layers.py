@@ -61,6 +61,7 @@ LIBRARIES = {
     "pyarrow": {"data"},
     "obstore": {"data"},
     "google_crc32c": {"data"},
+    "onnx": {f"models.exports.onnx_graph.{name}" for name in ("write_onnx", "add", "_add_labels", "_make_file")},
 }
 
 

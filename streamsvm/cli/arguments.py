@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 import streamsvm
+from streamsvm.cli.export import add_export, add_import
 from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
@@ -43,6 +44,8 @@ def make_parser() -> argparse.ArgumentParser:
         _add_tune,
         _add_predict,
         _add_evaluate,
+        add_export,
+        add_import,
         _add_verify,
         _add_report,
     ):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from streamsvm.cli.arguments import how_to_read, make_parser
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output
+from streamsvm.cli.export import export_model, import_model
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.cli.settings import read_ingest_options
 from streamsvm.cli.training import features, train_model, tune_model
@@ -182,6 +183,8 @@ COMMANDS = {
     "tune": tune_model,
     "predict": _predict,
     "evaluate": _evaluate,
+    "export": export_model,
+    "import": import_model,
     "verify": _verify,
     "report": _report,
 }

@@ -1,7 +1,7 @@
-"""The destination of a dataset or of predictions, which appear there whole or not at all.
+"""The destination of a dataset, of predictions or of an exported model, which appear there whole or not at all.
 
-One process at a time may write to a destination. It makes a new folder beside the destination, brings the files to the
-disk, and then renames the folder.
+One process at a time may write to a destination. It makes a new folder or file beside the destination, brings it to the
+disk, and then renames it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from zarr.core.sync import sync
 
 from streamsvm.data.manifest import ATTRIBUTE
 from streamsvm.errors import InputError, WriteError
-from streamsvm.files import name_partial, remove_partials, sync_folder, sync_tree
+from streamsvm.files import name_partial, open_atomically, remove_partials, sync_folder, sync_tree
 from streamsvm.locks import Lock
+
+REPLACE = "remove it or choose another name, or replace it by --overwrite (overwrite=True in Python)"
 
 
 def check_destination(destination: Path, overwrite: bool = False) -> None:
@@ -31,10 +34,31 @@ def check_destination(destination: Path, overwrite: bool = False) -> None:
     if not _is_our_group(destination):
         raise InputError(f"{destination}: exists already, and is no dataset; remove it or choose another name")
     if not overwrite:
-        raise InputError(
-            f"{destination}: exists already; remove it or choose another name, or replace it by --overwrite "
-            "(overwrite=True in Python)"
-        )
+        raise InputError(f"{destination}: exists already; {REPLACE}")
+
+
+def check_file(destination: Path, overwrite: bool) -> None:
+    """Raise InputError if no file can be written to `destination`. With `overwrite` a file may be replaced."""
+    if not destination.parent.is_dir():
+        raise InputError(f"{destination.parent}: no such folder")
+    if destination.is_dir():
+        raise InputError(f"{destination}: exists already and is a folder; remove it or choose another name")
+    if destination.exists() and not overwrite:
+        raise InputError(f"{destination}: exists already; {REPLACE}")
+
+
+@contextmanager
+def new_file(destination: Path, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """Open a file for writing by one process at a time. It appears under its name wholly or not at all.
+
+    Raises InputError if the file exists and is not to be replaced, or another process is writing it, and WriteError if
+    it cannot be written.
+    """
+    with Lock(destination):
+        remove_partials(destination.parent, destination.name)
+        check_file(destination, overwrite)  # with the lock, since another process may have finished it
+        with open_atomically(destination) as file:
+            yield file
 
 
 @contextmanager

@@ -6,11 +6,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ import zarr
 from streamsvm import interrupts
 from streamsvm.data.csv_cells import write_cell
 from streamsvm.data.dataset import open_dataset
-from streamsvm.data.destination import check_destination, new_folder
+from streamsvm.data.destination import check_destination, check_file, new_file, new_folder
 from streamsvm.data.formats import guess_format, has_known_ending
 from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.readers import open_files
@@ -27,8 +26,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.data.spill import as_matrix
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
-from streamsvm.files import open_atomically, refuse_inputs, remove_partials
-from streamsvm.locks import Lock
+from streamsvm.files import refuse_inputs
 from streamsvm.machine import default_threads
 from streamsvm.models.compilation import compile_scores
 from streamsvm.models.model import Model
@@ -214,26 +212,15 @@ def _choose_writer(out: Path, overwrite: bool, probabilities: bool) -> Writer:
         raise InputError(f"{out}: the name must end in .csv, .npy or .zarr")
     if out.suffix == ".zarr":
         check_destination(out, overwrite)
-    elif not out.parent.is_dir():
-        raise InputError(f"{out.parent}: no such folder")
-    elif out.is_dir():
-        raise InputError(f"{out}: exists already and is a folder; remove it or choose another name")
+    else:
+        check_file(out, overwrite=True)
     return writers[out.suffix]
-
-
-@contextmanager
-def _new_file(out: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing by one process at a time. It appears under its name wholly or not at all."""
-    with Lock(out):
-        remove_partials(out.parent, out.name)
-        with open_atomically(out) as file:
-            yield file
 
 
 def _write_csv(model: Model, scored: Iterator[F64], out: Path, probabilities: bool) -> int:
     n_rows = 0
     cells = np.array([write_cell(label) for label in model.classes.tolist()])
-    with _new_file(out) as file:
+    with new_file(out) as file:
         names = [write_cell(f"probability {name}") for name in model.classes.tolist()] if probabilities else []
         file.write(f"{','.join(_name_columns(model) + names)}\n".encode())
         for scores in scored:
@@ -273,7 +260,7 @@ def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
     dtype, sets = model.classes.dtype if labels else np.dtype(np.float64), model.problem.has_label_sets
     dtype, width = (np.dtype(np.uint8), model.score_shape) if sets else (dtype, ())
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-    with _new_file(out) as file:
+    with new_file(out) as file:
         np.lib.format.write_array_header_1_0(file, {**about, "shape": (0, *width)})
         for scores in scored:
             values = choose_labels(scores) if sets else model.classes[choose(scores)] if labels else scores

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[int, Callable[[Path, Path, Path, Path], list[Any]]]] =
     "p.npy": (1500, lambda text, data, trained, out: ["predict", trained, text, "--out", out]),
     "p.zarr": (900, lambda text, data, trained, out: ["predict", trained, text, "--out", out]),
     "report.html": (1500, lambda text, data, trained, out: ["report", trained, "--out", out]),
+    "m.json": (200, lambda text, data, trained, out: ["export", trained, "--to", "json", "--out", out]),
     "settings.json": (100, lambda text, data, trained, out: ["train", data, "--out", out.parent / "run"]),
     "history.jsonl": (
         2000, lambda text, data, trained, out: ["train", data, "--out", out.parent / "run", "--C", "1000", *MANY_STEPS],

@@ -52,6 +52,7 @@ COMMANDS: dict[str, list[str]] = {
     "csv": ["predict", "{trained}", "{text}", "--out", "{out}/p.csv"],
     "zarr": ["predict", "{trained}", "{data}", "--out", "{out}/p.zarr"],
     "evaluate": ["evaluate", "{trained}", "{data}"],
+    "export": ["export", "{trained}", "--to", "libsvm", "--out", "{out}/m.txt"],
     "report": ["report", "{trained}", "--out", "{out}/page.html"],
 }
 

@@ -1,0 +1,1 @@
+"""Models as files of other programs: a file for each format, and the formats by name in `export.py`."""
