@@ -68,7 +68,7 @@ def _stack(parts: list[Any]) -> Any:
 
 def count_label_axes(y: Any) -> int:
     """Return 2 for an indicator matrix with a column for each of several labels, and 1 for one label a row."""
-    shape = getattr(y, "shape", None) or np.shape(y)
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     return 2 if len(shape) == 2 and shape[1] != 1 else 1
 
 

@@ -106,7 +106,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
 
     def _count_steps(self, result: Result) -> Any:
         """Return the number of steps; of many problems it is the number of the problem that took the most."""
-        return max((problem["steps"] for problem in result.problems), default=result.steps)
+        return max((problem.get("steps", result.steps) for problem in result.problems), default=result.steps)
 
     def _warn_of_limit(self, result: Result) -> None:
         """Give scikit-learn's ConvergenceWarning if a limit of passes or seconds has ended the training."""

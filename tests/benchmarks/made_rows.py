@@ -31,6 +31,7 @@ class MadeRows:
     on_disk = True  # What is read counts: nothing is in memory.
     is_shuffled = True
     has_targets = False
+    has_label_sets = False
     is_sparse = False
     streams = False
     name = "made rows"

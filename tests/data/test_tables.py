@@ -94,7 +94,8 @@ def test_unreadable(write_file: WriteFile, tmp_path: Path, monkeypatch: pytest.M
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    for name in ("builtins.open", "io.open"):  # pathlib opens by the second
+        monkeypatch.setattr(name, refuse)
     assert fault_in(read([path], ANY), path) == "Permission denied"
 
 

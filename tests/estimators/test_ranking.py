@@ -220,7 +220,7 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
         (source_of([1, 2]), {"class_weight": "balanced"}, "class_weight"),
         (source_of([1, 2]), {"resident_rows": 5}, "resident rows"),
         (source_of([1, 2]), {"options": {"reduction": "none"}}, "option 'reduction' is unknown"),
-        (source_of([1, 2]), {"task": "order"}, "choose from classify, crammer-singer, rank, roc-area"),
+        (source_of([1, 2]), {"task": "order"}, "choose from classify, crammer-singer, multi-label, rank, roc-area"),
     ],
 )
 def test_refused(source: ArrayDataset, change: dict[str, Any], message: str) -> None:
