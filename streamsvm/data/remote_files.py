@@ -27,6 +27,7 @@ class RemoteFile(io.RawIOBase):
     """An object that is read from its start to its end. Raises OSError, as a file on a disk does."""
 
     def __init__(self, url: str) -> None:
+        self._object: ObjectFile | None = None  # where the store refuses, the end of this object closes nothing
         self.url, self._position = url, 0
         self.n_bytes, self.e_tag = _ask_about(url)
         folder, _, name = url.rpartition("/")
@@ -39,6 +40,7 @@ class RemoteFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer with the next bytes, and return their number."""
         n_bytes = min(len(buffer), self.n_bytes - self._position)
+        assert self._object is not None
         try:
             self._object.fill(np.frombuffer(buffer, np.uint8)[:n_bytes], self._position)
         except (IntegrityError, ReadError) as error:
@@ -48,7 +50,7 @@ class RemoteFile(io.RawIOBase):
 
     def close(self) -> None:
         """Give up what has been requested."""
-        if not self.closed:
+        if self._object is not None and not self.closed:
             self._object.close()
         super().close()
 
