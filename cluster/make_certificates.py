@@ -57,9 +57,13 @@ def make_certificates(folder: Path, days: int) -> None:
 
 
 def sign(
-    subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x509.Name, issuer_key: ec.EllipticCurvePrivateKey,
-    days: int, is_authority: bool = False,
-) -> bytes:  # fmt: skip
+    subject: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    days: int,
+    is_authority: bool = False,
+) -> bytes:
     """Return a certificate in PEM; every role both listens and connects."""
     now = datetime.now(UTC)
     builder = (
@@ -84,9 +88,16 @@ def sign(
 def make_usage(is_authority: bool) -> x509.KeyUsage:
     """Return what a key may do: sign certificates, or shake hands."""
     return x509.KeyUsage(
-        digital_signature=not is_authority, key_cert_sign=is_authority, crl_sign=is_authority, content_commitment=False,
-        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def name_of(text: str) -> x509.Name:

@@ -299,5 +299,9 @@ def run_python(code: str, *arguments: object, **environment: str) -> subprocess.
     """Run code in a fresh interpreter, at the repository's root."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -112,9 +112,7 @@ def matrix_of(problem: Problem, kernel: Kernel) -> F64:
     return compute_matrix(kernel, X, X)
 
 
-def drive(
-    source: RowSource, settings: Decomposition, state: State | None = None, most_steps: int = 400
-) -> list[Step]:  # fmt: skip
+def drive(source: RowSource, settings: Decomposition, state: State | None = None, most_steps: int = 400) -> list[Step]:
     """All steps of the solver to its end."""
     engine = SerialEngine(source)
     solver = solve(settings, state or start_state(source.n_rows))

@@ -149,8 +149,11 @@ def test_training_in_a_script_ends_after_the_step(solver: str) -> None:
         steps.append(event.line["step"])
 
     with pytest.raises(KeyboardInterrupt):
-        train(rows, TrainOptions(solver=solver, kernel="rbf" if solver in ("smo", "budgeted-sgd") else "linear"),
-              listener=listen)  # fmt: skip
+        train(
+            rows,
+            TrainOptions(solver=solver, kernel="rbf" if solver in ("smo", "budgeted-sgd") else "linear"),
+            listener=listen,
+        )
     assert steps == [1]
 
 

@@ -33,10 +33,19 @@ from tests.benchmarks.one_read import store
 from tests.benchmarks.two_classes import load
 
 FEW = (
-    ("news20", 1.0, "10%"), ("news20", 1.0, "3%"), ("news20", 100.0, "10%"), ("bydate", 1.0, "10%"),
-    ("bydate", 0.01, "10%"), ("mnist", 0.01, "10%"), ("mnist", 1.0, "10%"), ("isolet", 1.0, "30%"),
-    ("mushrooms", 1.0, "10%"), ("w8a", 0.1, "10%"), ("a9a", 0.05, "10%"), ("a9a", 1.0, "10%"),
-)  # fmt: skip  # data, C, resident rows
+    ("news20", 1.0, "10%"),
+    ("news20", 1.0, "3%"),
+    ("news20", 100.0, "10%"),
+    ("bydate", 1.0, "10%"),
+    ("bydate", 0.01, "10%"),
+    ("mnist", 0.01, "10%"),
+    ("mnist", 1.0, "10%"),
+    ("isolet", 1.0, "30%"),
+    ("mushrooms", 1.0, "10%"),
+    ("w8a", 0.1, "10%"),
+    ("a9a", 0.05, "10%"),
+    ("a9a", 1.0, "10%"),
+)  # data, C, resident rows
 MEMORY = (*dict.fromkeys((name, C) for name, C, _ in FEW if C <= 1.0), ("covtype", 0.01), ("ijcnn1", 1.0))
 WAYS = ("block-ascent", "line-search")
 MOST_PASSES = 150

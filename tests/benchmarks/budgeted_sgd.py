@@ -172,9 +172,13 @@ def time_of_merge(data: streamsvm.Dataset) -> float:
 def train_on(data: streamsvm.Dataset, replicas: int, **given: Any) -> Result:
     """One epoch."""
     options = TrainOptions(
-        C=1.0, solver="budgeted-sgd", kernel="rbf", gamma=STREAM_GAMMA,
-        options={"budget": str(STREAM_BUDGET), "merge": "2", "replicas": str(replicas)}, **given,
-    )  # fmt: skip
+        C=1.0,
+        solver="budgeted-sgd",
+        kernel="rbf",
+        gamma=STREAM_GAMMA,
+        options={"budget": str(STREAM_BUDGET), "merge": "2", "replicas": str(replicas)},
+        **given,
+    )
     return train(data, options)
 
 

@@ -30,8 +30,12 @@ def train(case: str, layout: str, cache: str) -> tuple[float, dict[str, Any]]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run = subprocess.run(
         [sys.executable, "-m", "tests.compiled_kernels", case, layout],
-        env={**os.environ, "NUMBA_CACHE_DIR": cache}, cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**os.environ, "NUMBA_CACHE_DIR": cache},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, json.loads(run.stdout)

@@ -56,9 +56,26 @@ def run_train(dataset: Dataset, C: float, gamma: float, seed: int, *more: str) -
     """Train in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "streamsvm", "train", dataset.path, "--out", f"{folder}/run", "--solver", "smo",
-            "--kernel", "rbf", "--C", str(C), "--gamma", str(gamma), "--seed", str(seed), "--json", *more,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "streamsvm",
+            "train",
+            dataset.path,
+            "--out",
+            f"{folder}/run",
+            "--solver",
+            "smo",
+            "--kernel",
+            "rbf",
+            "--C",
+            str(C),
+            "--gamma",
+            str(gamma),
+            "--seed",
+            str(seed),
+            "--json",
+            *more,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 

@@ -124,9 +124,14 @@ def solve_piqp(master: Master) -> F64:
     solver.settings.check_duality_gap = True
     solver.settings.eps_duality_gap_abs = solver.settings.eps_duality_gap_rel = TOL
     solver.setup(
-        np.asfortranarray(master.gram / scale), -master.offsets / scale,
-        G=np.ones((1, m), order="F"), h_l=np.array([-1e30]), h_u=np.ones(1), x_l=np.zeros(m), x_u=np.ones(m),
-    )  # fmt: skip
+        np.asfortranarray(master.gram / scale),
+        -master.offsets / scale,
+        G=np.ones((1, m), order="F"),
+        h_l=np.array([-1e30]),
+        h_u=np.ones(1),
+        x_l=np.zeros(m),
+        x_u=np.ones(m),
+    )
     solver.solve()
     return np.array(solver.result.x)
 

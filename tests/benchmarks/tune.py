@@ -55,9 +55,14 @@ def main() -> None:
     X = np.ascontiguousarray((table[:, :54] / np.maximum(table[:, :54].max(axis=0), 1))[rows])
     settings = TrainOptions(threads=1, max_passes=400)
     head = [
-        "rows", "separate fits: processor s, wall s", "tune: processor s, wall s", "tune over separate (<= 0.25)",
-        "reads of the slowest fit, of tune", "bytes over the slowest fit's (<= 1.5)", "best C",
-    ]  # fmt: skip
+        "rows",
+        "separate fits: processor s, wall s",
+        "tune: processor s, wall s",
+        "tune over separate (<= 0.25)",
+        "reads of the slowest fit, of tune",
+        "bytes over the slowest fit's (<= 1.5)",
+        "best C",
+    ]
     print("| " + " | ".join(head) + " |" + "\n" + "|---" * len(head) + "|")
     with tempfile.TemporaryDirectory() as work:
         dataset = ingest(X, Path(work) / "rows.zarr", table[rows, 54] == 1)

@@ -31,10 +31,15 @@ def load(folder: Path, name: str) -> ArrayDataset:
         table = np.loadtxt(folder / "waveform/waveform.data", delimiter=",", dtype=str, skiprows=1)
         return _make(table[:, :-1].astype(np.float32), table[:, -1] == "y1")
     paths = {
-        "a9a": ["adult/a9a"], "w8a": ["web/w8a"], "ijcnn1": ["ijcnn1/ijcnn1.trn", "ijcnn1/ijcnn1.val"],
-        "phishing": ["phishing/phishing"], "mushrooms": ["mushrooms/mushrooms"], "letter": ["letter/letter.scale"],
-        "splice": ["splice_libsvm/splice.txt"], "banana": ["banana/banana.all.txt"],
-    }[name]  # fmt: skip
+        "a9a": ["adult/a9a"],
+        "w8a": ["web/w8a"],
+        "ijcnn1": ["ijcnn1/ijcnn1.trn", "ijcnn1/ijcnn1.val"],
+        "phishing": ["phishing/phishing"],
+        "mushrooms": ["mushrooms/mushrooms"],
+        "letter": ["letter/letter.scale"],
+        "splice": ["splice_libsvm/splice.txt"],
+        "banana": ["banana/banana.all.txt"],
+    }[name]
     loaded = [load_svmlight_file(str(folder / path)) for path in paths]
     X, y = csr_array(vstack([X for X, _ in loaded])), np.concatenate([y for _, y in loaded])
     return _make(X, y <= 13 if name == "letter" else y == np.max(y))  # A to M, or the second of two classes

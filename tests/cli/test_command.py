@@ -23,9 +23,22 @@ from tests.commands import Run, data, run, text, trained  # noqa: F401
 from tests.conftest import describe_keys, make_problem
 
 KEYS = {
-    "status", "solver", "objective", "lower_bound", "relative_gap", "passes", "steps", "seconds", "read_bytes",
-    "peak_memory_bytes", "projected_memory_bytes", "n_rows", "n_features", "n_support_vectors", "model_sha256",
-}  # fmt: skip
+    "status",
+    "solver",
+    "objective",
+    "lower_bound",
+    "relative_gap",
+    "passes",
+    "steps",
+    "seconds",
+    "read_bytes",
+    "peak_memory_bytes",
+    "projected_memory_bytes",
+    "n_rows",
+    "n_features",
+    "n_support_vectors",
+    "model_sha256",
+}
 SEVERAL_PASSES = ("--option", "acceleration=line-search")
 
 
@@ -129,9 +142,12 @@ def test_standard_input_and_a_closed_pipe(text: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "streamsvm"]
     with text.open() as rows:
         ran = subprocess.run(
-            [*command, "ingest", "-", tmp_path / "d.zarr", "--format", "svmlight"], stdin=rows, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
+            [*command, "ingest", "-", tmp_path / "d.zarr", "--format", "svmlight"],
+            stdin=rows,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert (ran.returncode, "300 rows of 6 features" in ran.stdout) == (0, True)
     reading, writing = os.pipe()
     os.close(reading)

@@ -24,9 +24,12 @@ from tests.conftest import ROOT
 def start_demo(*arguments: str, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "streamsvm", "demo", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")

@@ -28,13 +28,15 @@ COMMANDS: dict[str, tuple[int, Callable[[Path, Path, Path, Path], list[Any]]]] =
     "m.json": (200, lambda text, data, trained, out: ["export", trained, "--to", "json", "--out", out]),
     "settings.json": (100, lambda text, data, trained, out: ["train", data, "--out", out.parent / "run"]),
     "history.jsonl": (
-        2000, lambda text, data, trained, out: ["train", data, "--out", out.parent / "run", "--C", "1000", *MANY_STEPS],
+        2000,
+        lambda text, data, trained, out: ["train", data, "--out", out.parent / "run", "--C", "1000", *MANY_STEPS],
     ),
     "checkpoint.npz": (2500, lambda text, data, trained, out: ["train", data, "--out", out.parent / "run"]),
     "grid/settings.json": (
-        100, lambda text, data, trained, out: ["tune", data, "--C", "0.1,1", "--out", out.parents[1] / "run"],
+        100,
+        lambda text, data, trained, out: ["tune", data, "--C", "0.1,1", "--out", out.parents[1] / "run"],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -119,8 +119,12 @@ def test_from_predict_to_evaluate(run: Run, tmp_path: Path, names: list[str]) ->
     assert run("predict", tmp_path / "run", rows, "--label", "label", "--out", tmp_path / "q.csv").code == 0
     said = [line[0] for line in read_cells((tmp_path / "q.csv").read_bytes().decode())[1:]]
     with relabelled.open("w", newline="") as file:
-        csv.writer(file).writerows([["f" + str(k) for k in range(len(names))] + ["label"], *(
-            [*line[:-1], label] for line, label in zip(table, said, strict=True))])  # fmt: skip
+        csv.writer(file).writerows(
+            [
+                ["f" + str(k) for k in range(len(names))] + ["label"],
+                *([*line[:-1], label] for line, label in zip(table, said, strict=True)),
+            ]
+        )
     found = run("evaluate", tmp_path / "run", relabelled, "--label", "label", "--json").result
     assert (found["unknown_labels"], found["accuracy"]) == (0, 1.0)
 

@@ -95,8 +95,12 @@ def test_the_plan(text: Path, tmp_path: Path, run: Run) -> None:  # noqa: F811
     ],
 )
 def test_what_is_refused(
-    command: tuple[str, ...], message: str, text: Path, tmp_path: Path, run: Run  # noqa: F811
-) -> None:  # fmt: skip
+    command: tuple[str, ...],
+    message: str,
+    text: Path,
+    tmp_path: Path,
+    run: Run,  # noqa: F811
+) -> None:
     run("ingest", text, tmp_path / "rows.zarr", "--multi-label")
     ran = run(command[0], tmp_path / "rows.zarr", "--out", tmp_path / "run", *command[1:])
     assert (ran.code, ran.err.count("Traceback")) == (2, 0)

@@ -133,9 +133,18 @@ def _read(terminal: int) -> bytes:
 def test_one_line_is_rewritten_on_a_terminal(tmp_path: Path) -> None:
     data = make_problem(3, n=2000, d=30).store(tmp_path / "rows.zarr")
     code, out, shown = run_on_terminal(
-        "train", data.path, "--out", tmp_path / "run", "--C", "100", "--option", "acceleration=none",
-        "--max-seconds", "0.6", "--json",
-    )  # fmt: skip
+        "train",
+        data.path,
+        "--out",
+        tmp_path / "run",
+        "--C",
+        "100",
+        "--option",
+        "acceleration=none",
+        "--max-seconds",
+        "0.6",
+        "--json",
+    )
     assert (code, out.count("\n")) == (3, 1)
     assert shown.endswith("\r\n")  # the terminal makes two of a newline
     texts = shown.removesuffix("\r\n").split(START)

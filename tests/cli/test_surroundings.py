@@ -31,9 +31,13 @@ def execute(*arguments: object, redirect: str = "", limit: int | None = None, **
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, preexec_fn=lower,
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lower,
         env={name: value for name, value in kept.items() if value is not None},
-    )  # fmt: skip
+    )
 
 
 def complaints(told: str) -> list[str]:
@@ -83,8 +87,11 @@ def test_standard_output_is_closed(name: str, text: Path, data: Path, trained: P
 
 
 def test_standard_input_is_closed(text: Path, data: Path, trained: Path, tmp_path: Path) -> None:
-    for arguments in (["ingest", "-", tmp_path / "d.zarr"], ["predict", trained, "-", "--out", tmp_path / "p.csv"],
-                      ["evaluate", trained, "-"]):  # fmt: skip
+    for arguments in (
+        ["ingest", "-", tmp_path / "d.zarr"],
+        ["predict", trained, "-", "--out", tmp_path / "p.csv"],
+        ["evaluate", trained, "-"],
+    ):
         ran = execute(*arguments, redirect="<&-")
         message = f"streamsvm {arguments[0]}: <stdin>: standard input is closed\n"
         assert (ran.returncode, ran.stderr) == (2, message)

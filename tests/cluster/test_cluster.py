@@ -105,11 +105,15 @@ def test_local_workers_train_on_loopback_only(data: Dataset, model_sha256: str, 
 def test_local_refuses_a_size_that_is_none() -> None:
     done = subprocess.run(
         [sys.executable, str(CLUSTER / "local.py"), "--memory", "much"],
-        env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (
-        2, "local.py: 'much' is no size in bytes: write 2GB, 512MiB or a number of bytes\n",
-    )  # fmt: skip
+        2,
+        "local.py: 'much' is no size in bytes: write 2GB, 512MiB or a number of bytes\n",
+    )
 
 
 def make_certificates(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -179,9 +183,11 @@ def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
 def connect(configuration: str, address: str) -> Client:
     tls = yaml.safe_load(Path(configuration).read_text())["distributed"]["comm"]["tls"]
     security = Security(
-        require_encryption=True, tls_ca_file=tls["ca-file"],
-        tls_client_cert=tls["client"]["cert"], tls_client_key=tls["client"]["key"],
-    )  # fmt: skip
+        require_encryption=True,
+        tls_ca_file=tls["ca-file"],
+        tls_client_cert=tls["client"]["cert"],
+        tls_client_key=tls["client"]["key"],
+    )
     return Client(address, security=security, timeout=60)
 
 
@@ -245,8 +251,12 @@ def test_slurm_script_trains_with_a_stand_in_for_srun(data: Dataset, model_sha25
     (tmp_path / "shared").mkdir()
     done = subprocess.run(
         ["bash", str(script), data.path, str(tmp_path / "shared" / "run"), "--C", "0.5", "--json"],
-        env=variables, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["model_sha256"] == model_sha256
     assert [file.name for file in (tmp_path / "shared").iterdir()] == ["run"]

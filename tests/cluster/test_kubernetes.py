@@ -19,8 +19,11 @@ def kubernetes() -> dict[tuple[str, str], dict[str, Any]]:
 
 def pods(kubernetes: dict[tuple[str, str], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Templates of the pods by the role of Dask that they play."""
-    names = {"scheduler": ("Deployment", "streamsvm-scheduler"), "worker": ("Deployment", "streamsvm-worker"),
-             "client": ("Job", "streamsvm-train")}  # fmt: skip
+    names = {
+        "scheduler": ("Deployment", "streamsvm-scheduler"),
+        "worker": ("Deployment", "streamsvm-worker"),
+        "client": ("Job", "streamsvm-train"),
+    }
     return {role: kubernetes[name]["spec"]["template"] for role, name in names.items()}
 
 

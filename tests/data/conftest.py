@@ -47,9 +47,16 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
     folder, number = tmp_path_factory.mktemp("datasets"), count()
 
     def write_rows(
-        X: Any, labels: Any = None, sample_weight: Any = None, qid: Any = None, borders: Sequence[int] = (),
-        expected_bytes: int = 0, name: str = "rows", to: Any = None, **options: Any,
-    ) -> Dataset:  # fmt: skip
+        X: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        qid: Any = None,
+        borders: Sequence[int] = (),
+        expected_bytes: int = 0,
+        name: str = "rows",
+        to: Any = None,
+        **options: Any,
+    ) -> Dataset:
         pieces = cut(X, labels, sample_weight, qid, borders)
         path = to or folder / f"{next(number)}.zarr"
         chosen = IngestOptions(**{"shuffle": None, "needs_two_classes": False, **options})

@@ -189,13 +189,24 @@ FORGED_FEATURES: dict[str, Callable[[Path], Any]] = {
     "the map's rows have other columns": rewrite("features/rows", np.ones((5, 4), np.float32)),
     "there is no matrix": drop_array("features/matrix"),
     "an array of another name": lambda path: edit_manifest(path, list_foreign_array),
-    **{f"the map's {k} is {v!r}": (lambda path, k=k, v=v: edit_manifest(path, lambda m: m["features"].update({k: v})))
-       for k, v in (("d", 7), ("d", "6"), ("map", "other"), ("map", None), ("kernel", None),
-                    ("kernel", {"name": "other"}), ("kernel", {"name": "rbf", "gamma": "x"}),
-                    ("kernel", {"name": "rbf", "gamma": float("nan")}), ("kernel", {"name": "poly", "degree": 2.5}),
-                    ("kernel", {"name": "rbf", "gamma": 1.0, "evil": 1}), ("scaling", "maxabs"),
-                    ("feature_names", ["a"]))},
-}  # fmt: skip
+    **{
+        f"the map's {k} is {v!r}": (lambda path, k=k, v=v: edit_manifest(path, lambda m: m["features"].update({k: v})))
+        for k, v in (
+            ("d", 7),
+            ("d", "6"),
+            ("map", "other"),
+            ("map", None),
+            ("kernel", None),
+            ("kernel", {"name": "other"}),
+            ("kernel", {"name": "rbf", "gamma": "x"}),
+            ("kernel", {"name": "rbf", "gamma": float("nan")}),
+            ("kernel", {"name": "poly", "degree": 2.5}),
+            ("kernel", {"name": "rbf", "gamma": 1.0, "evil": 1}),
+            ("scaling", "maxabs"),
+            ("feature_names", ["a"]),
+        )
+    },
+}
 FORGERIES = {
     "dense": {**FORGED_FACTS, **FORGED_VALUES, **FORGED_DENSE},
     "sparse": {**FORGED_FACTS, **FORGED_VALUES, **FORGED_SPARSE},

@@ -60,9 +60,13 @@ def make(tmp_path: Path) -> Make:
     """Write an AnnData file: X, and columns of obs."""
 
     def make_anndata(
-        X: Any, zarr_format: int = 3, encoding: str = "csr_matrix", index_type: Any = np.int32,
-        chunks: Any = None, **obs: Any,
-    ) -> Path:  # fmt: skip
+        X: Any,
+        zarr_format: int = 3,
+        encoding: str = "csr_matrix",
+        index_type: Any = np.int32,
+        chunks: Any = None,
+        **obs: Any,
+    ) -> Path:
         path = tmp_path / "a.zarr"
         group = zarr.open_group(str(path), mode="w", zarr_format=zarr_format)  # type: ignore[arg-type]
         group.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})

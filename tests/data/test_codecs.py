@@ -41,9 +41,15 @@ def make_anndata(path: Path, **metadata: Any) -> Path:
     column = path / "obs" / "cell"
     column.mkdir()
     plain: dict[str, Any] = {
-        "zarr_format": 2, "shape": [10], "chunks": [10], "dtype": "|O", "compressor": None, "fill_value": "",
-        "order": "C", "filters": None,
-    }  # fmt: skip
+        "zarr_format": 2,
+        "shape": [10],
+        "chunks": [10],
+        "dtype": "|O",
+        "compressor": None,
+        "fill_value": "",
+        "order": "C",
+        "filters": None,
+    }
     (column / ".zarray").write_text(json.dumps(plain | metadata))
     (column / ".zattrs").write_text("{}")
     (column / "0").write_bytes(pickle.dumps(Evil(path)))

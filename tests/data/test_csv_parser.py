@@ -84,9 +84,37 @@ def test_a_block_full_of_such_numbers_is_left_to_python() -> None:
 
 @pytest.mark.parametrize(
     "cell",
-    ["", " ", "x", "1x", "1 2", "nan", "inf", "1_0", "0x1", "1e", "e5", ".", "-", "--1", "1..2", "3.5e38", "1e999",
-     "tru", "truex", '"1', '"1"2', '"1""2"', '1"', "\0", "1\0", "\ufeff1", "\u00a01", "\udcff"],
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "x",
+        "1x",
+        "1 2",
+        "nan",
+        "inf",
+        "1_0",
+        "0x1",
+        "1e",
+        "e5",
+        ".",
+        "-",
+        "--1",
+        "1..2",
+        "3.5e38",
+        "1e999",
+        "tru",
+        "truex",
+        '"1',
+        '"1"2',
+        '"1""2"',
+        '1"',
+        "\0",
+        "1\0",
+        "\ufeff1",
+        "\u00a01",
+        "\udcff",
+    ],
+)
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])
 def test_what_is_no_number_is_irregular(cell: str, end: str) -> None:
     assert parse(f"1,a\n{cell},b{end}") is None

@@ -97,8 +97,12 @@ def test_two_trainings_into_one_folder(run: Run, data: Path, tmp_path: Path) -> 
         assert [path.name for path in out.iterdir()] == [".lock"]
     assert run("train", data, "--out", out).code == 0
     assert {path.name for path in out.iterdir()} == {
-        "settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json",
-    }  # fmt: skip
+        "settings.json",
+        "history.jsonl",
+        "checkpoint.npz",
+        "model.npz",
+        "result.json",
+    }
 
 
 def test_a_run_that_has_begun_and_ended_meanwhile_is_seen(run: Run, data: Path, trained: Path, tmp_path: Path) -> None:

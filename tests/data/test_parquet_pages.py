@@ -17,10 +17,17 @@ from streamsvm.data.tables import Columns
 from tests.data.pieces import fault_in, listed
 
 OPTIONS: list[dict[str, Any]] = [
-    {}, {"compression": "none"}, {"compression": "zstd", "data_page_version": "2.0"}, {"use_dictionary": False},
-    {"row_group_size": 100}, {"data_page_size": 64, "write_batch_size": 10}, {"write_page_checksum": True},
-    {"write_statistics": False}, {"compression": "gzip", "version": "1.0"}, {"write_page_index": True},
-]  # fmt: skip
+    {},
+    {"compression": "none"},
+    {"compression": "zstd", "data_page_version": "2.0"},
+    {"use_dictionary": False},
+    {"row_group_size": 100},
+    {"data_page_size": 64, "write_batch_size": 10},
+    {"write_page_checksum": True},
+    {"write_statistics": False},
+    {"compression": "gzip", "version": "1.0"},
+    {"write_page_index": True},
+]
 
 
 def zigzag(number: int) -> bytes:

@@ -146,9 +146,12 @@ finite = st.floats(-10, 10)
 
 
 @given(
-    w=arrays(float, 4, elements=finite), b=finite, offset=arrays(float, 4, elements=finite),
-    factor=arrays(float, 4, elements=st.floats(0.01, 100)), x=arrays(float, 4, elements=finite),
-)  # fmt: skip
+    w=arrays(float, 4, elements=finite),
+    b=finite,
+    offset=arrays(float, 4, elements=finite),
+    factor=arrays(float, 4, elements=st.floats(0.01, 100)),
+    x=arrays(float, 4, elements=finite),
+)
 def test_weights_go_back_and_forth(w: Any, b: float, offset: Any, factor: Any, x: Any) -> None:
     scaling = Scaling("standard", offset, factor)
     raw_w, raw_b = scaling.to_raw(w, b)

@@ -34,9 +34,14 @@ def store_values(folder: Path, values: np.ndarray, chunk_rows: int, codec: str) 
     """An array beside its checksums, as a dataset has it."""
     group = zarr.open_group(str(folder), mode="a", zarr_format=3)
     array = group.create_array(
-        "values", shape=values.shape, chunks=(chunk_rows, *values.shape[1:]), dtype=values.dtype,
-        compressors=CODECS[codec], fill_value=0, config={"write_empty_chunks": True},
-    )  # fmt: skip
+        "values",
+        shape=values.shape,
+        chunks=(chunk_rows, *values.shape[1:]),
+        dtype=values.dtype,
+        compressors=CODECS[codec],
+        fill_value=0,
+        config={"write_empty_chunks": True},
+    )
     array[:] = values
     blank = StoredArray(array, "values", np.empty(0, np.uint32))
     checksums = np.array([read_checksum(blank.path_of(k)) for k in range(blank.n_chunks)], np.uint32)

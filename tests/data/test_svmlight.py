@@ -227,10 +227,14 @@ def test_nul_byte_in_a_comment() -> None:
     assert (parsed.error, parsed.error_at) == (svmlight.NUL_BYTE, len("1 1:1 # a"))
 
 
-@pytest.mark.parametrize(("text", "error"), [
-    ("1 1:1 # a\r-1 1:2\n", svmlight.LONE_RETURN), ("# a\r1 1:2\n", svmlight.LONE_RETURN),
-    ("1 1:1 # a\r\n2 1:1#\r \r\n", svmlight.OK),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("1 1:1 # a\r-1 1:2\n", svmlight.LONE_RETURN),
+        ("# a\r1 1:2\n", svmlight.LONE_RETURN),
+        ("1 1:1 # a\r\n2 1:1#\r \r\n", svmlight.OK),
+    ],
+)
 def test_a_carriage_return_in_a_comment_hides_no_row(text: str, error: int) -> None:
     """As the end of a line, as old Macs wrote it, it would make the row behind it a part of the comment."""
     parsed = parse(text)

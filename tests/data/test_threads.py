@@ -188,9 +188,14 @@ def test_raw_chunks_are_those_of_zarr(n: int, tmp_path: Path) -> None:
         ours = zarr.open_array(str(tmp_path / "ours" / name))
         np.testing.assert_array_equal(ours[...], values)
         theirs = zarr.create_array(
-            str(tmp_path / "theirs" / name), shape=values.shape, chunks=ours.chunks, dtype=values.dtype,
-            compressors=zarr.codecs.Crc32cCodec(), fill_value=0, config={"write_empty_chunks": True},
-        )  # fmt: skip
+            str(tmp_path / "theirs" / name),
+            shape=values.shape,
+            chunks=ours.chunks,
+            dtype=values.dtype,
+            compressors=zarr.codecs.Crc32cCodec(),
+            fill_value=0,
+            config={"write_empty_chunks": True},
+        )
         theirs[...] = values
         written, wanted = (file_hashes(tmp_path / whose / name / "c") for whose in ("ours", "theirs"))
         assert written == wanted

@@ -91,11 +91,13 @@ def find_blocks(page: Path) -> list[Block]:
     content = page.read_text()
     return [
         Block(
-            found["language"], found["text"], content.count("\n", 0, found.start("text")) + 1,
+            found["language"],
+            found["text"],
+            content.count("\n", 0, found.start("text")) + 1,
             found["options"].removeprefix(":caption: ").strip(),
         )
         for found in FENCE.finditer(content)
-    ]  # fmt: skip
+    ]
 
 
 def is_alike(shown: str, said: str) -> bool:

@@ -21,8 +21,10 @@ def test_the_pages_build_without_warnings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", tmp_path / "read"]
     ran = subprocess.run(
         [*command, "-b", "html", ROOT / "docs", tmp_path / "html"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
     api = (tmp_path / "html" / "api.html").read_text()
     assert "Linear support-vector classifier" in api

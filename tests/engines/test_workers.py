@@ -46,9 +46,14 @@ def cluster_of_others(n_workers: int, **options: Any) -> Iterator[LocalCluster]:
     """A cluster that is there already; in this process, to be quick."""
     quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=False, host="127.0.0.1", scheduler_kwargs=quiet,
-        memory_limit=WORKER_BYTES, **{"protocol": "tcp", **options},
-    ) as cluster:  # fmt: skip
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=False,
+        host="127.0.0.1",
+        scheduler_kwargs=quiet,
+        memory_limit=WORKER_BYTES,
+        **{"protocol": "tcp", **options},
+    ) as cluster:
         yield cluster
 
 

@@ -32,16 +32,27 @@ GIVEN: dict[str, Any] = {"C": 3.0, "budget": 30, "gamma": 0.2}
 def test_fit_is_train(tmp_path: Path) -> None:
     """Every parameter gets where it belongs: each changes the model, or is the command line's option."""
     parameters: dict[str, Any] = {
-        "merge": 4, "maintenance": "gradient-merge", "epochs": 2, "pack": 5, "replicas": 2, "fit_intercept": True,
-        "class_weight": {1: 2.0}, "random_state": 9,
-    }  # fmt: skip
+        "merge": 4,
+        "maintenance": "gradient-merge",
+        "epochs": 2,
+        "pack": 5,
+        "replicas": 2,
+        "fit_intercept": True,
+        "class_weight": {1: 2.0},
+        "random_state": 9,
+    }
     dataset = PROBLEM.store(tmp_path / "rows")
     model = BudgetedSVC(**GIVEN, **parameters).fit(dataset)
     given = {"merge": "4", "maintenance": "gradient-merge", "epochs": "2", "pack": "5", "replicas": "2"}
     options = TrainOptions(
-        C=3.0, solver="budgeted-sgd", kernel="rbf", gamma=0.2, class_weight={1: 2.0}, seed=9,
+        C=3.0,
+        solver="budgeted-sgd",
+        kernel="rbf",
+        gamma=0.2,
+        class_weight={1: 2.0},
+        seed=9,
         options={"budget": "30", "bias": "free", **given},
-    )  # fmt: skip
+    )
     assert model.model_.to_bytes() == train(dataset, options).model.to_bytes()
     assert model.intercept_[0] != 0
     assert BudgetedSVC(**GIVEN).fit(dataset).intercept_[0] == 0

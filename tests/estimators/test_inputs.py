@@ -95,9 +95,18 @@ KINDS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "read-only": lambda: (read_only(X.copy()), read_only(Y.copy())),
     "memory map": lambda: (X.view(np.memmap), Y),
     "lists": lambda: (X.tolist(), Y.tolist()),
-    **{name: sparse_kind(name) for name in (
-        "csr_array", "csr_matrix", "csc_array", "csc_matrix", "coo_array", "coo_matrix", "lil_array",
-    )},
+    **{
+        name: sparse_kind(name)
+        for name in (
+            "csr_array",
+            "csr_matrix",
+            "csc_array",
+            "csc_matrix",
+            "coo_array",
+            "coo_matrix",
+            "lil_array",
+        )
+    },
     "CSR, 64-bit": lambda: (with_indices(sparse.csr_array(X), np.int64), Y),
     "CSC, 64-bit": lambda: (with_indices(sparse.csc_matrix(X), np.int64), Y),
     "CSR, 32-bit, float64": lambda: (with_indices(sparse.csr_array(X.astype(float)), np.int32), Y),
@@ -105,7 +114,8 @@ KINDS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "CSR, items repeated": lambda: (repeated(sparse.csr_matrix(X)), Y),
     "CSR, items repeated, marked canonical": lambda: (believed(repeated(sparse.csr_array(X))), Y),
     "Dask array of CSR, items repeated": lambda: (
-        da.from_array(X, chunks=(70, 6)).map_blocks(lambda part: repeated(sparse.csr_array(part))), Y
+        da.from_array(X, chunks=(70, 6)).map_blocks(lambda part: repeated(sparse.csr_array(part))),
+        Y,
     ),
     "pandas": lambda: (frame(), pd.Series(Y)),
     "pandas, column of labels": lambda: (frame(), pd.Series(Y, name="y", index=np.arange(300)[::-1])),
@@ -113,7 +123,7 @@ KINDS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "Dask array, cut by columns": lambda: (da.from_array(X, chunks=(70, 4)), Y),
     "Dask array of CSR": lambda: (da.from_array(X, chunks=(70, 6)).map_blocks(sparse.csr_array), Y),
     "Dask frame": lambda: (dd.from_pandas(frame(), npartitions=3), dd.from_pandas(pd.Series(Y), npartitions=3)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -261,10 +271,12 @@ def test_names_are_those_of_the_last_fit(folder: Path) -> None:
 def make_estimator(name: str) -> Any:
     kernel = {"kernel": name.partition(" ")[2] or "rbf", "gamma": 0.5}
     return {
-        "SVC": lambda: SVC(**kernel, tol=1e-6), "LinearSVC": lambda: LinearSVC(tol=1e-6),
-        "interior-point": lambda: LinearSVC(solver="interior-point", tol=1e-6), "RankSVM": lambda: RankSVM(tol=1e-6),
+        "SVC": lambda: SVC(**kernel, tol=1e-6),
+        "LinearSVC": lambda: LinearSVC(tol=1e-6),
+        "interior-point": lambda: LinearSVC(solver="interior-point", tol=1e-6),
+        "RankSVM": lambda: RankSVM(tol=1e-6),
         "BudgetedSVC": lambda: BudgetedSVC(budget=30, **kernel),
-    }[name.partition(" ")[0]]()  # fmt: skip
+    }[name.partition(" ")[0]]()
 
 
 @pytest.mark.parametrize(

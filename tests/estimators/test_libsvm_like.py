@@ -150,9 +150,14 @@ def test_known_values_are_split_with_their_columns() -> None:
     assert search.best_score_ >= max(direct) - 0.1
 
 
-@pytest.mark.parametrize(("ours", "theirs", "y"), [
-    (SVC(**FINE), svm.SVC(**FINE), CLASSES), (SVC(**FINE), svm.SVC(**FINE), Y), (SVR(**FINE), svm.SVR(**FINE), TARGET),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ours", "theirs", "y"),
+    [
+        (SVC(**FINE), svm.SVC(**FINE), CLASSES),
+        (SVC(**FINE), svm.SVC(**FINE), Y),
+        (SVR(**FINE), svm.SVR(**FINE), TARGET),
+    ],
+)
 def test_rows_with_weights_below_0_are_left_out(ours: Any, theirs: Any, y: Any) -> None:
     weight = RANDOM.choice([-1.0, 0.0, 0.5, 2.0], 240)
     ours.fit(X, y, weight)

@@ -201,11 +201,15 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["--nu", "2"], "nu is 2.0"), (["--C", "3"], "nu in its place"), (["--solver", "newton"], "use smo or irwls"),
-        (["--epsilon", "0.1"], "has no tube"), (["--loss", "hinge"], "one_class"), (["--map", "nystrom"], "map"),
+        (["--nu", "2"], "nu is 2.0"),
+        (["--C", "3"], "nu in its place"),
+        (["--solver", "newton"], "use smo or irwls"),
+        (["--epsilon", "0.1"], "has no tube"),
+        (["--loss", "hinge"], "one_class"),
+        (["--map", "nystrom"], "map"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_commands_that_have_no_meaning(
     given: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -134,8 +134,10 @@ def test_the_same_bits_on_any_engine(dataset: Dataset, client: Client) -> None:
     for other in results[1:]:
         assert other.model_sha256 == results[0].model_sha256
         assert (other.objective, other.lower_bound, other.passes) == (
-            results[0].objective, results[0].lower_bound, results[0].passes,
-        )  # fmt: skip
+            results[0].objective,
+            results[0].lower_bound,
+            results[0].passes,
+        )
 
 
 @pytest.mark.usefixtures("many_groups")

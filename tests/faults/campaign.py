@@ -90,9 +90,7 @@ class Child:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "tests.faults.serve_commands"]
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
-        return subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=null, text=True, cwd=ROOT, env=environment
-        )  # fmt: skip
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, text=True, cwd=ROOT, env=environment)
 
 
 def list_cases(subjects: dict[str, Subject], rounds: int, seed: int) -> Iterator[Case]:

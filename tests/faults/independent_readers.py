@@ -223,6 +223,10 @@ def judge_model(path: Path, block_bytes: int) -> str:
 
 
 JUDGES = {
-    "svmlight": judge_svmlight, "csv": judge_csv, "npy": judge_npy, "npz": judge_npz, "parquet": judge_parquet,
+    "svmlight": judge_svmlight,
+    "csv": judge_csv,
+    "npy": judge_npy,
+    "npz": judge_npz,
+    "parquet": judge_parquet,
     "model": judge_model,
-}  # fmt: skip
+}

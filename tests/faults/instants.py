@@ -145,8 +145,12 @@ def study(dataset: str, base: Path, mode: str, checkpoint_steps: int, n_instants
         resumed = in_fork(lambda out=out: carry_out(dataset, out, options, {}, None))  # type: ignore[misc]
         if resumed != 0 or describe(out) != whole:
             differing.append(instant)
-    print(json.dumps({"lines": n_lines, "steps": len(whole["history"]), "ends": ends, "differing": differing,
-                      "whole": whole}), flush=True)  # fmt: skip
+    print(
+        json.dumps(
+            {"lines": n_lines, "steps": len(whole["history"]), "ends": ends, "differing": differing, "whole": whole}
+        ),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

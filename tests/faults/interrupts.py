@@ -111,11 +111,17 @@ def study_command(name: str, work: Path, number: int, rng: random.Random) -> Fou
     """Interrupt ingest, predict or tune so many times: nothing may be left, and the next one makes the same."""
     commands: dict[str, tuple[list[object], Path, str]] = {
         "ingest": (["ingest", work / "rows.svm", work / "made.zarr"], work / "made.zarr", ".made.zarr.*partial"),
-        "predict": (["predict", work / "model", work / "rows.svm", "--out", work / "p.csv"],
-                    work / "p.csv", ".p.csv.*partial"),
-        "tune": (["tune", work / "short", "--out", work / "best", "--C", "0.1,1", "--folds", "2"],
-                 work / "best", "told"),
-    }  # fmt: skip
+        "predict": (
+            ["predict", work / "model", work / "rows.svm", "--out", work / "p.csv"],
+            work / "p.csv",
+            ".p.csv.*partial",
+        ),
+        "tune": (
+            ["tune", work / "short", "--out", work / "best", "--C", "0.1,1", "--folds", "2"],
+            work / "best",
+            "told",
+        ),
+    }
     command, made, name_begun = commands[name]
     begun = str(work / name_begun)
     told, found = work / "told", Found()

@@ -74,9 +74,14 @@ def read_in_child(todo: list[tuple[str, int]], seed: int, keep: Path | None) -> 
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
         command = [sys.executable, "-W", "error", "-m", "tests.faults.mutated_inputs", "--child", str(keep or folder)]
         child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0, cwd=ROOT,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+            cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
-        )  # fmt: skip
+        )
         assert child.stdin is not None
         assert child.stdout is not None
         try:

@@ -169,10 +169,12 @@ def _group_changes(picture: Picture) -> list[set[tuple[int, str]]]:
                 meant = {entry[1] for entry in (names.get(name), before.get(name)) if entry}
                 together = [group for group in groups if group[0] & meant]
                 groups = [group for group in groups if group not in together]
-                groups.append((
-                    meant.union(*(each for each, _ in together)),
-                    {(number, name)}.union(*(changes for _, changes in together)),
-                ))  # fmt: skip
+                groups.append(
+                    (
+                        meant.union(*(each for each, _ in together)),
+                        {(number, name)}.union(*(changes for _, changes in together)),
+                    )
+                )
     return [changes for _, changes in groups]
 
 

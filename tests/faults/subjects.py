@@ -46,9 +46,15 @@ def make_subjects(folder: Path, names: list[str]) -> dict[str, Subject]:
         for layout in ("dense", "sparse"):
             weight, qid = 1 + number % 5 / 7, number // 9
             ingest(
-                make_rows(), folder / f"{layout}.zarr", number % 3, sample_weight=weight, qid=qid, layout=layout,
-                chunk_bytes=960, scale="maxabs",
-            )  # fmt: skip
+                make_rows(),
+                folder / f"{layout}.zarr",
+                number % 3,
+                sample_weight=weight,
+                qid=qid,
+                layout=layout,
+                chunk_bytes=960,
+                scale="maxabs",
+            )
         _run("features", folder / "dense.zarr", folder / "features.zarr", "--rank", 5, "--chunk-bytes", 960)
     finally:
         writer.PART_BYTES, writer.VECTOR_PART_BYTES = kept

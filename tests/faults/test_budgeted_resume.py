@@ -21,9 +21,12 @@ from tests.faults.instants import describe
 from tests.faults.killed import kill_after
 
 OPTIONS = TrainOptions(
-    solver="budgeted-sgd", kernel="rbf", gamma=0.2, threads=1,
+    solver="budgeted-sgd",
+    kernel="rbf",
+    gamma=0.2,
+    threads=1,
     options={"budget": "25", "epochs": "2", "replicas": "2"},
-)  # fmt: skip
+)
 SMALL_BUFFERS = {
     ("streamsvm.methods.budgeted_sgd.setup", "MOST_CHUNKS"): 3,
     ("streamsvm.methods.budgeted_sgd.solver", "SEGMENT_BUFFERS"): 1,

@@ -167,9 +167,14 @@ def start_listening(dataset: Dataset, out: Path, step: int, **options: int) -> s
     """Start a run that waits after a step, in a process group of its own; return when it is there."""
     command = [sys.executable, "-c", LISTENING, dataset.path, str(out), str(step), json.dumps(options)]
     run = subprocess.Popen(
-        command, cwd=ROOT, text=True, start_new_session=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        command,
+        cwd=ROOT,
+        text=True,
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert run.stdout is not None
     told = [run.stdout.readline().strip() for _ in range(step)]
     assert told == [str(k + 1) for k in range(step)]

@@ -170,8 +170,9 @@ def test_from_the_command_line(run: Run, dataset: Dataset, tmp_path: Path, monke
     other = run("tune", dataset.path, "--C", "0.1,1", "--folds", "3", "--json", "--out", out, "--overwrite")
     assert (other.code, [trial["C"] for trial in other.result["trials"]]) == (0, [0.1, 1.0])
     assert {path.name for path in (out / "grid").iterdir()} == {
-        "settings.json", *(f"fold{k}-C{C}" for k in range(3) for C in (0.1, 1.0)),
-    }  # fmt: skip
+        "settings.json",
+        *(f"fold{k}-C{C}" for k in range(3) for C in (0.1, 1.0)),
+    }
 
 
 def test_what_is_no_grid(run: Run, dataset: Dataset, tmp_path: Path) -> None:

@@ -74,9 +74,14 @@ def die_at_first(markers: list[str], totals: Any, rows: Rows, *shared: Any) -> N
 @pytest.mark.once
 @pytest.mark.parametrize("n_deaths", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_workers_killed_during_a_pass(
-    n_deaths: int, both_alive: Client, dataset: Dataset, undisturbed: Result,
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    n_deaths: int,
+    both_alive: Client,
+    dataset: Dataset,
+    undisturbed: Result,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """In the middle of a task, with totals half done; with three, nobody of those who began is left.
 
     Who dies is named. (The third has come and gone within the pass, and was known to nobody.)

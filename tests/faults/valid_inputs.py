@@ -89,22 +89,34 @@ def make_parquet(rng: Random) -> bytes:
         values = numbers.normal(size=n) * 10
         choice = rng.randrange(12)
         columns[f"c{j}"] = (
-            pa.array(values.astype(np.int64)) if choice < 2 else pa.array(values.astype(np.float32)) if choice < 4
-            else pa.array(values > 0) if choice == 4 else pa.array(values.astype(np.float16)) if choice == 5
-            else pa.array(values).dictionary_encode() if choice == 6
-            else pa.array([None, *values[1:].tolist()]) if choice == 7 and rng.random() < 0.3
-            else pa.array([str(v) for v in values]) if choice == 8 and rng.random() < 0.3
-            else pa.array([[v] for v in values]) if choice == 9 and rng.random() < 0.3
+            pa.array(values.astype(np.int64))
+            if choice < 2
+            else pa.array(values.astype(np.float32))
+            if choice < 4
+            else pa.array(values > 0)
+            if choice == 4
+            else pa.array(values.astype(np.float16))
+            if choice == 5
+            else pa.array(values).dictionary_encode()
+            if choice == 6
+            else pa.array([None, *values[1:].tolist()])
+            if choice == 7 and rng.random() < 0.3
+            else pa.array([str(v) for v in values])
+            if choice == 8 and rng.random() < 0.3
+            else pa.array([[v] for v in values])
+            if choice == 9 and rng.random() < 0.3
             else pa.array(values)
-        )  # fmt: skip
+        )
     label = numbers.integers(0, 3, n)
     columns["y"] = pa.array(label if rng.random() < 0.5 else [f"é{v}" for v in label.tolist()])
     packed = io.BytesIO()
     options: dict[str, Any] = {
-        "compression": rng.choice(("none", "snappy", "zstd", "gzip")), "use_dictionary": rng.random() < 0.5,
-        "write_page_checksum": rng.random() < 0.5, "data_page_version": rng.choice(("1.0", "2.0")),
+        "compression": rng.choice(("none", "snappy", "zstd", "gzip")),
+        "use_dictionary": rng.random() < 0.5,
+        "write_page_checksum": rng.random() < 0.5,
+        "data_page_version": rng.choice(("1.0", "2.0")),
         "row_group_size": rng.choice((5, 1000)),
-    }  # fmt: skip
+    }
     pq.write_table(pa.table(columns), packed, **options)
     return packed.getvalue()
 
@@ -146,7 +158,10 @@ def make_model(rng: Random) -> bytes:
 
 
 MAKERS: dict[str, tuple[Callable[[Random], bytes], str]] = {
-    "svmlight": (make_svmlight, ".svm"), "csv": (make_csv, ".csv"), "npy": (make_npy, ".npy"),
+    "svmlight": (make_svmlight, ".svm"),
+    "csv": (make_csv, ".csv"),
+    "npy": (make_npy, ".npy"),
     "npz": (make_npz, ".npz"),
-    "parquet": (make_parquet, ".parquet"), "model": (make_model, ".npz"),
-}  # fmt: skip
+    "parquet": (make_parquet, ".parquet"),
+    "model": (make_model, ".npz"),
+}

@@ -31,10 +31,20 @@ def full_state(random: np.random.Generator) -> State:
     """As many cuts as are kept at once."""
     cuts = random.standard_normal((M, D + 1))
     return replace(
-        start_state(D), cuts=cuts, offsets=np.ones(M), sizes=np.ones(M), z=np.zeros(M), idle=np.zeros(M, np.int64),
-        gram=cuts @ cuts.T, objective=100.0, passes=5, magnitudes=np.ones(D + 1), largest=np.ones(D + 1),
-        total_cost=1.0, terms=100.0,
-    )  # fmt: skip
+        start_state(D),
+        cuts=cuts,
+        offsets=np.ones(M),
+        sizes=np.ones(M),
+        z=np.zeros(M),
+        idle=np.zeros(M, np.int64),
+        gram=cuts @ cuts.T,
+        objective=100.0,
+        passes=5,
+        magnitudes=np.ones(D + 1),
+        largest=np.ones(D + 1),
+        total_cost=1.0,
+        terms=100.0,
+    )
 
 
 def test_a_step_and_a_checkpoint_take_what_is_planned() -> None:
@@ -99,9 +109,17 @@ def test_keeping_a_dual_point_takes_what_is_planned() -> None:
     planned = keeping.memory(1).driver_bytes - fit.memory(1).driver_bytes
     cuts = random.standard_normal((M, n_features + 1))
     inner = replace(
-        fit.start(), cuts=cuts, offsets=np.ones(M), sizes=np.ones(M), z=np.full(M, 1 / M), passes=1,
-        magnitudes=np.ones(n_features + 1), largest=np.ones(n_features + 1), total_cost=1.0, terms=4.0,
-    )  # fmt: skip
+        fit.start(),
+        cuts=cuts,
+        offsets=np.ones(M),
+        sizes=np.ones(M),
+        z=np.full(M, 1 / M),
+        passes=1,
+        magnitudes=np.ones(n_features + 1),
+        largest=np.ones(n_features + 1),
+        total_cost=1.0,
+        terms=4.0,
+    )
     tracemalloc.start()
     try:
         ends = random.standard_normal((M, 2, n_features + 1))
@@ -133,9 +151,17 @@ def test_keeping_the_dual_point_of_one_read_takes_what_is_planned() -> None:
             inner, held = state.inner[0], slice(max(0, last + 1 - MOST_OWN), last + 1)
             m = len(cuts[held])
             first = replace(
-                inner.states[0], cuts=cuts[held], offsets=np.ones(m), sizes=np.ones(m), z=np.zeros(m),
-                proof=np.full(m, 1 / m), own_rows=rows, own_shares=shares, magnitudes=np.ones(3), largest=np.ones(3),
-            )  # fmt: skip
+                inner.states[0],
+                cuts=cuts[held],
+                offsets=np.ones(m),
+                sizes=np.ones(m),
+                z=np.zeros(m),
+                proof=np.full(m, 1 / m),
+                own_rows=rows,
+                own_shares=shares,
+                magnitudes=np.ones(3),
+                largest=np.ones(3),
+            )
             bound = float(min(last + 1, MOST_OWN))
             state = note_cuts(state, replace(inner, states=[first, inner.states[1]]), Progress(9.0, bound, 1), [])
         assert len(state.own_rows) == 2 * MOST_OWN * n_rows

@@ -203,10 +203,12 @@ def test_files_and_datasets_are_scored_alike(layout: str, scale: str, tmp_path: 
     assert isinstance(model, KernelModel)
     assert isinstance(model.support_vectors, CsrRows) == (layout == "sparse")
     text = tmp_path / "rows.svm"
-    text.write_text("".join(
-        f"{label:+d} " + " ".join(f"{j + 1}:{value:.9g}" for j, value in enumerate(x) if value) + "\n"
-        for x, label in zip(problem.dense(), problem.y, strict=True)
-    ))  # fmt: skip
+    text.write_text(
+        "".join(
+            f"{label:+d} " + " ".join(f"{j + 1}:{value:.9g}" for j, value in enumerate(x) if value) + "\n"
+            for x, label in zip(problem.dense(), problem.y, strict=True)
+        )
+    )
     stored, from_text = evaluate(model, dataset), evaluate(model, text)
     assert stored == from_text
     assert stored["n_rows"] == 250

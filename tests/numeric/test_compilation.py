@@ -44,9 +44,12 @@ def start_training(data: Dataset, out: Path, *more: str, **environment: str) -> 
     arguments = ["train", data.path, "--out", str(out), "--json", "--threads", "2", *more]
     pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", TRAIN, *arguments], env={**os.environ, **environment}, text=True,
-        cwd=ROOT, **pipes,
-    )  # fmt: skip
+        [sys.executable, "-W", "error", "-c", TRAIN, *arguments],
+        env={**os.environ, **environment},
+        text=True,
+        cwd=ROOT,
+        **pipes,
+    )
 
 
 def end_training(process: subprocess.Popen[str]) -> tuple[dict[str, Any], int, str]:

@@ -33,13 +33,18 @@ def bound_changes(norm: RowNorm, rows: Rows, move: F64, bias_feature: float) -> 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), d=st.integers(1, 10), n=st.integers(2, 60), log_scale=st.floats(-14, 14),
-    spread_by=st.sampled_from([0.0, 3.0]), density=st.sampled_from([1.0, 0.3]),
-    bias_feature=st.sampled_from([1.0, 100.0]), repeated=st.booleans(),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    d=st.integers(1, 10),
+    n=st.integers(2, 60),
+    log_scale=st.floats(-14, 14),
+    spread_by=st.sampled_from([0.0, 3.0]),
+    density=st.sampled_from([1.0, 0.3]),
+    bias_feature=st.sampled_from([1.0, 100.0]),
+    repeated=st.booleans(),
+)
 def test_no_score_changes_by_more(
     seed: int, d: int, n: int, log_scale: float, spread_by: float, density: float, bias_feature: float, repeated: bool
-) -> None:  # fmt: skip
+) -> None:
     """Also where rows are repeated, so that their scatter is singular."""
     random = np.random.default_rng(seed)
     scales = 10.0 ** (log_scale + random.uniform(-spread_by, spread_by, d))
@@ -86,9 +91,12 @@ def test_rows_beyond_float32_have_endless_norms() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), d=st.integers(1, 10), spread_by=st.sampled_from([0.0, 3.0]),
-    density=st.sampled_from([1.0, 0.3]), bias_feature=st.sampled_from([0.0, 1.0, 100.0]),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    d=st.integers(1, 10),
+    spread_by=st.sampled_from([0.0, 3.0]),
+    density=st.sampled_from([1.0, 0.3]),
+    bias_feature=st.sampled_from([0.0, 1.0, 100.0]),
+)
 def test_norms_are_bounded_by_squares(seed: int, d: int, spread_by: float, density: float, bias_feature: float) -> None:
     """In long double, and sharply where the features are independent and have one scale."""
     random = np.random.default_rng(seed)
@@ -109,10 +117,13 @@ def test_the_bound_by_squares_is_the_norm_of_rows_whose_features_do_not_belong_t
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), d=st.integers(1, 10), log_scale=st.floats(-12, 12),
-    spread_by=st.sampled_from([0.0, 6.0]), density=st.sampled_from([1.0, 0.3]),
+    seed=st.integers(0, 10**6),
+    d=st.integers(1, 10),
+    log_scale=st.floats(-12, 12),
+    spread_by=st.sampled_from([0.0, 6.0]),
+    density=st.sampled_from([1.0, 0.3]),
     bias_feature=st.sampled_from([0.0, 1.0, 100.0]),
-)  # fmt: skip
+)
 def test_norms_of_scaled_rows_are_bounds_on_every_scale(
     seed: int, d: int, log_scale: float, spread_by: float, density: float, bias_feature: float
 ) -> None:

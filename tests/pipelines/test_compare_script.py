@@ -54,8 +54,13 @@ def test_tables_and_pictures_are_kept_and_added_to(
     assert "### text, generated" in whole
     assert "### dense rows on the disk" in whole
     assert {file.name for file in out.iterdir()} == {
-        "text.json", "disk.json", "compare.md", "compare_seconds.png", "compare_cpu_seconds.png", "compare_bytes.png"
-    }  # fmt: skip
+        "text.json",
+        "disk.json",
+        "compare.md",
+        "compare_seconds.png",
+        "compare_cpu_seconds.png",
+        "compare_bytes.png",
+    }
     told = json.loads((out / "disk.json").read_text())
     best = min(one["objective"] for one in told["runs"] if one["objective"])
     assert told["lower_bound"] <= best <= (1 + 1e-5) * told["lower_bound"]

@@ -89,8 +89,13 @@ def test_every_table_and_picture_is_there(
     for table in (classes, ranks, chosen, pairs):
         assert [row[0] for row in table] == NAMES
     assert [row[1:4] for row in classes] == [["804,414", "150", "300"], ["32,562", "150", "123"]]
-    assert [row[1] for row in sizes] == ["Algorithm 1", "line search", "Algorithm 2", "line search, ranks",
-                                         "LIBSVM"] * 2  # fmt: skip
+    assert [row[1] for row in sizes] == [
+        "Algorithm 1",
+        "line search",
+        "Algorithm 2",
+        "line search, ranks",
+        "LIBSVM",
+    ] * 2
     assert [row[-1] for row in pairs] == ["yes"] * 2
     assert [len(by_epsilon), len(by_cost)] == [5 * 2, 8 * 2]
     assert {row[1] for row in by_epsilon + by_cost} == {"150"}
@@ -103,16 +108,25 @@ def test_every_table_and_picture_is_there(
     [
         ("ALGORITHM_1", 1.2, "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, LIBLINEAR; Adult, epsilon"),
         pytest.param(
-            "ALGORITHM_1", 0.5, "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, epsilon",
+            "ALGORITHM_1",
+            0.5,
+            "Adult, classify, 60 rows; Adult, classify, 150 rows; Adult, epsilon",
             marks=pytest.mark.slow,
         ),
         ("ALGORITHM_2", 1.2, "Adult, roc-area, 60 rows; Adult, roc-area, 150 rows; Adult, pairs of 40 rows"),
     ],
-)  # fmt: skip
+)
 def test_objectives_that_break_a_theorem_are_told(
-    method: str, change: float, told: str, run: Callable[..., int], load: Any, pipeline: Any, data: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    method: str,
+    change: float,
+    told: str,
+    run: Callable[..., int],
+    load: Any,
+    pipeline: Any,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     runs = load("runs")
     train_once = runs.train_once
 

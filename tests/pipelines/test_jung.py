@@ -97,9 +97,14 @@ def test_every_table_and_picture_is_there(
 
 @pytest.mark.parametrize(("share", "status"), [(0.5e-6, 0), (2e-6, 1)])
 def test_a_variant_that_ends_elsewhere_is_told(
-    share: float, status: int, run: Callable[..., int], pipeline: Any, data: Path, monkeypatch: pytest.MonkeyPatch,
+    share: float,
+    status: int,
+    run: Callable[..., int],
+    pipeline: Any,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     found = pipeline.solve
 
     def solve(rows: ArrayDataset, variant: tuple[str, str, float]) -> Any:
@@ -114,9 +119,15 @@ def test_a_variant_that_ends_elsewhere_is_told(
 
 @pytest.mark.parametrize(("points", "status"), [(0.2, 0), (0.4, 1)])
 def test_an_accuracy_that_is_not_libsvms_is_told(
-    points: float, status: int, run: Callable[..., int], load: Any, pipeline: Any, data: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    points: float,
+    status: int,
+    run: Callable[..., int],
+    load: Any,
+    pipeline: Any,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     found = load("adult").fit_libsvm
 
     def fit(adult: Any) -> Any:

@@ -94,8 +94,12 @@ def test_the_law_is_fitted_and_drawn(
 def test_one_read_is_enough_with_the_rows_that_are_found() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.law", "--largest", "1e5"],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     needed, shares = read_tables(done.stdout)
     assert [row[1] for row in needed] == list(law.GOALS)
     for _, goal, _, _, share, reads, gap, *_ in needed:

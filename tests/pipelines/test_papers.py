@@ -44,7 +44,10 @@ def test_without_data_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("STREAMSVM_DATA", raising=False)
     ran = subprocess.run(
         [sys.executable, "-m", "pipelines.papers.platt_1998"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("platt_1998: no data: ")

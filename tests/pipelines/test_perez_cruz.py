@@ -25,13 +25,18 @@ STORY = "pipelines.papers.perez_cruz_2000.__main__"
 FILES = ["a1a", "a4a", "a7a", "a9a", "w1a", "w7a", "banana.all.txt", "diabetes", "splice.txt"]
 TABLE_2 = [[name, q] for name in ("Adult4", "Splice") for q in ("20", "40", "70")]
 TABLE_3 = [  # as published: C, sigma, support vectors, q of svcradit and SVMlight, seconds' ratio
-    ("Adult6", 1, 10, 4477, 150, 40, 1.05), ("Adult9", 1, 10, 12181, 130, 70, 1.00),
-    ("Adult1", 1000, 10, 630, 100, 10, 4.37), ("Web1", 5, 10, 224, 100, 10, 0.98),
-    ("Web7", 5, 10, 1444, 150, 10, 0.79), ("Gauss-M, C = 1", 1, 1, 1736, 70, 10, 3.80),
-    ("Gauss-M, C = 100", 100, 1, 1516, 100, 10, 49.50), ("Banana 400", 316.2, 1, 80, 40, 70, 2.33),
-    ("Banana 4,900", 316.2, 1, 1084, 70, 40, 79.54), ("Diabetes", 10, 2, 409, 40, 10, 2.51),
+    ("Adult6", 1, 10, 4477, 150, 40, 1.05),
+    ("Adult9", 1, 10, 12181, 130, 70, 1.00),
+    ("Adult1", 1000, 10, 630, 100, 10, 4.37),
+    ("Web1", 5, 10, 224, 100, 10, 0.98),
+    ("Web7", 5, 10, 1444, 150, 10, 0.79),
+    ("Gauss-M, C = 1", 1, 1, 1736, 70, 10, 3.80),
+    ("Gauss-M, C = 100", 100, 1, 1516, 100, 10, 49.50),
+    ("Banana 400", 316.2, 1, 80, 40, 70, 2.33),
+    ("Banana 4,900", 316.2, 1, 1084, 70, 40, 79.54),
+    ("Diabetes", 10, 2, 409, 40, 10, 2.51),
     ("Splice", 1000, 70, 525, 150, 20, 3.50),
-]  # fmt: skip
+]
 
 
 def run(code: str, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
@@ -39,8 +44,11 @@ def run(code: str, *arguments: object, **more: str) -> subprocess.CompletedProce
     kept = {name: value for name, value in os.environ.items() if name != "STREAMSVM_DATA"}
     return subprocess.run(
         [sys.executable, "-c", f"import sys, {STORY} as p; {code}; sys.exit(p.main())", *map(str, arguments)],
-        env={**kept, "PYTHONPATH": str(ROOT), **more}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**kept, "PYTHONPATH": str(ROOT), **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def write_text(file: Path, seed: int, n: int = 90) -> None:
@@ -93,9 +101,15 @@ def test_every_row_of_the_tables_is_there(tmp_path: Path) -> None:
     [(1000, "", 1, "the difference is not explained"), (1000, "a reason", 0, "* Adult1: a reason."), (None, "", 0, "")],
 )
 def test_counts_are_near_or_explained(
-    published: int | None, why: str, status: int, said: str, script: ModuleType, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    published: int | None,
+    why: str,
+    status: int,
+    said: str,
+    script: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     from sklearn.svm import SVC
 
     write_text(tmp_path / "a1a", 3)
@@ -103,8 +117,9 @@ def test_counts_are_near_or_explained(
     problem = script.Problem("Adult1", "Adult1", 90, 1, 10, published or 0, (10, 10), (1, 2), why)
     if published is None:
         rows = data.read(problem)
-        problem = script.Problem("Adult1", "Adult1", 90, 1, 10, len(SVC(gamma=1 / 200).fit(rows.X, rows.y).support_),
-                                 (10, 10), (1, 2))  # fmt: skip
+        problem = script.Problem(
+            "Adult1", "Adult1", 90, 1, 10, len(SVC(gamma=1 / 200).fit(rows.X, rows.y).support_), (10, 10), (1, 2)
+        )
     monkeypatch.setattr(script, "TABLE_3", (problem,))
     monkeypatch.setattr(sys, "argv", ["", "--data", str(tmp_path)])
     assert script.main() == status
@@ -116,7 +131,11 @@ def test_counts_are_near_or_explained(
 def test_a_run_that_its_limit_ends_is_a_bound(script: ModuleType) -> None:
     whole, cut = script.Measured(2.0, 1.0, 5, 7, True), script.Measured(6.0, 1.0, 5, 7, False)
     assert [script.format_ratio(*pair) for pair in ((whole, whole), (cut, whole), (whole, cut), (cut, cut))] == [
-        "1.00", "> 3.00", "< 0.33", ""]  # fmt: skip
+        "1.00",
+        "> 3.00",
+        "< 0.33",
+        "",
+    ]
 
 
 def test_inner_solvers_are_timed_and_put_back(script: ModuleType) -> None:

@@ -25,8 +25,11 @@ def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name != "STREAMSVM_DATA"}
     return subprocess.run(
         [sys.executable, "-m", "pipelines.papers.platt_1998", *map(str, arguments)],
-        env={**kept, "PYTHONPATH": str(ROOT), **more}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**kept, "PYTHONPATH": str(ROOT), **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def write_text(file: Path, seed: int, n: int = 240) -> None:
@@ -72,9 +75,15 @@ def test_every_row_of_the_tables_is_there(tmp_path: Path) -> None:
         assert name == "MNIST" or np.isfinite(float(row[10]))
         assert int(row[11].replace(",", "")) > 0
     assert int(cells["AdultGaussK"][11].replace(",", "")) < int(cells["AdultGauss"][11].replace(",", ""))
-    assert [row[:3] for row in readings] == [[*pair] for pair in (
-        ("adult", "20", "4,206"), ("adult", "10", "4,206"), ("web", "20", "4,484"), ("web", "10", "4,484"),
-    )]  # fmt: skip
+    assert [row[:3] for row in readings] == [
+        [*pair]
+        for pair in (
+            ("adult", "20", "4,206"),
+            ("adult", "10", "4,206"),
+            ("web", "20", "4,484"),
+            ("web", "10", "4,484"),
+        )
+    ]
     assert (tmp_path / "out" / "platt_1998.md").read_text() == done.stdout
     assert (tmp_path / "out" / "platt_1998.png").read_bytes().startswith(b"\x89PNG")
 
@@ -94,8 +103,13 @@ def test_support_vectors_are_as_many_as_published(data_folder: Path) -> None:
         "import sys, pipelines.papers.platt_1998.__main__ as p; p.EXPERIMENTS = p.EXPERIMENTS[:2]; "
         f"sys.argv[1:] = ['--data', {str(data_folder)!r}]; sys.exit(p.main())"
     )
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)},
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     for row in read_tables(done.stdout)[0]:
         assert int(row[6].split(" ")[0].replace(",", "")) == pytest.approx(4158, rel=0.02)

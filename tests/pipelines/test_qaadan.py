@@ -24,8 +24,11 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name != "STREAMSVM_DATA"}
     return subprocess.run(
         [sys.executable, "-m", "pipelines.papers.qaadan_glasmachers_2018", *map(str, arguments)],
-        env={**kept, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**kept, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def write_colours(file: Path, n: int = 300) -> None:

@@ -28,9 +28,18 @@ def make_costs(**given: float) -> object:
     measured = importlib.import_module("pipelines.scale.measure")
     nothing = measured.Line(0.0, 0.0)
     costs = {
-        "kept": 1.0, "streamed": 1.0, "sigma": 0.0, "combine": nothing, "message": nothing, "overhead": 0.0,
-        "worker_overhead": 0.0, "link": 0.0, "driver": 0.0, "totals_bytes": 8, "shared_bytes": 8,
-    }  # fmt: skip
+        "kept": 1.0,
+        "streamed": 1.0,
+        "sigma": 0.0,
+        "combine": nothing,
+        "message": nothing,
+        "overhead": 0.0,
+        "worker_overhead": 0.0,
+        "link": 0.0,
+        "driver": 0.0,
+        "totals_bytes": 8,
+        "shared_bytes": 8,
+    }
     return measured.Costs(**{**costs, **given})
 
 

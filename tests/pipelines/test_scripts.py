@@ -28,8 +28,11 @@ def run(script: str, *arguments: str, **more: str) -> subprocess.CompletedProces
     kept = {name: value for name, value in os.environ.items() if name != "STREAMSVM_DATA"}
     return subprocess.run(
         [sys.executable, str(PIPELINES / script), *arguments],
-        env={**kept, "PYTHONPATH": str(ROOT), **more}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env={**kept, "PYTHONPATH": str(ROOT), **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture
@@ -144,8 +147,16 @@ def test_control_groups_that_cannot_be_made_leave_nothing(tmp_path: Path) -> Non
     assert [file.name for file in tmp_path.iterdir()] == ["cgroup.controllers"]
 
 
-GOOD = {"status": "converged", "relative_gap": 5e-4, "passes": 20, "seconds": 2.0, "read_bytes": 8 * 10**9,
-        "peak_memory_bytes": 300, "projected_memory_bytes": 390, "model_sha256": "0123456789"}  # fmt: skip
+GOOD = {
+    "status": "converged",
+    "relative_gap": 5e-4,
+    "passes": 20,
+    "seconds": 2.0,
+    "read_bytes": 8 * 10**9,
+    "peak_memory_bytes": 300,
+    "projected_memory_bytes": 390,
+    "model_sha256": "0123456789",
+}
 
 
 @pytest.mark.parametrize(

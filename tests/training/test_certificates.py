@@ -89,10 +89,12 @@ def hinge(costs: Long, y: npt.NDArray[np.int64], scores: Long) -> np.longdouble:
 @pytest.mark.usefixtures("thorough")
 @settings(max_examples=choose_examples(20, 60, 60))
 @given(
-    problem=hostile_problems(), sparse=st.booleans(), tol=st.sampled_from([1e-3, 1e-6]),
+    problem=hostile_problems(),
+    sparse=st.booleans(),
+    tol=st.sampled_from([1e-3, 1e-6]),
     acceleration=st.sampled_from(["auto", "block-ascent", "line-search", "none"]),
     intercept_scaling=st.sampled_from([1.0, 0.1, 100.0]),
-)  # fmt: skip
+)
 def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration: str, intercept_scaling: float) -> None:
     model = LinearSVC(
         C=problem.C, tol=tol, acceleration=acceleration, intercept_scaling=intercept_scaling, max_passes=300, n_jobs=1
@@ -108,9 +110,11 @@ def test_linear_models(problem: Hostile, sparse: bool, tol: float, acceleration:
 @pytest.mark.usefixtures("thorough")
 @settings(max_examples=choose_examples(15, 40, 40))
 @given(
-    problem=hostile_problems(40), sparse=st.booleans(), tol=st.sampled_from([1e-3, 1e-6]),
+    problem=hostile_problems(40),
+    sparse=st.booleans(),
+    tol=st.sampled_from([1e-3, 1e-6]),
     acceleration=st.sampled_from(["line-search", "none"]),
-)  # fmt: skip
+)
 def test_rankings(problem: Hostile, sparse: bool, tol: float, acceleration: str) -> None:
     model = RankSVM(C=problem.C, tol=tol, acceleration=acceleration, max_passes=600, n_jobs=1)
     model.fit(csr_array(problem.X) if sparse else problem.X, problem.y, sample_weight=problem.weight)
@@ -158,9 +162,12 @@ def test_many_features() -> None:
 def test_products_of_cuts_that_mislead_are_not_trusted_for_long() -> None:
     """Their multipliers are good, but the w that these make of the cuts leaves a loss of twice the optimum."""
     rows = [
-        [24499.297, 399760.0, -292019900.0], [29297.078, 374359.75, -64146424.0], [28591.463, -482238.4, 314840860.0],
-        [-38908.383, -91261.95, 89176184.0], [-14632.07, 21691.367, 301672500.0],
-    ]  # fmt: skip
+        [24499.297, 399760.0, -292019900.0],
+        [29297.078, 374359.75, -64146424.0],
+        [28591.463, -482238.4, 314840860.0],
+        [-38908.383, -91261.95, 89176184.0],
+        [-14632.07, 21691.367, 301672500.0],
+    ]
     X, y = np.array(rows, np.float32), np.array([0, 1, 1, 0, 1])
     model = LinearSVC(C=1.0, tol=1e-3, acceleration="line-search", intercept_scaling=0.1, n_jobs=1).fit(X, y)
     assert model.status_ == "converged"

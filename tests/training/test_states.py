@@ -118,9 +118,17 @@ def test_a_budgeted_model_has_no_more_vectors_than_room(counts: int, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "run", ["[]", "{", '{"status": 3, "seconds": 1, "steps": 1}', '{"status": "", "seconds": NaN, "steps": 1}',
-            '{"status": "", "seconds": 1, "steps": -2}', '{"status": "", "seconds": 1}', "[" * 10_000],
-)  # fmt: skip
+    "run",
+    [
+        "[]",
+        "{",
+        '{"status": 3, "seconds": 1, "steps": 1}',
+        '{"status": "", "seconds": NaN, "steps": 1}',
+        '{"status": "", "seconds": 1, "steps": -2}',
+        '{"status": "", "seconds": 1}',
+        "[" * 10_000,
+    ],
+)
 def test_what_is_told_of_the_run_is_checked(run: str, tmp_path: Path) -> None:
     dataset, options, path = start_run("line search", tmp_path)
     write_arrays(path, unpack_arrays(path) | {"run": run})

@@ -43,9 +43,12 @@ COSTS = st.floats(-3, 1).map(lambda exponent: 10.0**exponent)
 @pytest.mark.usefixtures("thorough")
 @settings(max_examples=choose_examples(10, 30, 30))
 @given(
-    problem=PROBLEMS, C=COSTS, layout=st.sampled_from(["dense", "sparse"]), codec=st.sampled_from(["crc32c", "lz4"]),
+    problem=PROBLEMS,
+    C=COSTS,
+    layout=st.sampled_from(["dense", "sparse"]),
+    codec=st.sampled_from(["crc32c", "lz4"]),
     chunk_bytes=st.integers(50, 4000),
-)  # fmt: skip
+)
 def test_how_rows_are_chunked_does_not_change_the_answer(
     problem: Problem, C: float, layout: str, codec: str, chunk_bytes: int
 ) -> None:
@@ -210,9 +213,22 @@ def test_a_result_tells_what_the_interface_promises() -> None:
     events: list[Event] = []
     result = train(problem.in_memory(), TrainOptions(), listener=events.append)
     promised = {
-        "status", "solver", "objective", "lower_bound", "relative_gap", "passes", "steps", "seconds", "read_bytes",
-        "peak_memory_bytes", "projected_memory_bytes", "n_rows", "n_features", "n_support_vectors", "model_sha256",
-    }  # fmt: skip
+        "status",
+        "solver",
+        "objective",
+        "lower_bound",
+        "relative_gap",
+        "passes",
+        "steps",
+        "seconds",
+        "read_bytes",
+        "peak_memory_bytes",
+        "projected_memory_bytes",
+        "n_rows",
+        "n_features",
+        "n_support_vectors",
+        "model_sha256",
+    }
     assert promised <= result.as_json().keys()
     assert (result.n_rows, result.n_features, result.solver) == (200, 3, "cutting-plane")
     assert result.steps == len(result.history) == len(events) == result.passes

@@ -19,9 +19,15 @@ BUDGETED = TrainOptions(
     solver="budgeted-sgd", kernel="rbf", gamma=0.2, threads=1, options={"budget": "25", "epochs": "2", "replicas": "2"}
 )
 MANY = [
-    LINEAR, replace(LINEAR, C=0.01), replace(KERNEL, C=3.0), BUDGETED, replace(BUDGETED, C=0.1, gamma=0.5),
-    replace(LINEAR, class_weight={-1: 2.0}), replace(LINEAR, max_passes=2), replace(BUDGETED, seed=1),
-]  # fmt: skip
+    LINEAR,
+    replace(LINEAR, C=0.01),
+    replace(KERNEL, C=3.0),
+    BUDGETED,
+    replace(BUDGETED, C=0.1, gamma=0.5),
+    replace(LINEAR, class_weight={-1: 2.0}),
+    replace(LINEAR, max_passes=2),
+    replace(BUDGETED, seed=1),
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +46,13 @@ def test_each_model_is_what_it_is_alone(dataset: Dataset) -> None:
         assert (one.objective, one.lower_bound) == (alone.objective, alone.lower_bound)
 
 
-@pytest.mark.parametrize("family", [[LINEAR, replace(LINEAR, C=0.1), replace(LINEAR, class_weight={1: 3.0})],
-                                    [BUDGETED, replace(BUDGETED, C=0.1), replace(BUDGETED, gamma=1.0)]])  # fmt: skip
+@pytest.mark.parametrize(
+    "family",
+    [
+        [LINEAR, replace(LINEAR, C=0.1), replace(LINEAR, class_weight={1: 3.0})],
+        [BUDGETED, replace(BUDGETED, C=0.1), replace(BUDGETED, gamma=1.0)],
+    ],
+)
 def test_models_share_their_reads(
     dataset: Dataset, family: list[TrainOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def _count_rows(source: RowSource, options: TrainOptions) -> int:
 
 def _find_row_bytes(source: RowSource) -> int:
     """Return the bytes of a row in memory, with its part of a matrix of the rows if these are fewer than features."""
-    return GROUP_SHARE * (2 * COPIES * (source.nbytes // source.n_rows + 8) + 8 * ROW_VECTORS)
+    return 2 * GROUP_SHARE * (COPIES * (source.nbytes // source.n_rows + 8) + 8 * ROW_VECTORS)
 
 
 def _find_other_bytes(d: int) -> int:
@@ -83,8 +83,11 @@ def _find_other_bytes(d: int) -> int:
 
 
 def _need_memory(source: RowSource, settings: LinearOneClass, threads: int) -> MemoryNeed:  # noqa: ARG001
-    """Return the memory of the points, of the rows that are kept, and of the program's matrix."""
-    d, rows = source.n_features, GROUP_SHARE * settings.resident_rows
+    """Return the memory of the points, of the rows that are kept, and of the program's matrix.
+
+    A group keeps up to twice its part of GROUP_SHARE times the resident rows, since it drops rows above that only.
+    """
+    d, rows = source.n_features, min(source.n_rows, 2 * GROUP_SHARE * settings.resident_rows)
     kept = settings.resident_rows * _find_row_bytes(source)
     matrix = 3 * 8 * min(d, rows) ** 2
     own = 2 * settings.most * (source.nbytes // source.n_rows + 64)

@@ -81,11 +81,15 @@ def test_settings_change_the_model(datasets: dict[str, Dataset]) -> None:
     """So that equal bits above are no accident."""
     source = datasets["dense"]
     options = [
-        OPTIONS, replace(OPTIONS, seed=4), replace(OPTIONS, C=3.0), replace(OPTIONS, class_weight={1: 3.0}),
+        OPTIONS,
+        replace(OPTIONS, seed=4),
+        replace(OPTIONS, C=3.0),
+        replace(OPTIONS, class_weight={1: 3.0}),
         *(with_options(**{name: value}) for name, value in (("replicas", 2), ("epochs", 1), ("budget", 24))),
         *(with_options(maintenance=name) for name in ("gradient-merge", "projection", "removal")),
-        with_options(merge=3), with_options(bias="free"),
-    ]  # fmt: skip
+        with_options(merge=3),
+        with_options(bias="free"),
+    ]
     assert len({train(source, each).model_sha256 for each in options}) == len(options)
 
 

@@ -38,9 +38,17 @@ from tests.conftest import Problem, make_problem
 
 DENSE = make_problem(1, n=300, d=6, weighted=True)
 SETTINGS = BudgetedSGD(
-    C=2.0, class_weights=(0.5, 3.0), kernel=Kernel("rbf", 0.2), n_rows=300, n_features=6, n_chunks=24, buffer_chunks=3,
-    budget=20, epochs=2, seed=7,
-)  # fmt: skip
+    C=2.0,
+    class_weights=(0.5, 3.0),
+    kernel=Kernel("rbf", 0.2),
+    n_rows=300,
+    n_features=6,
+    n_chunks=24,
+    buffer_chunks=3,
+    budget=20,
+    epochs=2,
+    seed=7,
+)
 
 
 def dense_rows(problem: Problem = DENSE) -> Rows:

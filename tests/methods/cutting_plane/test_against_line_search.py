@@ -54,10 +54,14 @@ def make_fit(way: str, source: ArrayDataset, C: float, share: float) -> Fit:
 
 @settings(max_examples=choose_examples(100, 500, 1000), deadline=None)
 @given(
-    kind=st.sampled_from(KINDS), seed=st.integers(0, 10**6), n=st.integers(10, 150), d=st.integers(1, 12),
-    log_C=st.floats(-3, 2), share=st.sampled_from([0.02, 0.1, 0.3, 1.0]),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 10**6),
+    n=st.integers(10, 150),
+    d=st.integers(1, 12),
+    log_C=st.floats(-3, 2),
+    share=st.sampled_from([0.02, 0.1, 0.3, 1.0]),
     way=st.sampled_from(["block-ascent", "one-read"]),
-)  # fmt: skip
+)
 @pytest.mark.usefixtures("thorough")
 @pytest.mark.timeout(900)
 def test_never_wrong_and_never_much_slower(

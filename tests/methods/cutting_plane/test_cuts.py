@@ -25,9 +25,16 @@ def test_a_row_is_charged_as_often_as_a_cut_counts_it(kind: type[CutState], repe
     w, total, terms = np.array([2.0, -1.0]), 5.0, 1000.0
     M: F64 = np.array([3.0, 4.0])
     state = kind(
-        w, w, w[None, :], offsets=np.array([1.0]), sizes=np.array([repeats * total]), magnitudes=M,
-        largest=np.full(2, 100.0), total_cost=total, terms=terms,
-    )  # fmt: skip
+        w,
+        w,
+        w[None, :],
+        offsets=np.array([1.0]),
+        sizes=np.array([repeats * total]),
+        magnitudes=M,
+        largest=np.full(2, 100.0),
+        total_cost=total,
+        terms=terms,
+    )
     rounding = bound_dual(state, np.ones(1))[1]
     assert rounding >= terms * UNIT * repeats * (total + np.abs(w) @ M)
     assert rounding <= 1.2 * terms * UNIT * repeats * (total + np.abs(w) @ M)

@@ -57,9 +57,14 @@ def solve_with_piqp(gram: F64, offsets: F64) -> F64:
     solver = piqp.DenseSolver()
     solver.settings.eps_abs = solver.settings.eps_rel = 1e-10
     solver.setup(
-        np.asfortranarray(gram), -offsets,
-        G=np.ones((1, m), order="F"), h_l=np.array([-1e30]), h_u=np.ones(1), x_l=np.zeros(m), x_u=np.ones(m),
-    )  # fmt: skip
+        np.asfortranarray(gram),
+        -offsets,
+        G=np.ones((1, m), order="F"),
+        h_l=np.array([-1e30]),
+        h_u=np.ones(1),
+        x_l=np.zeros(m),
+        x_u=np.ones(m),
+    )
     solver.solve()
     return clip_to_feasible(solver.result.x)
 

@@ -65,9 +65,14 @@ def read_costs(problem: Problem) -> F64:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10**5), n=st.integers(8, 300), density=st.sampled_from([1.0, 0.3]), weighted=st.booleans(),
-    share=st.sampled_from([0.1, 0.4, 1.0]), draws=st.booleans(), tile=st.sampled_from([7, 100]),
-)  # fmt: skip
+    seed=st.integers(0, 10**5),
+    n=st.integers(8, 300),
+    density=st.sampled_from([1.0, 0.3]),
+    weighted=st.booleans(),
+    share=st.sampled_from([0.1, 0.4, 1.0]),
+    draws=st.booleans(),
+    tile=st.sampled_from([7, 100]),
+)
 def test_each_group_keeps_its_nearest_rows(
     seed: int, n: int, density: float, weighted: bool, share: float, draws: bool, tile: int
 ) -> None:

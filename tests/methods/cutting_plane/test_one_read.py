@@ -55,15 +55,27 @@ def test_what_all_groups_keep_is_counted_where_it_is_added_up() -> None:
 @pytest.mark.usefixtures("thorough")
 @settings(max_examples=choose_examples(20, 60, 60), deadline=None)
 @given(
-    seed=st.integers(0, 10**6), n=st.integers(20, 300), d=st.sampled_from([1, 4, 8]),
-    density=st.sampled_from([1.0, 0.4]), weighted=st.booleans(), C=st.sampled_from([1e-3, 0.1, 10.0]),
-    positive=st.sampled_from([1.0, 4.0]), share=st.sampled_from([0.1, 0.3, 1.0]),
+    seed=st.integers(0, 10**6),
+    n=st.integers(20, 300),
+    d=st.sampled_from([1, 4, 8]),
+    density=st.sampled_from([1.0, 0.4]),
+    weighted=st.booleans(),
+    C=st.sampled_from([1e-3, 0.1, 10.0]),
+    positive=st.sampled_from([1.0, 4.0]),
+    share=st.sampled_from([0.1, 0.3, 1.0]),
     bias_feature=st.sampled_from([1.0, 3.0]),
-)  # fmt: skip
+)
 def test_every_step_is_certified(
-    seed: int, n: int, d: int, density: float, weighted: bool, C: float, positive: float, share: float,
+    seed: int,
+    n: int,
+    d: int,
+    density: float,
+    weighted: bool,
+    C: float,
+    positive: float,
+    share: float,
     bias_feature: float,
-) -> None:  # fmt: skip
+) -> None:
     """However few rows are kept, P is that of the model, and no bound is above the optimum."""
     problem = make_problem(seed, n=n, d=d, density=density, weighted=weighted)
     costs = problem.costs(C, 1.0, positive)

@@ -52,11 +52,17 @@ def has_resident_rows(fit: Fit) -> bool:
 @pytest.mark.parametrize(
     ("n", "d", "one_read", "block_ascent"),
     [
-        (1_000_000, 5, 100_000, 1_000_000), (20_000, 5, 3000, 20_000), (600, 5, 600, 600), (300, 500, None, 300),
-        (100_000, 400, 100_000, 100_000), (10_000, 400, 10_000, 10_000), (100_000, 100, 46_416, 100_000),
-        (100_000, 401, None, 100_000), (50_000, 2000, None, 50_000),
+        (1_000_000, 5, 100_000, 1_000_000),
+        (20_000, 5, 3000, 20_000),
+        (600, 5, 600, 600),
+        (300, 500, None, 300),
+        (100_000, 400, 100_000, 100_000),
+        (10_000, 400, 10_000, 10_000),
+        (100_000, 100, 46_416, 100_000),
+        (100_000, 401, None, 100_000),
+        (50_000, 2000, None, 50_000),
     ],
-)  # fmt: skip
+)
 def test_the_choice_if_nothing_is_said(n: int, d: int, one_read: int | None, block_ascent: int) -> None:
     """One read for up to 400 features, with a row in ten but (n d)^(2/3) at least; otherwise ascent, with all rows."""
     fit, earlier = choose(n, d), choose(n, d, options={"acceleration": "guided"})

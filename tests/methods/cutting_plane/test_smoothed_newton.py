@@ -36,9 +36,15 @@ def evaluate_dual(problem: Problem, costs: F64, linear: Linear, shares: F64, bia
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 10**6), n=st.integers(4, 120), d=st.integers(1, 12), density=st.sampled_from([1.0, 0.3]),
-    weighted=st.booleans(), log_C=st.floats(-4, 2), log_slope=st.floats(-3, 2), tol=st.sampled_from([1e-3, 1e-6]),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    n=st.integers(4, 120),
+    d=st.integers(1, 12),
+    density=st.sampled_from([1.0, 0.3]),
+    weighted=st.booleans(),
+    log_C=st.floats(-4, 2),
+    log_slope=st.floats(-3, 2),
+    tol=st.sampled_from([1e-3, 1e-6]),
+)
 def test_values_are_true_and_the_gap_is_reached(
     seed: int, n: int, d: int, density: float, weighted: bool, log_C: float, log_slope: float, tol: float
 ) -> None:

@@ -124,14 +124,26 @@ def test_a_run_and_what_is_left_of_it(dataset: Dataset, tmp_path: Path) -> None:
 @pytest.mark.once
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    seed=st.integers(0, 10**6), n=st.integers(40, 300), d=st.sampled_from([1, 4, 8]),
-    density=st.sampled_from([1.0, 0.4]), weighted=st.booleans(), C=st.sampled_from([1e-3, 0.1, 10.0]),
-    share=st.sampled_from([0.05, 0.2]), farther=st.sampled_from([0.05, 0.5, 1.5, 4.0]),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    n=st.integers(40, 300),
+    d=st.sampled_from([1, 4, 8]),
+    density=st.sampled_from([1.0, 0.4]),
+    weighted=st.booleans(),
+    C=st.sampled_from([1e-3, 0.1, 10.0]),
+    share=st.sampled_from([0.05, 0.2]),
+    farther=st.sampled_from([0.05, 0.5, 1.5, 4.0]),
+)
 def test_every_step_is_certified(
-    seed: int, n: int, d: int, density: float, weighted: bool, C: float, share: float, farther: float,
+    seed: int,
+    n: int,
+    d: int,
+    density: float,
+    weighted: bool,
+    C: float,
+    share: float,
+    farther: float,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """Whether the radius was predicted well or not, P is that of the model, and no bound is above the optimum."""
     monkeypatch.setattr(undecided, "FARTHER", farther)
     monkeypatch.setattr(undecided, "MOST_SHARE", np.inf)

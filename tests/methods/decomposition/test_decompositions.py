@@ -139,10 +139,19 @@ def test_what_cannot_be_trained(change: Mapping[str, Any], message: str) -> None
 
 @pytest.mark.parametrize(
     ("asked", "n", "found"),
-    [(None, 1000, 1000), (None, 5000, 5000), (None, 20_000, 4000), (None, 100_000, 20_000),
-     ("10%", 5000, 500), (70, 5000, 70), ("70", 5000, 70), ("12.5%", 1000, 125), (10**6, 5000, 5000),
-     ("100%", 5000, 5000)],
-)  # fmt: skip
+    [
+        (None, 1000, 1000),
+        (None, 5000, 5000),
+        (None, 20_000, 4000),
+        (None, 100_000, 20_000),
+        ("10%", 5000, 500),
+        (70, 5000, 70),
+        ("70", 5000, 70),
+        ("12.5%", 1000, 125),
+        (10**6, 5000, 5000),
+        ("100%", 5000, 5000),
+    ],
+)
 def test_rows_in_memory(asked: int | str | None, n: int, found: int) -> None:
     options = replace(OPTIONS, resident_rows=asked, memory_bytes=4 << 30)
     assert settings_of(large_source(n), options).resident_rows == found
@@ -259,9 +268,11 @@ def test_a_run_stays_below_its_projection(kind: str, more: dict[str, Any], tmp_p
     """In a process of its own, with little more than the least budget; `wide` rows are solved in float64."""
     random = np.random.default_rng(1)
     n, d, density = {
-        "dense": (40_000, 100, 1.0), "sparse": (40_000, 100, 0.3), "wide": (500, 20_000, 1.0),
+        "dense": (40_000, 100, 1.0),
+        "sparse": (40_000, 100, 0.3),
+        "wide": (500, 20_000, 1.0),
         "long": (400, 60_000, 0.1),
-    }[kind]  # fmt: skip
+    }[kind]
     X = random.normal(size=(n, d)).astype(np.float32)
     if density < 1:
         X[random.random((n, d), np.float32) > density] = 0.0

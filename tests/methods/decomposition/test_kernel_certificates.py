@@ -56,9 +56,15 @@ def draw(seed: int) -> Hostile:
     weights = (None, (rng.random(n) < 0.7).astype(float), 10.0 ** rng.uniform(-3, 3, n))
     name, gamma, degree, coef0 = KERNELS[seed % len(KERNELS)]
     parameters = {
-        "kernel": name, "gamma": gamma, "degree": degree, "coef0": coef0, "C": float(10.0 ** rng.integers(-8, 9)),
-        "solver": ("smo", "irwls")[seed % 2], "selection": RULES[seed % len(RULES)], "tol": (1e-3, 1e-6)[seed // 2 % 2],
-    }  # fmt: skip
+        "kernel": name,
+        "gamma": gamma,
+        "degree": degree,
+        "coef0": coef0,
+        "C": float(10.0 ** rng.integers(-8, 9)),
+        "solver": ("smo", "irwls")[seed % 2],
+        "selection": RULES[seed % len(RULES)],
+        "tol": (1e-3, 1e-6)[seed // 2 % 2],
+    }
     X32 = (X * SCALES[seed % len(SCALES)]).astype(np.float32)
     return Hostile(X32, y, weights[seed % 3], bool(rng.random() < 0.4), parameters)
 
@@ -153,9 +159,15 @@ def test_which_kernels_are_definite() -> None:
     X = np.concatenate((rng.normal(size=(30, 2)), 0.1 * rng.normal(size=(30, 2))))
     centre = np.eye(60) - 1 / 60
     for name, degree, coef0, definite in (
-        ("linear", 3, 0.0, True), ("rbf", 3, 0.0, True), ("poly", 3, 0.0, True), ("poly", 2, 1.0, True),
-        ("poly", 1, -1.0, True), ("poly", 3, -1.0, False), ("poly", 2, -1.0, False), ("sigmoid", 3, -1.0, False),
-    ):  # fmt: skip
+        ("linear", 3, 0.0, True),
+        ("rbf", 3, 0.0, True),
+        ("poly", 3, 0.0, True),
+        ("poly", 2, 1.0, True),
+        ("poly", 1, -1.0, True),
+        ("poly", 3, -1.0, False),
+        ("poly", 2, -1.0, False),
+        ("sigmoid", 3, -1.0, False),
+    ):
         kernel = Kernel(name, 0.7, degree, coef0)
         values = np.linalg.eigvalsh(centre @ compute_long(kernel, X, X).astype(float) @ centre)
         assert kernel.is_definite == definite == bool(values.min() > -1e-10 * values.max())
@@ -172,9 +184,14 @@ def test_sums_are_within_their_bounds(is_sparse: bool, scale: float, offset: flo
     X[10:20] = X[:10]
     coef = rng.normal(size=35) * 10.0 ** rng.uniform(-3, 3, 35)
     for kernel in (
-        Kernel("linear"), Kernel("rbf", 1 / 7 / scale**2), Kernel("rbf", 1.0), Kernel("poly", 1 / scale**2, 3, -1.0),
-        Kernel("poly", 1.0, 2, 1.0), Kernel("sigmoid", 1 / scale**2, 3, -1.0), Kernel("sigmoid", 0.01 / scale**2),
-    ):  # fmt: skip
+        Kernel("linear"),
+        Kernel("rbf", 1 / 7 / scale**2),
+        Kernel("rbf", 1.0),
+        Kernel("poly", 1 / scale**2, 3, -1.0),
+        Kernel("poly", 1.0, 2, 1.0),
+        Kernel("sigmoid", 1 / scale**2, 3, -1.0),
+        Kernel("sigmoid", 0.01 / scale**2),
+    ):
         rows, columns = (to_csr(part, np.float64) if is_sparse else part for part in (X, X[5:40]))
         f, errors = np.zeros(50), np.zeros(50)
         add_kernel_sums(kernel, rows, columns, coef, f, errors=errors)  # type: ignore[arg-type]

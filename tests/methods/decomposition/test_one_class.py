@@ -167,14 +167,22 @@ def test_an_indefinite_kernel_has_no_bound(kernel: dict[str, Any], n_rows: int, 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"nu": 0.0}, "nu is 0.0"), ({"nu": -0.1}, "nu is"), ({"nu": 1.1}, "nu is"), ({"nu": np.nan}, "nu is nan"),
-        ({"C": 2.0}, "nu in its place"), ({"epsilon": 0.1}, "has no tube"), ({"loss": "hinge"}, "one_class"),
-        ({"class_weight": "balanced"}, "no costs by class"), ({"solver": "newton"}, "use smo or irwls"),
-        ({"solver": "budgeted-sgd"}, "use smo or irwls"), ({"options": {"selection": "platt"}}, "two classes"),
-        ({"task": "classify"}, "nu"), ({"kernel": "cosine"}, "choose from"),
+        ({"nu": 0.0}, "nu is 0.0"),
+        ({"nu": -0.1}, "nu is"),
+        ({"nu": 1.1}, "nu is"),
+        ({"nu": np.nan}, "nu is nan"),
+        ({"C": 2.0}, "nu in its place"),
+        ({"epsilon": 0.1}, "has no tube"),
+        ({"loss": "hinge"}, "one_class"),
+        ({"class_weight": "balanced"}, "no costs by class"),
+        ({"solver": "newton"}, "use smo or irwls"),
+        ({"solver": "budgeted-sgd"}, "use smo or irwls"),
+        ({"options": {"selection": "platt"}}, "two classes"),
+        ({"task": "classify"}, "nu"),
+        ({"kernel": "cosine"}, "choose from"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_unsuitable_options_are_refused(change: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         train(RING.in_memory(), replace(OPTIONS, **change))

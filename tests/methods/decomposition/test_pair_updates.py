@@ -59,9 +59,12 @@ def test_two_rows_against_the_closed_form(
 ) -> None:
     """Platt 1998, eqs. (7)-(9), with y_1 = 1 and y_2 = s; k beyond 1 makes the curvature negative."""
     problem = WorkingSet(
-        np.array([[1.0, k], [k, 1.0]]), np.array([1.0, s]), np.array([share1, 3 * share2]), np.array([f1, f2]),
+        np.array([[1.0, k], [k, 1.0]]),
+        np.array([1.0, s]),
+        np.array([share1, 3 * share2]),
+        np.array([f1, f2]),
         np.array([1.0, 3.0]),
-    )  # fmt: skip
+    )
     a1, a2 = problem.alpha
     total = a1 + s * a2
     low, high = (max(0.0, total - 1), min(3.0, total)) if s > 0 else (max(0.0, -total), min(3.0, 1 - total))

@@ -108,9 +108,11 @@ def test_sweeps_over_all_rows_alternate_with_sweeps_over_free_rows(monkeypatch: 
 
 @run_with(max_examples=200)
 @given(
-    slope=st.floats(-5, 5), curvature=st.sampled_from([-3.0, -0.1, 0.0, 0.1, 4.0]),
-    low=st.floats(-2, 0), high=st.floats(0, 2),
-)  # fmt: skip
+    slope=st.floats(-5, 5),
+    curvature=st.sampled_from([-3.0, -0.1, 0.0, 0.1, 4.0]),
+    low=st.floats(-2, 0),
+    high=st.floats(0, 2),
+)
 def test_the_best_point_of_a_segment_is_found(slope: float, curvature: float, low: float, high: float) -> None:
     def value(d: float) -> float:
         return 0.5 * curvature * d * d - slope * d

@@ -29,10 +29,12 @@ def test_active_rows_in_float64_only_where_they_are_few(monkeypatch: pytest.Monk
         note = partial(lambda improve, active, *more: (held.append(type_of(active.X)), improve(active, *more)), improve)
         monkeypatch.setattr(module, "improve", note)
     for working, inner, selection, resident, kind in (
-        (200, "smo", "random", 200, np.float64), (199, "smo", "random", 200, np.float32),
-        (200, "irwls", "random", 200, np.float32), (200, "smo", "platt", 200, np.float32),
+        (200, "smo", "random", 200, np.float64),
+        (199, "smo", "random", 200, np.float32),
+        (200, "irwls", "random", 200, np.float32),
+        (200, "smo", "platt", 200, np.float32),
         (200, "smo", "random", 199, np.float32),
-    ):  # fmt: skip
+    ):
         plane = Decomposition((1.0, 1.0), KINDS["rbf"], inner, selection, working_rows=working, resident_rows=resident)
         solver = decomposition.solve(plane, start_state(source.n_rows))
         request = solver.send(source.take(next(solver).rows))  # type: ignore[union-attr]

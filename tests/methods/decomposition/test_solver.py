@@ -91,9 +91,14 @@ def test_a_fifth_of_the_rows_resident(kind: str, name: str, class_costs: tuple[f
     n = len(PROBLEMS[kind].y)
     resident = 40
     plane = Decomposition(
-        class_costs, KINDS[name], inner=inner, tol=1e-6 if name != "poly" else 2e-6, working_rows=n // 10,
-        resident_rows=resident, cache_bytes=4 * resident * (n // 10),
-    )  # fmt: skip
+        class_costs,
+        KINDS[name],
+        inner=inner,
+        tol=1e-6 if name != "poly" else 2e-6,
+        working_rows=n // 10,
+        resident_rows=resident,
+        cache_bytes=4 * resident * (n // 10),
+    )
     solve_and_check(PROBLEMS[kind], plane, 4e-6)
 
 
@@ -164,9 +169,13 @@ def test_irwls_and_smo_find_the_same_objective(drawn: tuple[Problem, dict[str, A
 @pytest.mark.parametrize("name", DEFINITE)
 def test_every_selection_rule(selection: str, name: str) -> None:
     plane = Decomposition(
-        (1.0, 2.0), KINDS[name], selection=selection, tol=1e-4, working_rows=60 if selection == "smallest" else 16,
+        (1.0, 2.0),
+        KINDS[name],
+        selection=selection,
+        tol=1e-4,
+        working_rows=60 if selection == "smallest" else 16,
         resident_rows=200 if selection == "platt" else 60,
-    )  # fmt: skip
+    )
     steps = drive(PROBLEMS["weighted"].in_memory(), plane)
     check_certificate(PROBLEMS["weighted"], plane, steps[-1], None, 2e-5 if name == "poly" else 2e-6)
 

@@ -112,9 +112,13 @@ def solve_with_library(problem: WorkingSet) -> float:
     solver.settings.eps_abs = solver.settings.eps_rel = 1e-10
     linear = y * problem.f[rows] - 1.0 - Q @ alpha
     solver.setup(
-        np.asfortranarray(Q), linear, A=y[None, :], b=np.array([y @ alpha]),
-        x_l=np.zeros(rows.size), x_u=problem.costs[rows],
-    )  # fmt: skip
+        np.asfortranarray(Q),
+        linear,
+        A=y[None, :],
+        b=np.array([y @ alpha]),
+        x_l=np.zeros(rows.size),
+        x_u=problem.costs[rows],
+    )
     solver.solve()
     target = problem.alpha.copy()
     target[rows] = solver.result.x

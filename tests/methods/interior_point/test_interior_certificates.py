@@ -75,10 +75,16 @@ def check(model: LinearSVC, X: Any, y: npt.NDArray[np.int64], costs: F64) -> Non
 @pytest.mark.usefixtures("thorough")
 @settings(max_examples=choose_examples(60, 150, 1000))
 @given(
-    seed=st.integers(0, 10**6), kind=st.sampled_from(KINDS), weights=st.sampled_from(WEIGHTS),
-    scale=st.integers(-8, 8), C=st.integers(-8, 8), sparse=st.booleans(), tol=st.sampled_from([1e-3, 1e-6]),
-    reduction=st.sampled_from(REDUCTIONS), rule=st.sampled_from(RULES),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    kind=st.sampled_from(KINDS),
+    weights=st.sampled_from(WEIGHTS),
+    scale=st.integers(-8, 8),
+    C=st.integers(-8, 8),
+    sparse=st.booleans(),
+    tol=st.sampled_from([1e-3, 1e-6]),
+    reduction=st.sampled_from(REDUCTIONS),
+    rule=st.sampled_from(RULES),
+)
 def test_the_certificate_is_that_of_the_model(
     seed: int, kind: str, weights: str, scale: int, C: int, sparse: bool, tol: float, reduction: str, rule: str
 ) -> None:

@@ -149,9 +149,7 @@ def test_options_of_the_estimator() -> None:
     estimator = LinearSVC(solver="interior-point", reduction="fixed", rule="distance", most_rows=50).fit(
         problem.X, problem.y
     )
-    same = TrainOptions(
-        solver="interior-point", options={"reduction": "fixed", "rule": "distance", "most_rows": "50"}
-    )  # fmt: skip
+    same = TrainOptions(solver="interior-point", options={"reduction": "fixed", "rule": "distance", "most_rows": "50"})
     assert estimator.result_.model_sha256 == train(problem.in_memory(), same).model_sha256
 
 

@@ -67,9 +67,13 @@ def check_end(problem: Problem, costs: F64, step: Step, optimum: Bracket) -> Non
 
 @settings(max_examples=40)
 @given(
-    seed=st.integers(0, 10**6), density=st.sampled_from([1.0, 0.3]), weighted=st.booleans(),
-    C=st.sampled_from([0.01, 1.0, 30.0]), name=st.sampled_from(REDUCTIONS), rule=st.sampled_from(RULES),
-)  # fmt: skip
+    seed=st.integers(0, 10**6),
+    density=st.sampled_from([1.0, 0.3]),
+    weighted=st.booleans(),
+    C=st.sampled_from([0.01, 1.0, 30.0]),
+    name=st.sampled_from(REDUCTIONS),
+    rule=st.sampled_from(RULES),
+)
 def test_optimum_of_a_qp_library(seed: int, density: float, weighted: bool, C: float, name: str, rule: str) -> None:
     """Rows of cost 0 among them; half the rows for the reductions."""
     problem = make_problem(seed, n=80, d=5, density=density, weighted=weighted)

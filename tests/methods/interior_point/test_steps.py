@@ -56,9 +56,7 @@ class Example:
         W = self.costs / find_omega(self.point)
         gram, ybar = self.X.T @ (W[:, None] * self.X), self.X.T @ W
         r_w = self.w - self.X.T @ (self.y * self.alpha)
-        equations = NormalEquations(
-            gram, ybar, float(W.sum()), ybar, r_w, self.point, self.y, self.costs, self.bias
-        )  # fmt: skip
+        equations = NormalEquations(gram, ybar, float(W.sum()), ybar, r_w, self.point, self.y, self.costs, self.bias)
         h = self.X.T @ (self.y * W * find_right_side(self.point, self.y, self.bias, targets))
         dw, db = equations.solve(h, targets)
         return dw, db, find_direction(self.point, self.y, self.costs, self.bias, targets, self.X @ dw, db)

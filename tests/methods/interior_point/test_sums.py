@@ -27,9 +27,17 @@ def test_sums_at_a_point() -> None:
     for part, rows in zip((0, 0, 1), (slice(0, 10), slice(10, 33), slice(33, N)), strict=True):
         slices = [v[rows] for v in (f, S, T, XI, R, none, none, np.ones(N, dtype=bool))]
         add_assembled(
-            parts[part], Rows(rows.start, X[rows], CODES[rows]), np.array([0.5, 2.0]), ends,
-            np.array([b, 0.0]), 0.0, limits, "omega", True, *slices,
-        )  # fmt: skip
+            parts[part],
+            Rows(rows.start, X[rows], CODES[rows]),
+            np.array([0.5, 2.0]),
+            ends,
+            np.array([b, 0.0]),
+            0.0,
+            limits,
+            "omega",
+            True,
+            *slices,
+        )
     found = combine_assembled(*parts)
     omega = S / T + XI / R
     W, Q = COSTS / omega, omega <= np.where(Y > 0, 2.5, 1.5)

@@ -88,14 +88,27 @@ def check(case: Case, w: F64, share: float, fitted: bool) -> None:
 @pytest.mark.usefixtures("thorough")
 @settings(max_examples=choose_examples(50, 300, 3000))
 @given(
-    loss=st.sampled_from(LOSSES), seed=st.integers(0, 1000), log_C=st.floats(-8, 8), log_scale=st.floats(-8, 8),
-    sparse=st.booleans(), weighted=st.booleans(), log_way=st.floats(-12, 1),
-    share=st.sampled_from([0.3, 1.0, 1.9, 2.5, 5.0]), fitted=st.booleans(),
-)  # fmt: skip
+    loss=st.sampled_from(LOSSES),
+    seed=st.integers(0, 1000),
+    log_C=st.floats(-8, 8),
+    log_scale=st.floats(-8, 8),
+    sparse=st.booleans(),
+    weighted=st.booleans(),
+    log_way=st.floats(-12, 1),
+    share=st.sampled_from([0.3, 1.0, 1.9, 2.5, 5.0]),
+    fitted=st.booleans(),
+)
 def test_no_bound_is_above_the_minimum(
-    loss: str, seed: int, log_C: float, log_scale: float, sparse: bool, weighted: bool, log_way: float, share: float,
+    loss: str,
+    seed: int,
+    log_C: float,
+    log_scale: float,
+    sparse: bool,
+    weighted: bool,
+    log_way: float,
+    share: float,
     fitted: bool,
-) -> None:  # fmt: skip
+) -> None:
     """At points from right beside the minimiser to far away, and balls that contain it or do not."""
     case = make_case(loss, seed, 10.0**log_C, 10.0**log_scale, sparse, weighted)
     way = np.random.default_rng(seed).normal(size=5) * (np.abs(case.w) + 1e-3 * np.linalg.norm(case.w) + 1e-300)
