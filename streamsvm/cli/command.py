@@ -11,11 +11,13 @@ import argparse
 import gc
 import json
 import logging
+import os
 import signal
 import sys
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # the process ends now, and a signal may end it without a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         gc.freeze()  # looking for garbage among all objects of the compiler would take half a second
+        if status and "obstore" in sys.modules:
+            _end_at_once(status)
     return status
+
+
+def _end_at_once(status: int) -> None:
+    """End the process, since requests that a store has not answered may abort an interpreter that takes itself down."""
+    with suppress(OSError, ValueError, AttributeError):  # there may be no such stream any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def _run(options: argparse.Namespace) -> int:
