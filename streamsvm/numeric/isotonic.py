@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import isotonic_regression
 
 from streamsvm.numeric.rows import F64
 
@@ -33,6 +32,8 @@ def fit_isotonic(scores: F64, is_in_class: npt.NDArray[np.bool_], weight: F64) -
     known, place = np.unique(scores[counted], return_inverse=True)
     weights = np.bincount(place, weight[counted])
     shares = np.bincount(place, weight[counted] * is_in_class[counted]) / weights
+    from scipy.optimize import isotonic_regression  # here, since it takes 15 MB that most trainings need not have
+
     found = isotonic_regression(shares, weights=weights)
     corners = np.unique(np.concatenate((found.blocks[:-1], found.blocks[1:] - 1)))
     if len(corners) > MOST_CORNERS:

@@ -12,7 +12,6 @@ those of scikit-learn 1.8's CalibratedClassifierCV(method="temperature"), for sc
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import softmax
 
 from streamsvm.numeric.rows import F64, I32
@@ -41,6 +40,8 @@ def fit_temperature(scores: F64, codes: I32, weight: F64) -> float:
         return float(np.exp(-MOST_LOG)) / scale
     if slope(MOST_LOG) <= 0.0:
         return float(np.exp(MOST_LOG)) / scale
+    from scipy.optimize import brentq  # here, since it takes 15 MB that most trainings need not have
+
     return float(np.exp(brentq(slope, -MOST_LOG, MOST_LOG, xtol=1e-12))) / scale
 
 
