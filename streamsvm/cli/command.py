@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from streamsvm.cli.arguments import how_to_read, make_parser
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output
@@ -30,9 +29,6 @@ from streamsvm.cli.training import features, train_model, tune_model
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
 from streamsvm.urls import hide_secrets, is_remote
-
-if TYPE_CHECKING:
-    pass
 
 
 def _silence() -> None:

@@ -41,7 +41,7 @@ from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.train import describe
 
 FOLDS = 5
-ENOUGH = 10.0  # times tol: a fold ends at such a gap. Brier scores and log losses change by less than 1e-4 of them.
+ENOUGH = 10.0  # times tol: a fold ends at such a gap. Brier scores and log losses change by less than 0.1%.
 MOST_SCORES = 1_000_000  # of all rows and classes, which are enough to fit any of the functions
 SCORE_BYTES = 2 * 8  # of a score, which is held twice while scores are joined
 ROW_BYTES = 2 * (8 + 4) + 12 * 8  # of a row's weight and code, and of the vectors from which a function is fitted

@@ -67,8 +67,9 @@ class State:
     """All that changes.
 
     w (d,), rho: the centre of the next pass, empty before the first; edges (k,): bins of scores; best (d,), best_rho:
-    the best point of V; points (k, d): of V; resident (r,): the numbers of the sample's rows. The objective is that of
-    `best`, and bound_rounding is taken off the lower bound already.
+    the best point of V; points (k, d): of V; point_error: the most by which one of them is away from V; resident (r,):
+    the numbers of the sample's rows. The objective belongs to `best`, and bound_rounding is taken off the lower bound
+    already.
     """
 
     resident: I64
@@ -78,6 +79,7 @@ class State:
     points: F64 = field(default_factory=lambda: np.empty((0, 0)))
     rho: float = 0.0
     best_rho: float = 0.0
+    point_error: float = 0.0
     objective: float = np.inf
     objective_rounding: float = 0.0
     lower_bound: float = 0.0
@@ -134,7 +136,7 @@ def _learn(settings: LinearOneClass, state: State, totals: LowestTotals, unit: f
     before, near = state, join_near(totals.near)
     state = replace(state, passes=state.passes + 1)
     rest, limits = settings.total - totals.mass, (totals.low, totals.high)
-    state = _raise_bound(state, state.w, _measure(settings, totals, near, state.w, limits))
+    state = _raise_bound(state, state.w, _measure(settings, totals, near, state.w, state.w, limits))
     points, lacking = [*state.points, _find_vertex(near, totals, rest)], 0.0
     has_room = 0.0 < rest <= float(np.sum(near.costs))
     if has_room:
@@ -143,7 +145,7 @@ def _learn(settings: LinearOneClass, state: State, totals: LowestTotals, unit: f
     state = _take_points(state, np.array(points), totals, lacking + bound_rounding(totals.n_rows + 4, settings.cost))
     if not has_room:
         return _end_step(_look_for_offset(state, totals, near, settings.total), before)
-    margin = _measure(settings, totals, near, state.best, (-np.inf, np.inf))
+    margin = _measure(settings, totals, near, state.best, state.w, (-np.inf, np.inf))
     moved = np.hypot(np.linalg.norm(state.best - state.w), abs(margin.rho - state.rho) / unit)
     if moved < (1.0 - 1e-9) * totals.radius:
         state = _raise_bound(state, state.best, margin)
@@ -151,16 +153,19 @@ def _learn(settings: LinearOneClass, state: State, totals: LowestTotals, unit: f
     return _end_step(replace(state, w=state.best, rho=margin.rho, best_rho=margin.rho, edges=edges), before)
 
 
-def _measure(settings: LinearOneClass, totals: LowestTotals, near: Near, v: F64, limits: tuple[float, float]) -> Margin:
+def _measure(
+    settings: LinearOneClass, totals: LowestTotals, near: Near, v: F64, w: F64, limits: tuple[float, float]
+) -> Margin:
     """Return M at v, where the far rows lie on their sides, for the best rho within the limits.
 
-    A far row whose side is rounded adds no more than the rounding of its score.
+    A far row whose side is rounded adds no more than the rounding of its score, at v or at the centre w of the pass,
+    where its side was found.
     """
     f, rest = compute_scores(near.X, v[None])[:, 0], settings.total - totals.mass
     rho = float(np.clip(_find_offset(near.costs, f, rest), *limits))
     loss = float(near.costs @ np.maximum(0.0, rho - f))
     value = rest * rho + float(totals.lowest @ v) - loss
-    size = 2.0 * abs(rho) * settings.cost + float(np.abs(v) @ totals.sizes)
+    size = 2.0 * abs(rho) * settings.cost + float((np.abs(v) + np.abs(w)) @ totals.sizes)
     return Margin(value, 4.0 * bound_rounding(totals.n_rows + len(v) + 16, size), rho)
 
 
@@ -210,19 +215,22 @@ def _share(wanted: float, cost: float) -> float:
 def _take_points(state: State, points: F64, totals: LowestTotals, lacking: float) -> State:
     """Return the state with the point nearest the origin in the hull of points of V, if it is nearer than the best.
 
-    lacking: by how much the multipliers of a point may miss their sum, with which |v| grows by the length of a row.
+    lacking: by how much the multipliers of a point may miss their sum, with which |v| grows by the length of a row. A
+    point of the hull is as far from V as the points that it combines, and is one of the points of later passes itself.
     """
     found = find_nearest(points, np.ones(len(points)), 1.0)
     used = np.flatnonzero(found.a > 1e-12)
     if len(used) > MOST_POINTS:
         used = np.sort(used[np.argsort(-found.a[used], kind="stable")[:MOST_POINTS]])
     kept = np.vstack((points[used], found.v)) if len(used) < len(points) else points
-    length = float(np.linalg.norm(found.v))
-    error = 1.01 * bound_rounding(totals.n_rows + len(points) + 16, float(np.linalg.norm(totals.sizes)))
-    error += 1.01 * lacking * float(np.linalg.norm(totals.largest))
+    length, size = float(np.linalg.norm(found.v)), float(np.linalg.norm(totals.sizes))
+    new_error = 1.01 * (bound_rounding(totals.n_rows + 16, size) + lacking * float(np.linalg.norm(totals.largest)))
+    point_error, weight = max(state.point_error, new_error), float(np.sum(found.a))
+    combined = bound_rounding(len(points) + 16, size) + (abs(weight - 1.0) + bound_rounding(len(points), 1.0)) * size
+    error = max(1.0, weight) * (1.0 + 1e-12) * point_error + 1.01 * combined
     objective = length**2 / 2
     rounding = length * error + error**2 / 2 + bound_rounding(len(found.v) + 4, objective)
-    state = replace(state, points=kept)
+    state = replace(state, points=kept, point_error=error if kept is not points else point_error)
     if objective + rounding >= state.objective + state.objective_rounding:
         return state
     return replace(state, best=found.v, objective=objective, objective_rounding=rounding)
