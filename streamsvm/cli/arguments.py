@@ -10,6 +10,7 @@ from streamsvm.cli.export import add_export, add_import
 from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
+    add_cache,
     add_engine,
     add_gamma,
     add_going_on,
@@ -120,6 +121,7 @@ def _add_features(commands: Any) -> None:
     features.add_argument("--seed", type=int, help=SEED)
     add_memory(features)
     add_engine(features)
+    add_cache(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     kept = (

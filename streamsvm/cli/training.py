@@ -44,7 +44,7 @@ def features(options: argparse.Namespace) -> int:
         scheduler=options.scheduler,
         **list_given(options, "gamma", "degree", "coef0"),
     )
-    source, counter = open_dataset(options.data, options.label), RowCounter(line)
+    source, counter = open_dataset(options.data, options.label, cache=options.cache), RowCounter(line)
     tell_if_nothing_is_kept(options)
     try:
         made = make_features(source, options.destination, map_options, settings, counter.add, resume=options.resume)
@@ -63,7 +63,7 @@ def train_model(options: argparse.Namespace) -> int:
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
-    dataset = open_dataset(options.data, options.label)
+    dataset = open_dataset(options.data, options.label, cache=options.cache)
     train_options = settle_task(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
@@ -139,7 +139,7 @@ def tune_model(options: argparse.Namespace) -> int:
     settings = put_gamma(options, read_settings(options))
     if options.probabilities:
         require_folds(settings)
-    dataset = open_dataset(options.data, options.label, options.groups)
+    dataset = open_dataset(options.data, options.label, options.groups, options.cache)
     tell_if_nothing_is_kept(options)
     try:
         folder = options.out, options.resume, options.overwrite
