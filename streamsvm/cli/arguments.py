@@ -162,6 +162,13 @@ def _add_train(commands: Any) -> None:
         "takes one more read, or two if the rows are not shuffled, and about as much disk as the resident rows"
     )
     train.add_argument("--keep-ball", action="store_true", help=ball)
+    held_out = (
+        "measure the model on the rows of another dataset after each step; the measures are in the history, and no row "
+        "of the training is read for them"
+    )
+    train.add_argument("--eval", metavar="DATA.zarr", help=held_out)
+    waits = "stop with the status early_stop after so many steps in which the measure of --eval has not risen"
+    train.add_argument("--patience", metavar="STEPS", type=read_count, help=waits)
     add_probabilities(train)
     add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
