@@ -13,7 +13,6 @@ from streamsvm.cli.shared_arguments import (
     add_engine,
     add_gamma,
     add_going_on,
-    add_header,
     add_json,
     add_kernel,
     add_memory,
@@ -21,6 +20,7 @@ from streamsvm.cli.shared_arguments import (
     add_reading,
     add_settings,
 )
+from streamsvm.cli.table_arguments import add_index, add_table
 from streamsvm.cli.values import parse_numbers, read_count, read_local_path, read_place
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
@@ -79,7 +79,7 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--regression", action="store_true", help=targets)
     lists = "svmlight text has lists of labels, such as 1,3,7, which may be empty: each label is a problem of its own"
     ingest.add_argument("--multi-label", action="store_true", help=lists)
-    add_header(ingest)
+    add_table(ingest)
     layout = ingest.add_mutually_exclusive_group()
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
@@ -196,6 +196,7 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
     with_them = "add the probability of each class; for models trained with --probabilities, or --loss logistic"
     predict.add_argument("--probabilities", action="store_true", help=with_them)
+    add_index(predict, " (default: the one that ingest was told)")
     add_reading(predict)
 
 
@@ -235,4 +236,4 @@ def _add_report(commands: Any) -> None:
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `add_reading`, which say how a file is read, under the names that the readers take."""
-    return {"file_format": options.format, "label": options.label, "header": options.header}
+    return {"file_format": options.format, "label": options.label, "header": options.header, "sep": options.sep}

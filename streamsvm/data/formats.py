@@ -15,6 +15,7 @@ from streamsvm.machine import default_threads
 
 if TYPE_CHECKING:
     from streamsvm.data.source_rows import SourceRows
+    from streamsvm.data.table_encoder import TableEncoder
     from streamsvm.data.tables import Columns
 
 Paths = Sequence[str | Path]
@@ -25,13 +26,15 @@ class Format(NamedTuple):
     """A file format.
 
     suffixes: the endings of its files. reads: the fields of `Columns` that its reader heeds, of those that users give.
-    read: returns the rows of files, given the roles of their columns. help: the format in a few words.
+    read: returns the rows of files, given the roles of their columns. help: the format in a few words. read_codes: of a
+    table with columns of text and the like, returns the rows with codes that the encoder makes of them.
     """
 
     suffixes: tuple[str, ...]
     reads: tuple[str, ...]
     read: Callable[[Paths, Columns], Iterator[SourceRows]]
     help: str
+    read_codes: Callable[[Paths, Columns, TableEncoder], Iterator[SourceRows]] | None = None
 
 
 def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
@@ -44,6 +47,12 @@ def _read_csv(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
     from streamsvm.data.csv_text import read_csv
 
     return read_csv(paths, columns, threads=default_threads())
+
+
+def _read_csv_codes(paths: Paths, columns: Columns, encoder: TableEncoder) -> Iterator[SourceRows]:
+    from streamsvm.data.csv_table import read_csv_table
+
+    return read_csv_table(paths, columns, encoder, threads=default_threads())
 
 
 def _read_parquet(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
@@ -59,10 +68,11 @@ def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: 
 
 
 ROLES = ("label", "qid", "sample_weight", "groups")
+ENCODED = ("drop", "index", "missing", "one_hot", "hash_bits")
 FORMATS = {  # The first one is that of files whose names tell none.
     "svmlight": Format((), ("multi_label",), _read_svmlight, "svmlight text"),
-    "csv": Format((".csv", ".tsv"), (*ROLES, "header"), _read_csv, "CSV, TSV"),
-    "parquet": Format((".parquet", ".pq"), ROLES, _read_parquet, "Parquet"),
+    "csv": Format((".csv", ".tsv"), (*ROLES, *ENCODED, "header", "sep"), _read_csv, "CSV, TSV", _read_csv_codes),
+    "parquet": Format((".parquet", ".pq"), (*ROLES, *ENCODED), _read_parquet, "Parquet"),
     "npy": Format((".npy", ".npz"), (), _read_npy, ".npy, .npz"),
 }
 
@@ -78,6 +88,11 @@ def has_known_ending(path: str | Path) -> bool:
     """Tell whether the ending of a name is that of a file of rows, compressed or not; svmlight text may have any."""
     last = Path(path).suffix.lower()
     return last in COMPRESSED or any(last in about.suffixes for about in FORMATS.values())
+
+
+def name_option(field: str) -> str:
+    """Return the option of the command line that sets a field of `Columns`."""
+    return f"--{'hash' if field == 'hash_bits' else field.replace('_', '-')}"
 
 
 def find_format(name: str) -> Format:

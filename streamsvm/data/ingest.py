@@ -22,6 +22,7 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
+from streamsvm.data.manifest import ENCODING
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
@@ -233,6 +234,7 @@ def _describe(spill: Spill, survey: Survey, counts: npt.NDArray[np.int64], name:
         "feature_names": survey.feature_names,
         "shuffle": spill.seed,
         "source": name,
+        **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
     }
 
 

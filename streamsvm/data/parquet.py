@@ -17,7 +17,15 @@ from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
-from streamsvm.data.values import Place, Vector, find_feature_fault, has_number_labels, to_source_rows
+from streamsvm.data.values import (
+    FOR_MISSING,
+    FOR_TEXT,
+    Place,
+    Vector,
+    find_feature_fault,
+    has_number_labels,
+    to_source_rows,
+)
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.errors import InputError, say_count
 
@@ -100,7 +108,10 @@ def _read_batch(
     names = layout.feature_names
     if not are_finite(X):
         i, k = divmod(int(np.argmin(np.isfinite(X))), X.shape[1])
-        raise InputError(f"{place(names[k])(i)}: {find_feature_fault(batch.column(names[k])[i].as_py())}")
+        value = batch.column(names[k])[i].as_py()
+        fault = find_feature_fault(value)
+        remedy = f"; {FOR_MISSING}" if fault in ("missing value", "nan") else ""
+        raise InputError(f"{place(names[k])(i)}: {fault}{remedy}")
     vectors = {}
     for role, j in layout.vectors.items():
         name = layout.names[j]
@@ -114,7 +125,7 @@ def _read_batch(
 def _read_numbers(column: Any, where: str, name: str) -> Vector:
     """Return the values of a column, with nan for missing ones: as float64, or as they are if these become the same."""
     if not _is_number(column.type):
-        raise InputError(f"{where}: column {name}: {column.type} is not a number")
+        raise InputError(f"{where}: column {name}: {column.type} is not a number; {FOR_TEXT}")
     if str(column.type) in _ROUNDED_ONCE and not column.null_count:
         return np.asarray(column.to_numpy(zero_copy_only=False))
     return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from streamsvm.data.append import append_rows
 from streamsvm.data.arrays import comes_from, read_arrays
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
@@ -22,6 +22,7 @@ from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
+from streamsvm.numeric.encoding import Encoding
 from streamsvm.urls import is_remote
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # one of these is in every folder of Zarr
@@ -98,7 +99,10 @@ def ingest(
         paths = [source] if _is_path(source) else list(source)
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
-        pieces = open_files(paths, file_format, columns or Columns(label=label, header=header, multi_label=multi_label))
+        wanted = columns or Columns(label=label, header=header, multi_label=multi_label)
+        if chosen.append:
+            wanted = _as_before(wanted, open_dataset(destination).encoding)
+        pieces = open_files(paths, file_format, wanted, None if is_remote(destination) else Path(destination).parent)
         name, expected_bytes = join_names(paths), guess_bytes(paths)
     else:
         if label is not None or header != "auto" or columns is not None or multi_label:
@@ -113,8 +117,26 @@ def ingest(
         return write(pieces, destination, name, expected_bytes, chosen, report)
 
 
-def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Columns) -> Iterator[SourceRows]:
-    """Return the rows of files of one format. Raises InputError for unknown or different formats."""
+def _as_before(columns: Columns, encoding: Encoding | None) -> Columns:
+    """Return the roles of columns that are encoded as those of the dataset to which their rows are appended."""
+    for name in ENCODED[1:]:
+        if getattr(columns, name) not in (None, ()):
+            raise InputError(
+                f"{name_option(name)} has no effect on rows that are appended, which are encoded as the others: leave "
+                "it out"
+            )
+    if encoding is None:
+        return columns
+    return replace(columns, encoding=encoding, features=encoding.column_names, index=encoding.index)
+
+
+def open_files(
+    paths: Sequence[str | Path], file_format: str | None, columns: Columns, scratch: Path | None = None
+) -> Iterator[SourceRows]:
+    """Return the rows of files of one format. Raises InputError for unknown or different formats.
+
+    scratch: the folder for a scratch file, into which rows go whose encoding is not known before all are read.
+    """
     _refuse_folders(paths)
     kinds = {file_format or guess_format(path) for path in paths}
     if len(kinds) > 1:
@@ -123,7 +145,13 @@ def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Co
         )
     kind = kinds.pop()
     _refuse_unread(join_names(paths), kind, columns)
-    return find_format(kind).read(paths, columns)
+    about = find_format(kind)
+    if about.read_codes is None or not columns.needs_encoder:
+        return about.read(paths, columns)
+    from streamsvm.data.table_encoder import TableEncoder, encode_rows
+
+    encoder = TableEncoder(columns)
+    return encode_rows(about.read_codes(paths, columns, encoder), encoder, scratch, paths)
 
 
 def _refuse_folders(paths: Sequence[str | Path]) -> None:
@@ -143,7 +171,7 @@ def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
         readers = [other for other, each in FORMATS.items() if field.name in each.reads]
         if readers and kind not in readers and getattr(columns, field.name) != field.default:
             raise InputError(
-                f"{name}: --{field.name.replace('_', '-')} has no effect on {kind} files: leave it out; it is for "
+                f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out; it is for "
                 f"{' and '.join(readers)}"
             )
 

@@ -230,6 +230,8 @@ class Training:
             known["class_costs"] = (np.asarray(told["C"]) * np.asarray(told["class_weights"])).tolist()
         if known:  # `verify` computes the objective anew from these
             info["problem"] = {**known, "n_rows": self.source.n_rows}
+        if self.source.encoding is not None:
+            info["encoding"] = self.source.encoding.as_json()
         model = self.fit.make_model(self.state, lambda rows: self.engine.take(Take(rows)))
         features = self.source.features
         if features is not None:  # the model takes raw rows, so it has the names of the raw features

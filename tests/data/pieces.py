@@ -45,7 +45,7 @@ def fault(source: Iterator[SourceRows]) -> str:
 
 
 def fault_in(source: Iterator[SourceRows], path: Path | str) -> str:
-    """What reading says, without the file's name in front."""
+    """What reading says, without the file's name in front, and without the options that would help."""
     message = fault(source)
     assert message.startswith(f"{path}:")
-    return message[len(str(path)) + 1 :].strip()
+    return message[len(str(path)) + 1 :].strip().partition("; ingest --")[0]
