@@ -99,7 +99,7 @@ def read_csv_table(
     paths: Sequence[str | Path],
     columns: Columns,
     encoder: TableEncoder,
-    block_bytes: int = BLOCK_BYTES,
+    block_bytes: int | None = None,
     threads: int = 2,
 ) -> Generator[SourceRows, None, None]:
     """Yield the rows of CSV text with the codes of their columns, as the encoder reads them; see csv_text.read_csv.
@@ -116,7 +116,7 @@ def read_csv_table(
     with ThreadPoolExecutor(threads, thread_name_prefix="csv") as pool:
         for path in map(str, paths):
             n_rows = 0
-            with closing(read_blocks(path, columns, names, block_bytes)) as blocks:
+            with closing(read_blocks(path, columns, names, block_bytes or BLOCK_BYTES)) as blocks:
                 for (layout, _), (cells, codes) in work_ahead(_settle(blocks, encoder), read, pool, threads + 1):
                     names = layout.names
                     X = encoder.take_note(codes)

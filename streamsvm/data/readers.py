@@ -22,7 +22,6 @@ from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
-from streamsvm.numeric.encoding import Encoding
 from streamsvm.urls import is_remote
 
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # one of these is in every folder of Zarr
@@ -39,6 +38,12 @@ def ingest(
     file_format: str | None = None,
     label: str | None = None,
     header: str = "auto",
+    sep: str | None = None,
+    drop: str | Sequence[str] = (),
+    index: str | None = None,
+    missing: str | None = None,
+    one_hot: str | Sequence[str] = (),
+    hash_bits: int | None = None,
     columns: Columns | None = None,
     multi_label: bool = False,
     options: IngestOptions | None = None,
@@ -72,8 +77,21 @@ def ingest(
         or y. The labels of a frame are given as `y`: all its columns are features.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns; "auto" decides by its cells.
+    sep : str, optional
+        The character that separates the columns of CSV. By default it is found out.
+    drop : str or list of str
+        Columns of a table that are left out, by name, or by number from 1.
+    index : str, optional
+        The column of a table that names the rows, and is no feature. Predictions of tables have these names.
+    missing : {"mean", "zero", "indicator"}, optional
+        What stands for missing values of a table: the mean of the column, zero, or zero and an added feature that is 1
+        where the value is missing. By default they are refused.
+    one_hot : str or list of str
+        Columns of a table of which each category becomes a feature; "auto" is all columns of text.
+    hash_bits : int, optional
+        All other columns of text become 2^hash_bits features by a hash of their values.
     columns : Columns, optional
-        The roles of a table's columns, instead of `label` and `header`.
+        The roles of a table's columns, instead of `label` to `hash_bits`.
     multi_label : bool, default False
         Whether svmlight text has lists of labels, such as 1,3,7, of which each is a problem of its own.
     options : IngestOptions, optional
@@ -95,20 +113,30 @@ def ingest(
         If the input is bad; the message names file, line, column and reason.
     """
     chosen = options or IngestOptions(**named)
+    columns = columns or Columns(
+        label=label,
+        header=header,
+        multi_label=multi_label,
+        sep=sep,
+        drop=_list(drop),
+        index=index,
+        missing=missing,
+        one_hot=_list(one_hot),
+        hash_bits=hash_bits,
+    )
     if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
         paths = [source] if _is_path(source) else list(source)
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
-        wanted = columns or Columns(label=label, header=header, multi_label=multi_label)
         if chosen.append:
-            wanted = _as_before(wanted, open_dataset(destination).encoding)
-        pieces = open_files(paths, file_format, wanted, None if is_remote(destination) else Path(destination).parent)
+            columns = _as_before(columns, destination)
+        pieces = open_files(paths, file_format, columns, None if is_remote(destination) else Path(destination).parent)
         name, expected_bytes = join_names(paths), guess_bytes(paths)
     else:
-        if label is not None or header != "auto" or columns is not None or multi_label:
+        if columns != Columns():
             raise InputError(
-                "label, header, columns and multi_label are for files: give the labels of rows in memory as y, and "
-                "leave the column of the labels out of a frame, since all its columns are features"
+                "label, header, columns and the like are for files: give the labels of rows in memory as y, and leave "
+                "the column of the labels out of a frame, since all its columns are features"
             )
         pieces = read_arrays(source, y, sample_weight, qid, groups=groups)
         name, expected_bytes = "X", _array_bytes(source)
@@ -117,8 +145,15 @@ def ingest(
         return write(pieces, destination, name, expected_bytes, chosen, report)
 
 
-def _as_before(columns: Columns, encoding: Encoding | None) -> Columns:
+def _list(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _as_before(columns: Columns, destination: str | Path) -> Columns:
     """Return the roles of columns that are encoded as those of the dataset to which their rows are appended."""
+    if is_remote(destination) or not Path(destination).exists():
+        return columns  # which is refused later
+    encoding = open_dataset(destination).encoding
     for name in ENCODED[1:]:
         if getattr(columns, name) not in (None, ()):
             raise InputError(
@@ -127,7 +162,7 @@ def _as_before(columns: Columns, encoding: Encoding | None) -> Columns:
             )
     if encoding is None:
         return columns
-    return replace(columns, encoding=encoding, features=encoding.column_names, index=encoding.index)
+    return replace(columns, drop=(), encoding=encoding, features=encoding.column_names, index=encoding.index)
 
 
 def open_files(

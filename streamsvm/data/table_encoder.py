@@ -19,14 +19,13 @@ from scipy.sparse import csr_array
 from streamsvm.data.scratch_rows import ScratchRows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import find_kind, read_dates, read_hashes, read_numbers, read_words
-from streamsvm.data.tables import Columns, TableLayout, find_column, show_name
+from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, show_name
 from streamsvm.data.values import FOR_MISSING, Place, show_text
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
 from streamsvm.numeric.rows import F32, F64, I64, CsrRows
 
 LOGGER = logging.getLogger("streamsvm")
-AUTO = ("auto",)  # of one_hot: all columns of text
 SEED = 0  # of the hash
 
 Places = Callable[[int], Place]  # returns the places of the values of the k-th feature column

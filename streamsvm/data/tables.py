@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from streamsvm.data.values import Vector, show_text
 from streamsvm.errors import InputError
-from streamsvm.numeric.encoding import Encoding
+from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
 
+AUTO = ("auto",)  # of one_hot: all columns of text
 LABEL_NAMES = {"label", "target", "class", "y"}
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column that pandas adds to Parquet
 
@@ -70,6 +71,17 @@ class Columns:
     one_hot: tuple[str, ...] = ()
     hash_bits: int | None = None
     encoding: Encoding | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a value that an option cannot have."""
+        if self.missing not in (None, *MISSING):
+            raise InputError(f"missing {self.missing!r}: choose from {', '.join(MISSING)}")
+        if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
+            raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
+        if self.hash_bits is not None and self.one_hot == AUTO:
+            raise InputError(
+                "one_hot auto and hash_bits (--hash) are both for all columns of text: name the columns of --one-hot"
+            )
 
     @property
     def needs_encoder(self) -> bool:
