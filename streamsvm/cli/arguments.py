@@ -10,6 +10,7 @@ from streamsvm.cli.export import add_export, add_import
 from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
+    add_cache,
     add_engine,
     add_gamma,
     add_going_on,
@@ -120,6 +121,7 @@ def _add_features(commands: Any) -> None:
     features.add_argument("--seed", type=int, help=SEED)
     add_memory(features)
     add_engine(features)
+    add_cache(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     kept = (
@@ -160,6 +162,13 @@ def _add_train(commands: Any) -> None:
         "takes one more read, or two if the rows are not shuffled, and about as much disk as the resident rows"
     )
     train.add_argument("--keep-ball", action="store_true", help=ball)
+    held_out = (
+        "measure the model on the rows of another dataset after each step; the measures are in the history, and no row "
+        "of the training is read for them"
+    )
+    train.add_argument("--eval", metavar="DATA.zarr", help=held_out)
+    waits = "stop with the status early_stop after so many steps in which the measure of --eval has not risen"
+    train.add_argument("--patience", metavar="STEPS", type=read_count, help=waits)
     add_probabilities(train)
     add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 

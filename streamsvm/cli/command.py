@@ -99,6 +99,7 @@ def _ingest(options: argparse.Namespace) -> int:
             options.destination,
             file_format=options.format,
             columns=read_columns(options),
+            like=options.like,
             options=read_ingest_options(options),
             report=RowCounter(line).show,
         )

@@ -82,6 +82,7 @@ def add_settings(command: argparse.ArgumentParser, several: bool = False) -> Non
     add_memory(command)
     command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
     add_engine(command)
+    add_cache(command)
     command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     command.add_argument("--seed", type=int, default=0, help=SEED)
     limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
@@ -103,6 +104,12 @@ def add_memory(command: argparse.ArgumentParser) -> None:
     """Add the memory budget."""
     most = "all that one process may hold, such as 2GB or 512MiB (default: half of the machine's)"
     command.add_argument("--memory", metavar="SIZE", help=most)
+
+
+def add_cache(command: argparse.ArgumentParser) -> None:
+    """Add the cache of what is read from an object store."""
+    what = "keep what is read from an object store in a folder on a local disk, up to a size: /scratch/cache:200GB"
+    command.add_argument("--cache", metavar="FOLDER:SIZE", help=what)
 
 
 def add_engine(command: argparse.ArgumentParser) -> None:

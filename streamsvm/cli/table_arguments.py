@@ -40,6 +40,8 @@ def add_table(command: argparse.ArgumentParser) -> None:
     command.add_argument("--one-hot", metavar="COLUMN,..|auto", action="append", default=[], help=each)
     hashed = "all other columns of text become 2^BITS features, by a hash of their values"
     command.add_argument("--hash", dest="hash_bits", metavar="BITS", type=int, help=hashed)
+    same = "a dataset; the table is encoded as that of this dataset was, as rows for `train --eval` have to be"
+    command.add_argument("--like", metavar="DATA.zarr", help=same)
 
 
 def read_columns(options: argparse.Namespace) -> Columns:

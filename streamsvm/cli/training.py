@@ -44,7 +44,7 @@ def features(options: argparse.Namespace) -> int:
         scheduler=options.scheduler,
         **list_given(options, "gamma", "degree", "coef0"),
     )
-    source, counter = open_dataset(options.data, options.label), RowCounter(line)
+    source, counter = open_dataset(options.data, options.label, cache=options.cache), RowCounter(line)
     tell_if_nothing_is_kept(options)
     try:
         made = make_features(source, options.destination, map_options, settings, counter.add, resume=options.resume)
@@ -63,7 +63,7 @@ def train_model(options: argparse.Namespace) -> int:
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
-    dataset = open_dataset(options.data, options.label)
+    dataset = open_dataset(options.data, options.label, cache=options.cache)
     train_options = settle_task(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
@@ -82,13 +82,19 @@ def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse
 def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
     from streamsvm.cli.feature_map import read_map
     from streamsvm.cli.progress import Display, Line, RowCounter
+    from streamsvm.data.dataset import open_dataset
     from streamsvm.training.calibrate import calibrate, require_folds, train_with_probabilities
+    from streamsvm.training.eval_set import EvalSet
     from streamsvm.training.on_the_fly import open_rows
     from streamsvm.training.train import train
     from streamsvm.training.update import train_from
 
     if options.probabilities:
         require_folds(train_options)
+    if options.eval and (options.start_from or options.keep_ball):
+        raise InputError("--eval measures the steps of a new training: leave out --start-from and --keep-ball")
+    if options.patience and not options.eval:
+        raise InputError("--patience has no effect without --eval, which names the rows to measure the model by")
     if options.map and (options.start_from or options.keep_ball):
         raise InputError("--start-from and --keep-ball are for rows as they are, and --map would make another map")
     if is_remote(options.out or "") and (
@@ -104,8 +110,9 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     map_and_run = read_map(options), train_options, options.out, options.resume, options.overwrite
     keep_dual, is_update = options.keep_dual, options.start_from is not None or options.keep_ball
     try:
+        eval_set = EvalSet(open_dataset(options.eval), options.patience) if options.eval else None
         with open_rows(dataset, *map_and_run, keep_dual=keep_dual, report=RowCounter(line).add) as rows:
-            given = {"listener": display.show, "keep_dual": keep_dual, **rows.arguments}
+            given = {"listener": display.show, "keep_dual": keep_dual, "eval_set": eval_set, **rows.arguments}
             if is_update:
                 own = options.start_from, options.keep_ball
                 result = train_from(rows.source, rows.options, options.out, *own, **given)
@@ -139,7 +146,7 @@ def tune_model(options: argparse.Namespace) -> int:
     settings = put_gamma(options, read_settings(options))
     if options.probabilities:
         require_folds(settings)
-    dataset = open_dataset(options.data, options.label, options.groups)
+    dataset = open_dataset(options.data, options.label, options.groups, options.cache)
     tell_if_nothing_is_kept(options)
     try:
         folder = options.out, options.resume, options.overwrite

@@ -7,6 +7,7 @@ Python.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -17,16 +18,17 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.csv_parser import parse_table
-from streamsvm.data.csv_text import Block, read_blocks
+from streamsvm.data.csv_text import HEAD_BYTES, Block, read_blocks
 from streamsvm.data.csv_tokens import read_rows, read_tokens
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_encoder import Codes, TableEncoder
-from streamsvm.data.table_values import read_column
+from streamsvm.data.table_values import find_kind, read_column
 from streamsvm.data.tables import Columns, TableLayout, import_pyarrow, show_name
 from streamsvm.data.values import Place, Vector, find_label_fault, has_number_labels, to_source_rows
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.errors import InputError
 
+_DATE = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 BLOCK_BYTES = 2 << 20  # all cells of a block are held as texts
 
 
@@ -139,3 +141,15 @@ def _settle(blocks: Iterator[tuple[TableLayout, Block]], encoder: TableEncoder) 
             if cells.n_rows:
                 encoder.settle(layout, cells.features, cells.place)
         yield layout, block
+
+
+def has_dates(paths: Sequence[str | Path], columns: Columns) -> bool:
+    """Tell whether the first rows of the first file have a column of dates among the features."""
+    if not paths or not Path(paths[0]).is_file():
+        return False
+    try:
+        with closing(read_blocks(str(paths[0]), columns, None, HEAD_BYTES)) as blocks:
+            layout, block = next(blocks)
+            return bool(_DATE.search(block.text)) and "date" in map(find_kind, Cells(layout, block).features)
+    except (InputError, StopIteration):  # reading the file reports it
+        return False

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamsvm.data.tables import Columns
 
 Paths = Sequence[str | Path]
+ReadCodes = Callable[["Paths", "Columns", "TableEncoder"], "Iterator[SourceRows]"]
 COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of how many times larger the text is
 
 
@@ -34,7 +35,7 @@ class Format(NamedTuple):
     reads: tuple[str, ...]
     read: Callable[[Paths, Columns], Iterator[SourceRows]]
     help: str
-    read_codes: Callable[[Paths, Columns, TableEncoder], Iterator[SourceRows]] | None = None
+    read_codes: ReadCodes | None = None
 
 
 def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
@@ -44,8 +45,11 @@ def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
 
 
 def _read_csv(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+    from streamsvm.data.csv_table import has_dates
     from streamsvm.data.csv_text import read_csv
 
+    if has_dates(paths, columns):
+        return _encode(_read_csv_codes)(paths, columns)
     return read_csv(paths, columns, threads=default_threads())
 
 
@@ -56,9 +60,33 @@ def _read_csv_codes(paths: Paths, columns: Columns, encoder: TableEncoder) -> It
 
 
 def _read_parquet(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+    from streamsvm.data.arrow_tables import has_dates
     from streamsvm.data.parquet import read_parquet
 
+    if has_dates(paths):
+        return _encode(_read_arrow("open_parquet"))(paths, columns)
     return read_parquet(paths, columns)
+
+
+def _read_arrow(opener: str) -> ReadCodes:
+    def read(paths: Paths, columns: Columns, encoder: TableEncoder) -> Iterator[SourceRows]:
+        from streamsvm.data import arrow_tables
+
+        return arrow_tables.read_arrow(paths, columns, encoder, getattr(arrow_tables, opener))
+
+    return read
+
+
+def _encode(read_codes: ReadCodes) -> Callable[[Paths, Columns], Iterator[SourceRows]]:
+    """Return the reader of tables of which the user asks for nothing that only the last row decides."""
+
+    def read(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+        from streamsvm.data.table_encoder import TableEncoder, encode_rows
+
+        encoder = TableEncoder(columns)
+        return encode_rows(read_codes(paths, columns, encoder), encoder, None, paths)
+
+    return read
 
 
 def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: ARG001
@@ -69,10 +97,20 @@ def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: 
 
 ROLES = ("label", "qid", "sample_weight", "groups")
 ENCODED = ("drop", "index", "missing", "one_hot", "hash_bits")
+TABLE = (*ROLES, *ENCODED)
+
+
+def _name_arrow(suffixes: tuple[str, ...], opener: str, about: str) -> Format:
+    return Format(suffixes, TABLE, _encode(_read_arrow(opener)), about, _read_arrow(opener))
+
+
 FORMATS = {  # The first one is that of files whose names tell none.
     "svmlight": Format((), ("multi_label",), _read_svmlight, "svmlight text"),
-    "csv": Format((".csv", ".tsv"), (*ROLES, *ENCODED, "header", "sep"), _read_csv, "CSV, TSV", _read_csv_codes),
-    "parquet": Format((".parquet", ".pq"), (*ROLES, *ENCODED), _read_parquet, "Parquet"),
+    "csv": Format((".csv", ".tsv"), (*TABLE, "header", "sep"), _read_csv, "CSV, TSV", _read_csv_codes),
+    "parquet": Format((".parquet", ".pq"), TABLE, _read_parquet, "Parquet", _read_arrow("open_parquet")),
+    "arrow": _name_arrow((".arrow", ".feather", ".ipc"), "open_ipc", "Arrow, Feather"),
+    "orc": _name_arrow((".orc",), "open_orc", "ORC"),
+    "jsonl": _name_arrow((".jsonl", ".ndjson"), "open_json_lines", "JSON lines"),
     "npy": Format((".npy", ".npz"), (), _read_npy, ".npy, .npz"),
 }
 

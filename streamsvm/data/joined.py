@@ -129,13 +129,13 @@ class JoinedDataset(Dataset):
         return shares
 
 
-def open_joined(path: str, meta: Meta, most: int | None = None) -> JoinedDataset | Dataset:
+def open_joined(path: str, meta: Meta, cache: str | None = None, most: int | None = None) -> JoinedDataset | Dataset:
     """Open a dataset to which rows were appended; most: as it was when it had so many additions more than the first."""
     fingerprints = check_joined(path, meta)
     kept = fingerprints if most is None else fingerprints[: most + 1]
-    additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]))]
+    additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]), cache)]
     for number, before in enumerate(kept[:-1], 1):
-        addition = open_addition(path, number)
+        addition = open_addition(path, number, cache)
         if addition.fingerprint != meta[APPENDED][number - 1] or addition.meta.get(APPENDS_TO) != before:
             raise IntegrityError(f"{addition.path}/zarr.json: damaged (not what the manifest of {path} says)")
         _check_fit(additions[0], addition)
@@ -143,7 +143,7 @@ def open_joined(path: str, meta: Meta, most: int | None = None) -> JoinedDataset
     return additions[0] if len(additions) == 1 else _join(path, additions, kept)
 
 
-def open_addition(path: str, number: int) -> Dataset:
+def open_addition(path: str, number: int, cache: str | None = None) -> Dataset:
     """Open the rows that were appended in the place of this number, from 1 on."""
     name = name_addition(path, number)
     try:
@@ -152,7 +152,7 @@ def open_addition(path: str, number: int) -> Dataset:
         raise IntegrityError(f"{name}: rows that were appended are missing ({error})") from error
     if not meta:
         raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
-    return read_manifest(name, group, meta)
+    return read_manifest(name, group, meta, cache)
 
 
 def name_addition(path: str, number: int) -> str:
@@ -195,6 +195,7 @@ def _join(path: str, additions: list[Dataset], fingerprints: list[str]) -> Joine
         feature_names=base.feature_names,
         meta={**base.meta, **known, "fingerprints": fingerprints},
         additions=tuple(additions),
+        cache=base.cache,
     )
 
 

@@ -17,6 +17,7 @@ import zarr
 
 from streamsvm.data.checks import VECTORS
 from streamsvm.data.codecs import open_array
+from streamsvm.data.disk_cache import DiskCache
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.encoding import read_encoding
@@ -94,7 +95,7 @@ def check_joined(path: str, meta: Meta) -> list[str]:
     return [str(base.get("sha256")), *states]
 
 
-def open_stored(path: str, group: zarr.Group, manifest: Meta, name: str) -> StoredArray:
+def open_stored(path: str, group: zarr.Group, manifest: Meta, cache: DiskCache | None, name: str) -> StoredArray:
     """Open an array that the manifest lists, with the checksums of its parts. Raises IntegrityError if it differs."""
     entry = manifest[name]
     try:
@@ -104,8 +105,8 @@ def open_stored(path: str, group: zarr.Group, manifest: Meta, name: str) -> Stor
     if describe_array(array) != {key: entry[key] for key in ("shape", "chunks", "dtype", "codecs")}:
         raise IntegrityError(f"{path}/{name}/zarr.json: damaged (not what the manifest says)")
     part_rows = entry.get("part_rows", 0)
-    parts = open_stored(path, group, manifest, PARTS + name) if part_rows else None
-    return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"), parts, part_rows)
+    parts = open_stored(path, group, manifest, cache, PARTS + name) if part_rows else None
+    return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"), parts, part_rows, cache)
 
 
 def _check_facts(meta: Meta) -> None:

@@ -34,7 +34,7 @@ _PIECES_AHEAD = 2  # the one that is turned into rows, and the one that is read 
 # Types that become the same float32 with or without float64 in between.
 _ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "uint8", "uint16", "uint32")
 # By default pyarrow holds a whole row group in memory, which may be a whole file.
-_READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
+READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
 
 
 def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int = 65536) -> Iterator[SourceRows]:
@@ -49,11 +49,11 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
     for path in map(str, paths):
         n_rows = 0
         with (
-            _name_file(path),
+            name_file(path),
             copied(path) as copy,
             copy.open("rb") as pages,
             copy.open("rb") as opened,
-            parquet.ParquetFile(opened, **_READ_OPTIONS) as file,
+            parquet.ParquetFile(opened, **READ_OPTIONS) as file,
         ):
             layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
             names = layout.names
@@ -72,7 +72,7 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
 
 
 @contextmanager
-def _name_file(path: str) -> Iterator[None]:
+def name_file(path: str) -> Iterator[None]:
     """Raise InputError with the file and the reason where the file cannot be read, or pyarrow finds it damaged."""
     pyarrow = import_pyarrow("pyarrow")
     try:

@@ -44,6 +44,7 @@ def ingest(
     missing: str | None = None,
     one_hot: str | Sequence[str] = (),
     hash_bits: int | None = None,
+    like: str | Path | None = None,
     columns: Columns | None = None,
     multi_label: bool = False,
     options: IngestOptions | None = None,
@@ -90,6 +91,8 @@ def ingest(
         Columns of a table of which each category becomes a feature; "auto" is all columns of text.
     hash_bits : int, optional
         All other columns of text become 2^hash_bits features by a hash of their values.
+    like : path, optional
+        A dataset whose table was encoded; this table is encoded as that one was. So are rows that are appended.
     columns : Columns, optional
         The roles of a table's columns, instead of `label` to `hash_bits`.
     multi_label : bool, default False
@@ -128,8 +131,8 @@ def ingest(
         paths = [source] if _is_path(source) else list(source)
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
-        if chosen.append:
-            columns = _as_before(columns, destination)
+        if like is not None or chosen.append:
+            columns = _as_before(columns, destination if like is None else like)
         pieces = open_files(paths, file_format, columns, None if is_remote(destination) else Path(destination).parent)
         name, expected_bytes = join_names(paths), guess_bytes(paths)
     else:
@@ -149,16 +152,13 @@ def _list(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _as_before(columns: Columns, destination: str | Path) -> Columns:
-    """Return the roles of columns that are encoded as those of the dataset to which their rows are appended."""
-    if is_remote(destination) or not Path(destination).exists():
-        return columns  # which is refused later
-    encoding = open_dataset(destination).encoding
+def _as_before(columns: Columns, dataset: str | Path) -> Columns:
+    """Return the roles of columns that are encoded as the table of a dataset was."""
+    encoding = open_dataset(dataset).encoding
     for name in ENCODED[1:]:
         if getattr(columns, name) not in (None, ()):
             raise InputError(
-                f"{name_option(name)} has no effect on rows that are appended, which are encoded as the others: leave "
-                "it out"
+                f"{name_option(name)} has no effect on rows that are encoded as those of {dataset}: leave it out"
             )
     if encoding is None:
         return columns

@@ -221,4 +221,5 @@ def _encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
     assert isinstance(rows.X, np.ndarray)
     X = encoding.encode(rows.X)
     features = csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X
-    return replace(rows, X=features, feature_names=encoding.feature_names, encoding=encoding)
+    recorded = None if encoding.is_plain else encoding
+    return replace(rows, X=features, feature_names=encoding.feature_names, encoding=recorded)

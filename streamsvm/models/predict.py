@@ -156,7 +156,7 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     if None not in (model.encoding, source.encoding) and model.encoding != source.encoding:
         raise InputError(
             f"{source.name}: its table was encoded otherwise than that of the model's training rows; give the model "
-            "the table itself"
+            "the table itself, or ingest it with --like and the dataset of the training"
         )
     scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
     compile_scores(model, source.is_sparse)

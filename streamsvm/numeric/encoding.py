@@ -111,6 +111,11 @@ class Encoding:
         return tuple(name for column in self.columns for name in column.name_features())
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the features are the numbers of a table as they are, so that there is nothing to record."""
+        return self.missing is None and self.index is None and all(column.kind == "number" for column in self.columns)
+
+    @property
     def is_sparse(self) -> bool:
         """Whether most features are zero as a rule, so that rows are encoded as sparse rows."""
         return any(column.kind in ("one_hot", "hash") for column in self.columns)

@@ -16,10 +16,11 @@ from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
-from streamsvm.methods.fit import Fit
+from streamsvm.methods.fit import Fit, Report
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
+from streamsvm.training.eval_set import EvalSet
 from streamsvm.training.gaps import name_problems
 from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
@@ -40,7 +41,8 @@ class Training:
     """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved.
 
     The options are as they were given: with gamma "scale" a read of the rows precedes the solver's first, and counts.
-    enough: a gap at which the run ends, although the solver goes on to tol; None is for no such gap.
+    enough: a gap at which the run ends, although the solver goes on to tol; None is for no such gap. eval_set: rows on
+    which the model of each step is measured.
     """
 
     def __init__(
@@ -54,9 +56,10 @@ class Training:
         listener: Listener,
         spent: Spent = NOTHING,
         enough: float | None = None,
+        eval_set: EvalSet | None = None,
     ) -> None:
         self.source, self.options, self.fit, self.engine = source, options, fit, engine
-        self.plan, self.run, self.listener, self.enough = plan, run, listener, enough
+        self.plan, self.run, self.listener, self.enough, self.eval_set = plan, run, listener, enough, eval_set
         self.passes_before = spent.passes + int(needs_scale(options))
         self.history: list[dict[str, Any]] = []
         self.state, self.status = fit.start(), ""
@@ -154,6 +157,8 @@ class Training:
             "memory_bytes": resident_bytes(),
             **step.figures,
         }
+        if self.eval_set is not None:
+            line["eval_score"] = self.eval_set.measure(self._make_model(step.state))
         if self.run:
             self.run.record(line)
         status = step.status or self._limit(line)
@@ -167,23 +172,30 @@ class Training:
         gap = line["relative_gap"]
         if self.enough is not None and gap is not None and gap <= self.enough:
             return "early_stop"
+        if self.eval_set is not None and self.eval_set.has_waited(self._list_eval_scores(line)):
+            return "early_stop"
         if self.options.max_passes is not None and line["passes"] >= self.options.max_passes:
             return "pass_limit"
         if self.options.max_seconds is not None and self._seconds() >= self.options.max_seconds:
             return "time_limit"
         return ""
 
+    def _list_eval_scores(self, *more: dict[str, Any]) -> list[float]:
+        """Return the measures of the steps on held-out rows, and of these lines that are not among the steps yet."""
+        lines = self.history + [line for line in more if line not in self.history]
+        return [line["eval_score"] for line in lines if "eval_score" in line]
+
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began
 
     def make_result(self) -> Result:
         """Return the result of the run so far. Support vectors are taken from the source."""
-        report, model = self.fit.report(self.state), self._make_model()
+        report, model = self.fit.report(self.state), self._describe_model(self._make_model(self.state))
         report = replace(report, passes=self.passes_before + report.passes)
         return Result(
             model=model,
             status=self.status,
-            status_reason=explain(self.status, report, self.options, report.finished),
+            status_reason=self._explain(report),
             solver=self.fit.method,
             objective=report.objective,
             lower_bound=report.lower_bound,
@@ -206,12 +218,26 @@ class Training:
             history=self.history,
         )
 
+    def _explain(self, report: Report) -> str:
+        """Return why the run has ended."""
+        scores = self._list_eval_scores()
+        if self.status == "early_stop" and self.eval_set is not None and self.eval_set.has_waited(scores):
+            return self.eval_set.explain(scores)
+        return explain(self.status, report, self.options, report.finished)
+
     def _tell_of_interrupt(self, result: Result) -> Result:
         """Return the result of this run as that of a group which a signal has ended."""
         reason = explain("interrupted", self.fit.report(self.state), self.options)
         return replace(result, status="interrupted", status_reason=reason, finished=False)
 
-    def _make_model(self) -> Model:
+    def _make_model(self, state: Any) -> Model:
+        """Return the model of a state, which takes raw rows if the run has learned from features."""
+        model = self.fit.make_model(state, lambda rows: self.engine.take(Take(rows)))
+        features = self.source.features
+        return model if features is None else replace(model, features=features, feature_names=features.feature_names)
+
+    def _describe_model(self, model: Model) -> Model:
+        """Return the model of the last state with what it tells of its training."""
         report = self.fit.report(self.state)
         info: dict[str, Any] = {
             "solver": self.fit.method,
@@ -232,10 +258,6 @@ class Training:
             info["problem"] = {**known, "n_rows": self.source.n_rows}
         if self.source.encoding is not None:
             info["encoding"] = self.source.encoding.as_json()
-        model = self.fit.make_model(self.state, lambda rows: self.engine.take(Take(rows)))
-        features = self.source.features
-        if features is not None:  # the model takes raw rows, so it has the names of the raw features
-            return replace(model, info=info, features=features, feature_names=features.feature_names)
         return replace(model, info=info)
 
 
