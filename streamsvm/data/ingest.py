@@ -37,6 +37,7 @@ from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.urls import is_remote
 
 MOST_CLASSES = 100_000
+MOST_NAMES = 8  # of files that a message lists
 DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
 PART_ITEMS = 1 << 18  # values of the rows that are scaled and written together; they fit into the caches
 MOST_THREADS = 4  # that permute and scale rows, since one thread writes what they make
@@ -290,5 +291,7 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
 
 
 def join_names(sources: Sequence[str | Path]) -> str:
-    """Return the name of several files in messages."""
-    return ", ".join("<stdin>" if str(source) == "-" else str(source) for source in sources)
+    """Return the name of several files in messages; of many, it has the first ones."""
+    names = ["<stdin>" if str(source) == "-" else str(source) for source in sources[:MOST_NAMES]]
+    more = f" and {len(sources) - MOST_NAMES} more" if len(sources) > MOST_NAMES else ""
+    return f"{', '.join(names)}{more}"

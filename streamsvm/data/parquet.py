@@ -18,11 +18,11 @@ from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
 from streamsvm.data.values import (
-    FOR_MISSING,
     FOR_TEXT,
     Place,
     Vector,
     find_feature_fault,
+    find_remedy,
     has_number_labels,
     to_source_rows,
 )
@@ -110,8 +110,8 @@ def _read_batch(
         i, k = divmod(int(np.argmin(np.isfinite(X))), X.shape[1])
         value = batch.column(names[k])[i].as_py()
         fault = find_feature_fault(value)
-        remedy = f"; {FOR_MISSING}" if fault in ("missing value", "nan") else ""
-        raise InputError(f"{place(names[k])(i)}: {fault}{remedy}")
+        remedy = find_remedy(fault)
+        raise InputError(f"{place(names[k])(i)}: {fault}" + (f"; {remedy}" if remedy else ""))
     vectors = {}
     for role, j in layout.vectors.items():
         name = layout.names[j]

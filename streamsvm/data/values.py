@@ -43,7 +43,10 @@ MISSING_WORDS = (
     "-NaN",
 )
 FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
-FOR_TEXT = "ingest --one-hot takes a column of text as categories, --hash as hashed features, --drop leaves it out"
+FOR_TEXT = (
+    "ingest --one-hot takes a column of text as categories, --hash as hashed features, --drop leaves it out "
+    "(one_hot, hash_bits, drop in Python)"
+)
 LEAST_GROUP = -(2**62)  # groups that are texts have smaller numbers
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
@@ -117,6 +120,13 @@ def find_feature_fault(value: Any) -> str:
     if math.isinf(number):
         return "infinite"
     return f"overflows float32: {number!r}" if abs(number) >= _FLOAT32_OVERFLOW else ""
+
+
+def find_remedy(fault: str) -> str:
+    """Return the option by which a table with such a feature is taken; "" if there is none."""
+    if fault in ("missing value", "nan"):
+        return FOR_MISSING
+    return FOR_TEXT if fault.startswith("not a number") else ""
 
 
 def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:

@@ -21,8 +21,9 @@ from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import check_destination, check_file, new_file, new_folder
 from streamsvm.data.formats import guess_format, has_known_ending
 from streamsvm.data.label_lists import LabelLists
-from streamsvm.data.readers import open_files
+from streamsvm.data.readers import open_files, open_frame
 from streamsvm.data.source import RowSource
+from streamsvm.data.sources import is_folder_of_files
 from streamsvm.data.spill import as_matrix
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
@@ -142,7 +143,7 @@ def _is_file(data: str | Path, file_format: str | None) -> bool:
     """Tell whether a path is that of a file of rows, and not of a dataset. Of a URL, its ending tells."""
     if is_remote(data):
         return file_format is not None or has_known_ending(data)
-    return "://" not in str(data) and not Path(data).is_dir()
+    return "://" not in str(data) and (not Path(data).is_dir() or is_folder_of_files(data))
 
 
 def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
@@ -214,6 +215,17 @@ def _score_file(
         truth = None if labels is None else model.problem.code_labels(labels, model.classes)
         yield Scored(scores, truth, rows.qid, rows.row_names)
         interrupts.check()
+
+
+def score_frame(model: Model, frame: Any) -> Iterator[Scored]:
+    """Yield the scores of the rows of a frame, whose columns are encoded as those of the training rows."""
+    encoding = model.encoding
+    assert encoding is not None
+    columns = Columns(features=encoding.column_names, require_label=False, encoding=encoding)
+    for rows in open_frame(frame, {}, columns):
+        X = as_matrix(rows.X)
+        compile_scores(model, isinstance(X, CsrRows))
+        yield Scored(model.decide(X))
 
 
 Writer = Callable[[Model, Iterator[Scored], Path], int]

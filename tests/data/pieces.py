@@ -38,14 +38,14 @@ def listed(pieces: Iterator[SourceRows]) -> dict[str, Any]:
 
 
 def fault(source: Iterator[SourceRows]) -> str:
-    """What reading says."""
+    """What reading says, without the options that would help."""
     with pytest.raises(InputError) as caught:
         list(source)
-    return str(caught.value)
+    return str(caught.value).partition("; ingest --")[0]
 
 
 def fault_in(source: Iterator[SourceRows], path: Path | str) -> str:
-    """What reading says, without the file's name in front, and without the options that would help."""
+    """What reading says, without the file's name in front."""
     message = fault(source)
     assert message.startswith(f"{path}:")
-    return message[len(str(path)) + 1 :].strip().partition("; ingest --")[0]
+    return message[len(str(path)) + 1 :].strip()
