@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.methods.fit import Fit, Report
 from streamsvm.models.model import KernelModel, Model
+from streamsvm.numeric.arithmetic import Arithmetic, name_differences
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
 from streamsvm.training.eval_set import EvalSet
@@ -30,7 +32,11 @@ from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, re
 
 # The settings of a fit that a model tells, so that `verify` can compute its objective anew
 TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube", "nu")
-
+MIXED = (
+    "the processes of this run do not add alike (%s): the certificate holds, but the last bits of the model may not be "
+    "those of other runs"
+)
+LOGGER = logging.getLogger("streamsvm")
 
 Requests = Generator[Question, Any, None]
 BeginOthers = Callable[["Training"], "list[Training]"]
@@ -76,6 +82,8 @@ class Training:
         before.
         """
         self.begin()
+        if len(kinds := self._list_arithmetic()) > 1:
+            LOGGER.warning(MIXED, name_differences(kinds))
         others = [] if begin_others is None else begin_others(self)
         group = [self, *others]
         try:
@@ -99,13 +107,17 @@ class Training:
 
     def begin(self) -> None:
         """Make the run's folder, if there is to be one, and take over what its checkpoint holds."""
-        saved = self.run.begin(self.state, self.source.n_rows) if self.run else None
+        saved = self.run.begin(self.state, self.source.n_rows, self.engine.arithmetic) if self.run else None
         if saved is not None:
             self.state, self.history = saved.state, saved.history
             self.status, self.seconds_before = saved.status, self.seconds_before + saved.seconds
             last = self.history[-1] if self.history else {}
             self.read_before += last.get("read_bytes", 0)
             self.written_before = last.get("scratch_bytes", 0)
+
+    def _list_arithmetic(self) -> list[Arithmetic]:
+        """Return the kinds of arithmetic of the run, also before it was resumed."""
+        return self.run.arithmetic if self.run else self.engine.arithmetic
 
     def is_over(self) -> bool:
         """Tell whether the solver has nothing left to do."""
@@ -214,6 +226,7 @@ class Training:
             n_features=self.source.n_features,
             n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
+            arithmetic=self._list_arithmetic(),
             problems=name_problems(report.problems, self.source.classes),
             history=self.history,
         )
