@@ -23,6 +23,7 @@ from streamsvm.cli.shared_arguments import (
 )
 from streamsvm.cli.table_arguments import add_index, add_table
 from streamsvm.cli.values import parse_numbers, read_count, read_local_path, read_place
+from streamsvm.cli.warm_up import add_warm_up
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 
@@ -49,6 +50,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_import,
         _add_verify,
         _add_report,
+        add_warm_up,
     ):
         add(commands)
     return parser
@@ -135,7 +137,7 @@ def _add_features(commands: Any) -> None:
 
 def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="a dataset -> a certified model")
-    train.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
+    train.add_argument("data", metavar="DATA.zarr", help="a dataset, an AnnData file, or a file of rows")
     contents = "folder of the run: settings, history, checkpoint, model"
     train.add_argument("--out", metavar="RUN", type=read_place, help=contents)
     costs = (
@@ -180,7 +182,7 @@ def _add_tune(commands: Any) -> None:
         description="All fits of the grid and the folds share every read of the data; the best setting is trained on "
         "all rows. Options are those of `train`; --loss, --epsilon and --class-weight may have several values to try.",
     )
-    tune.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
+    tune.add_argument("data", metavar="DATA.zarr", help="a dataset, an AnnData file, or a file of rows")
     contents = "folder of the best setting's run; tuning.json and tuning.html beside its files"
     tune.add_argument("--out", metavar="RUN", type=read_local_path, required=True, help=contents)
     tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs of a row to try")

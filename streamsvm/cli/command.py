@@ -26,6 +26,7 @@ from streamsvm.cli.export import export_model, import_model
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.cli.settings import read_ingest_options
 from streamsvm.cli.training import features, train_model, tune_model
+from streamsvm.cli.warm_up import warm_up
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
 from streamsvm.urls import hide_secrets, is_remote
@@ -192,4 +193,5 @@ COMMANDS = {
     "import": import_model,
     "verify": _verify,
     "report": _report,
+    "warm-up": warm_up,
 }

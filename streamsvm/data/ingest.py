@@ -67,6 +67,8 @@ class IngestOptions:
         Whether to refuse labels of a single class.
     overwrite : bool
         Whether to replace a dataset of that name.
+    source_state : mapping or None
+        What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
         Whether to append the rows to the dataset of that name, which decides all but the seed and the chunk size.
     """
@@ -80,6 +82,7 @@ class IngestOptions:
     needs_two_classes: bool = True
     overwrite: bool = False
     append: bool = False
+    source_state: Mapping[str, Any] | None = None
 
 
 def write_dataset(
@@ -223,7 +226,9 @@ def write_rows(
                 counts += sum_labels(rows.label_sets, n_labels, None).astype(np.int64)
             writer.append(rows)
             interrupts.check()
-        writer.finish({**_describe(spill, survey, counts, name), **(about or {})}, scaling if about is None else None)
+        told = {} if options.source_state is None else {"source_state": dict(options.source_state)}
+        about_rows = {**_describe(spill, survey, counts, name), **told, **(about or {})}
+        writer.finish(about_rows, scaling if about is None else None)
 
 
 def _describe(spill: Spill, survey: Survey, counts: npt.NDArray[np.int64], name: str) -> dict[str, Any]:

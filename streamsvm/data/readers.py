@@ -14,6 +14,7 @@ import numpy as np
 
 from streamsvm.data.append import append_rows
 from streamsvm.data.arrays import comes_from, read_arrays
+from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
 from streamsvm.data.frames import is_frame
@@ -189,6 +190,9 @@ def open_files(
     kind = kinds.pop()
     _refuse_unread(join_names(paths), kind, columns)
     about = find_format(kind)
+    compile_parser(kind)
+    if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
+        compile_parser("hash")
     if about.read_codes is None or not columns.needs_encoder:
         return about.read(paths, columns)
     from streamsvm.data.table_encoder import TableEncoder, encode_rows
