@@ -11,7 +11,7 @@ from streamsvm.errors import say_count
 
 def add_warm_up(commands: Any) -> None:
     """Add the command."""
-    told = "compile all kernels, which is done else when they are first needed; for images of containers"
+    told = "compile all kernels, which is otherwise done when they are first needed; for images of containers"
     commands.add_parser("warm-up", help=told)
 
 

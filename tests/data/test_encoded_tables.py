@@ -15,6 +15,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 import streamsvm
+from streamsvm import LinearSVC
 from streamsvm.data import csv_table
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError
@@ -24,6 +25,8 @@ from streamsvm.models.predict import predict, score
 from streamsvm.numeric import encoding
 from streamsvm.numeric.rows import CsrRows, to_dense
 from streamsvm.train import TrainOptions, train
+from streamsvm.training.eval_set import EvalSet
+from streamsvm.training.features import FeatureOptions, make_features
 from tests.commands import Run, run  # noqa: F401
 
 WORK = ["Private", "Local-gov", 'Self "emp"', "Without pay, none", "Größe; 1"]
@@ -253,6 +256,37 @@ def test_rows_are_appended_as_they_would_have_been_encoded(trained: Path, tmp_pa
     scores = np.concatenate([part.scores for part in score(load(trained), joined)])
     wanted = np.concatenate([part.scores for part in score(load(trained), path)])
     np.testing.assert_allclose(scores[N:], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_held_out_rows_are_encoded_like_those_of_the_training(trained: Path, tmp_path: Path) -> None:
+    data, path = tmp_path / "train.zarr", _to_csv(make_frame(1), tmp_path / "new.csv")
+    held_out = streamsvm.ingest(path, tmp_path / "held-out.zarr", label="income", like=data, shuffle=None)
+    assert held_out.encoding == open_dataset(data).encoding
+    result = train(open_dataset(data), TrainOptions(C=0.1), eval_set=EvalSet(held_out))
+    wanted = evaluate(load(trained), path, label="income")["accuracy"]
+    assert result.history[-1]["eval_score"] == pytest.approx(wanted)
+    given = {"index": "id", "missing": "mean", "one_hot": ["work"], "hash_bits": 6, "shuffle": None}
+    other = streamsvm.ingest(path, tmp_path / "other.zarr", label="income", **given)
+    with pytest.raises(InputError, match="ingest it with --like"):
+        train(open_dataset(data), TrainOptions(C=0.1), eval_set=EvalSet(other))
+
+
+def test_maps_of_encoded_rows_keep_the_encoding(tmp_path: Path) -> None:
+    """A model of features that a map makes takes the table as well, whether the features were stored or not."""
+    path = _to_csv(make_frame(), tmp_path / "t.csv")
+    given = {"drop": "city", "index": "id", "missing": "mean", "one_hot": "auto", "scale": "maxabs"}
+    dataset = streamsvm.ingest(path, tmp_path / "t.zarr", **given, **KEEP)
+    options = TrainOptions(kernel="rbf", gamma=0.5)
+    made = make_features(dataset, tmp_path / "features.zarr", FeatureOptions("cholesky", 20), options).dataset
+    assert made.encoding == dataset.encoding
+    stored = train(made, TrainOptions()).model
+    on_the_fly = LinearSVC(feature_map="cholesky", rank=20, kernel="rbf", gamma=0.5).fit(dataset).model_
+    for model in (stored, on_the_fly):
+        assert model.encoding == dataset.encoding
+        assert model.feature_names == dataset.feature_names
+        scores = np.concatenate([part.scores for part in score(model, path)])
+        wanted = np.concatenate([part.scores for part in score(model, dataset)])
+        np.testing.assert_allclose(scores, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_the_formats_that_earlier_versions_refuse(trained: Path, tmp_path: Path) -> None:
