@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels, name_multi_class
+from streamsvm.cli.table_arguments import add_header
 from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
@@ -123,9 +124,3 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=list(FORMATS), help="(default: by the ending)")
     command.add_argument("--label", metavar="COLUMN", help="column of the labels")
     add_header(command)
-
-
-def add_header(command: argparse.ArgumentParser) -> None:
-    """Add how the first row of CSV is read."""
-    what = "whether the first row of CSV names the columns (default: auto, by what it holds)"
-    command.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help=what)

@@ -13,6 +13,7 @@ from streamsvm.cli.endings import say_what_is_left, sum_up
 from streamsvm.cli.resuming import tell_if_nothing_is_kept
 from streamsvm.cli.settings import count_workers, list_given, read_axes, read_settings
 from streamsvm.errors import InputError
+from streamsvm.problems.registry import find_problem
 from streamsvm.training.statuses import STATUSES
 from streamsvm.urls import hide_secrets, is_remote
 
@@ -57,13 +58,14 @@ def features(options: argparse.Namespace) -> int:
 
 def train_model(options: argparse.Namespace) -> int:
     """Train a model, or tell how it would be trained."""
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.cli.train_file import open_data
     from streamsvm.methods.set_up import settle_task
 
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
-    dataset = open_dataset(options.data, options.label, cache=options.cache)
+    problem = find_problem(options.task)
+    dataset = open_data(options, regression=not problem.has_classes, needs_labels=problem.needs_labels)
     train_options = settle_task(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
@@ -136,7 +138,7 @@ def tune_model(options: argparse.Namespace) -> int:
     from streamsvm.cli.feature_map import add_spent, put_gamma, read_map
     from streamsvm.cli.grid_page import format_tuning, make_tuning_page
     from streamsvm.cli.progress import GridDisplay, Line, RowCounter
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.cli.train_file import open_data
     from streamsvm.files import write_atomically
     from streamsvm.training.calibrate import require_folds
     from streamsvm.training.grid import tune
@@ -146,7 +148,8 @@ def tune_model(options: argparse.Namespace) -> int:
     settings = put_gamma(options, read_settings(options))
     if options.probabilities:
         require_folds(settings)
-    dataset = open_dataset(options.data, options.label, options.groups, options.cache)
+    problem = find_problem(options.task)
+    dataset = open_data(options, regression=not problem.has_classes, needs_labels=problem.needs_labels)
     tell_if_nothing_is_kept(options)
     try:
         folder = options.out, options.resume, options.overwrite

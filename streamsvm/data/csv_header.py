@@ -24,18 +24,27 @@ from streamsvm.errors import InputError
 
 HEADERS = ("auto", "yes", "no")
 LOOKED_AT_ROWS = 1000
+DELIMITERS = ",\t;|"
+NO_DELIMITERS = "\"'\r\n.+-_\0"  # which have a meaning in values
 
 _BLANK_LINES = re.compile(rb"([ \t]*(\r\n|\r|\n))*")
 
 
-def choose_delimiter(head: bytes, path: str) -> str:
-    """Return the delimiter that the file's name tells, else the one that gives the first row the most columns."""
+def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
+    """Return the delimiter: `sep`, else what the file's name tells, else the one that gives the first row most columns.
+
+    A name is not believed if its delimiter gives one column only. Raises InputError for a `sep` that cannot be one.
+    """
+    if sep is not None:
+        mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
+        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in NO_DELIMITERS:
+            raise InputError(f"sep {sep!r}: one character separates columns, such as ; or | or \\t")
+        return mark
     stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
-    marks = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), ",\t;")
-    if len(marks) == 1:
-        return marks
+    told = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), "")
     start = skip_blank_lines(head)
-    return max(marks, key=lambda mark: _count_cells(head[start : find_first_end(head, start, mark)], mark))
+    counts = {mark: _count_cells(head[start : find_first_end(head, start, mark)], mark) for mark in DELIMITERS}
+    return told if counts.get(told, 0) > 1 else max(dict.fromkeys(told + DELIMITERS), key=lambda mark: counts[mark])
 
 
 def skip_blank_lines(head: bytes) -> int:

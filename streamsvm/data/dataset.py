@@ -16,11 +16,12 @@ import zarr
 from streamsvm.data.checks import VECTORS, check_vector
 from streamsvm.data.disk_cache import open_cache
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
-from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE, JOINED_FORMAT, check_manifest, open_stored
+from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE, ENCODING, JOINED_FORMAT, check_manifest, open_stored
 from streamsvm.data.object_store import open_store
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
 from streamsvm.errors import InputError, IntegrityError, ReadError, say_count
+from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
@@ -114,6 +115,12 @@ class Dataset:
     def is_shuffled(self) -> bool:
         """Whether ingest has shuffled the rows. It does not shuffle rows that belong to queries."""
         return self.meta.get("shuffle") is not None and "qid" not in self.vectors
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How the columns of a table became the features, before any map, or None if they were numbers."""
+        about = self.meta.get(ENCODING)
+        return None if about is None else read_encoding(about)
 
     @property
     def has_targets(self) -> bool:

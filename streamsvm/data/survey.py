@@ -13,6 +13,7 @@ from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import as_matrix
 from streamsvm.errors import InputError
+from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.rows import CsrRows, Matrix
 from streamsvm.numeric.scaling import FeatureStatistics
 
@@ -35,6 +36,7 @@ class Survey:
     labels: set[float] = field(default_factory=set)
     texts: dict[str, int] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
 
     def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, Any]]:
         """Take note of rows, and return their features and vectors as they are to be set aside."""
@@ -59,7 +61,7 @@ class Survey:
         self.fields = set(vectors)
         self.n_rows += rows.n_rows
         self.n_features = max(self.n_features, X.shape[1])
-        self.feature_names = rows.feature_names
+        self.feature_names, self.encoding = rows.feature_names, rows.encoding
         self._count_items(X)
         if self.labels and self.texts:
             raise InputError(f"{name}: some labels are numbers, others are not")

@@ -37,6 +37,11 @@ class EvalSet:
 
     def check(self, source: RowSource, problem: Problem) -> None:
         """Raise InputError unless these rows have the features of those that are learned from, and labels."""
+        if None not in (source.encoding, self.source.encoding) and source.encoding != self.source.encoding:
+            raise InputError(
+                f"{self.source.name}: its table was encoded otherwise than that of the training; ingest it with --like "
+                "and the dataset of the training (like=... in Python)"
+            )
         if source.features is None and self.source.n_features != source.n_features:
             raise InputError(
                 f"{self.source.name}: its rows have {self.source.n_features} features, and those of the training have "

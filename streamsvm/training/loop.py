@@ -269,6 +269,8 @@ class Training:
             known["class_costs"] = (np.asarray(told["C"]) * np.asarray(told["class_weights"])).tolist()
         if known:  # `verify` computes the objective anew from these
             info["problem"] = {**known, "n_rows": self.source.n_rows}
+        if self.source.encoding is not None:
+            info["encoding"] = self.source.encoding.as_json()
         return replace(model, info=info)
 
 
