@@ -183,7 +183,7 @@ def test_a_newer_format_is_refused_by_its_number(write: Write, tmp_path: Path) -
         message = str(caught.value)
         assert str(tmp_path / "d.zarr") in message
         assert f"format {version!r}" in message
-        assert "formats 1 to 4" in message
+        assert "formats 1 to 5" in message
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
