@@ -43,7 +43,7 @@ from streamsvm.training.train import describe
 FOLDS = 5
 ENOUGH = 10.0  # times tol: a fold ends at such a gap. Brier scores and log losses change by less than 0.1%.
 MOST_SCORES = 1_000_000  # of all rows and classes, which are enough to fit any of the functions
-SCORE_BYTES = 2 * 8  # of a score, which is held twice while scores are joined
+SCORE_BYTES = 2 * 8  # of a score, which is held twice while scores are joined, and then while functions are fitted
 ROW_BYTES = 2 * (8 + 4) + 12 * 8  # of a row's weight and code, and of the vectors from which a function is fitted
 
 
@@ -163,6 +163,8 @@ class FoldFits:
         tiles = engine.scan(Scan(list, add, operator.add, by_row=(self.fold,)))
         parts = [part for _, part in sorted(tiles, key=lambda tile: tile[0])]
         held_out = HeldOut(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        tiles.clear()
+        parts.clear()
         try:
             return held_out.calibrate(CALIBRATIONS[self.way], self.way), max(result.passes for result in results) + 1
         except ValueError as error:

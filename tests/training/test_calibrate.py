@@ -18,12 +18,16 @@ from streamsvm.data.readers import ingest
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
+from streamsvm.numeric.calibration import CALIBRATIONS
+from streamsvm.numeric.temperature import BLOCK_SCORES
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan
 from streamsvm.training import fold_fits, run_folder
 from streamsvm.training import train as training
 from streamsvm.training.calibrate import train_with_probabilities
+from streamsvm.training.fold_fits import ROW_BYTES, SCORE_BYTES, HeldOut
 from streamsvm.training.train import train
+from tests.data.conftest import measure_peak
 from tests.faults.instants import in_fork
 
 RANDOM = np.random.default_rng(2)
@@ -184,3 +188,20 @@ def test_an_update_is_refused_before_the_first_pass(dataset: Dataset, tmp_path: 
     given = ["train", str(tmp_path / "rows.zarr"), "--keep-ball", "--probabilities", "sigmoid"]
     assert main([*given, "--out", str(tmp_path / "run")]) == 2
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("way", ["isotonic", "temperature"])
+def test_scores_take_the_memory_that_is_counted(way: str) -> None:
+    """Of many classes; a few scores are computed on at a time."""
+    n_rows, K = 4_000 if way == "temperature" else 1_000, 100
+    random, codes = np.random.default_rng(0), (np.arange(n_rows) // 5 % K).astype(np.int32)
+    fold = (np.arange(n_rows) % 5).astype(np.uint8)
+    scores = random.normal(size=(n_rows, K)) + (codes[:, None] == np.arange(K))
+
+    def calibrate() -> None:
+        HeldOut(scores, codes, np.ones(n_rows), fold).calibrate(CALIBRATIONS[way], way)
+
+    calibrate()  # whatever is made once only
+    counted = n_rows * (ROW_BYTES + SCORE_BYTES * K)
+    assert scores.nbytes + measure_peak(calibrate) <= counted + 6 * 8 * BLOCK_SCORES

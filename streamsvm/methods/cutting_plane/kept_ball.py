@@ -209,8 +209,8 @@ def _add_changes(totals: ChangedTotals, rows: Rows, look: Look, changed: Changed
     if rows.start < changed.first_copy:
         add_near(totals.new, rows, look)
         return
-    counts = np.flatnonzero(~np.isin(rows.list_numbers(), changed.left_out))
-    gone = choose_rows(rows, counts)
+    a, b = np.searchsorted(changed.left_out, (rows.start, rows.start + rows.n_rows))
+    gone = choose_rows(rows, np.delete(np.arange(rows.n_rows), changed.left_out[a:b] - rows.start))
     add_known(totals.gone, gone, look, find_margins(look, gone, read_labels(look.class_costs, gone.y, None)[0]))
 
 
