@@ -22,6 +22,7 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
+from streamsvm.data.permute import permute_rows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
@@ -31,7 +32,7 @@ from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.label_sets import sum_labels
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.urls import is_remote
 
@@ -247,6 +248,7 @@ def _read_shuffled(
     with ThreadPoolExecutor(threads) as pool:
         for run in range(len(spill.run_bytes)):
             rows, order = spill.read_shuffled(run)
+            spill.remove(run)
             parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))
             for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
                 yield prepared
@@ -257,7 +259,7 @@ def _prepare(
     rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool, scaling: Scaling | None
 ) -> Rows:
     """Return some rows of a run as they are written: permuted, laid out, scaled and with codes for labels."""
-    X = _scale(_lay_out(take_rows(rows.X, mine), survey.n_features, sparse), scaling)
+    X = _scale(_lay_out(permute_rows(rows.X, mine), survey.n_features, sparse), scaling)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
         vectors["y"] = survey.codes(vectors.pop("label"))

@@ -73,10 +73,14 @@ class Spill:
                 for at, part in self._read_in_parts(run):
                     drawn = np.random.default_rng((self.seed, 1, run, at)).integers(parts, size=part.n_rows)
                     self._scatter(part.X, part.vectors, drawn, first)
-                for name in self._dtypes:
-                    (self.folder / f"{run}.{name}").unlink(missing_ok=True)
+                self.remove(run)
                 self.run_bytes[run] = 0
             run += 1
+
+    def remove(self, run: int) -> None:
+        """Remove the files of a run, so that what is written next takes their memory in the system's cache."""
+        for name in self._dtypes:
+            (self.folder / f"{run}.{name}").unlink(missing_ok=True)
 
     def read_shuffled(self, run: int) -> tuple[SpilledRows, I64]:
         """Return a run's rows and the order in which they are to be written."""

@@ -71,10 +71,10 @@ class Survey:
         return X, vectors
 
     def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        values, codes = np.unique(labels, return_inverse=True)
         if labels.dtype.kind == "f":
-            self.labels.update(values.tolist())
+            self.labels.update(np.unique(labels).tolist())
             return labels
+        values, codes = np.unique(labels, return_inverse=True)
         numbers = [self.texts.setdefault(text, len(self.texts)) for text in values.tolist()]
         return np.asarray(numbers, np.float64)[codes]
 
