@@ -22,7 +22,6 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
-from streamsvm.data.permute import permute_rows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
@@ -32,6 +31,7 @@ from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.label_sets import sum_labels
+from streamsvm.numeric.permute import permute_rows
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, to_dense
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.urls import is_remote
