@@ -13,6 +13,7 @@ from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import as_matrix
 from streamsvm.errors import InputError
+from streamsvm.numeric.nonzeros import count_nonzeros
 from streamsvm.numeric.rows import CsrRows, Matrix
 from streamsvm.numeric.scaling import FeatureStatistics
 
@@ -86,9 +87,9 @@ class Survey:
                 self.statistics.grow(self.n_features)
                 self.statistics.add_values(X.indices, X.data.astype(np.float64))
             return
-        counts = np.count_nonzero(X, axis=1)
-        self.n_items += int(counts.sum())
-        self.longest_row = max(self.longest_row, int(counts.max(initial=0)))
+        n_items, longest = count_nonzeros(np.require(X, requirements=("C", "W")))
+        self.n_items += n_items
+        self.longest_row = max(self.longest_row, longest)
         if self.statistics:
             self.statistics.grow(self.n_features)
             self.statistics.add_dense(X.astype(np.float64))
