@@ -38,7 +38,7 @@ def train(data: str, passes: int, where: tuple[str, ...]) -> tuple[float, float,
         "acceleration=none",
         "--json",
     )
-    command = [sys.executable, "-m", "streamsvm", "train", data, *options, "--max-passes", str(passes), *where]
+    command = [sys.executable, "-m", "streamsvm", "train", data, *options, "--max-passes", str(passes), *plain, *where]
     before, began = os.times(), time.perf_counter()
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds, after = time.perf_counter() - began, os.times()
@@ -64,7 +64,8 @@ def main() -> None:
             for way, (seconds, cpu, told) in found.items():
                 same = told["model_sha256"] == first[2]["model_sha256"]
                 ratios = f"{seconds / first[0]:.2f} | {cpu / first[1]:.2f}"
-                print(f"| {number + 1} | {way} | {seconds:.1f} | {cpu:.1f} | {told['passes']} | {ratios} | {same} |")
+                cells = f"{seconds:.1f} | {cpu:.1f} | {told['passes']} | {ratios} | {same}"
+                print(f"| {number + 1} | {way} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":
