@@ -10,10 +10,10 @@ from streamsvm.cli.export import add_export, add_import
 from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
+    add_cache,
     add_engine,
     add_gamma,
     add_going_on,
-    add_header,
     add_json,
     add_kernel,
     add_memory,
@@ -21,7 +21,9 @@ from streamsvm.cli.shared_arguments import (
     add_reading,
     add_settings,
 )
+from streamsvm.cli.table_arguments import add_index, add_table
 from streamsvm.cli.values import parse_numbers, read_count, read_local_path, read_place
+from streamsvm.cli.warm_up import add_warm_up
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 
@@ -49,6 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_import,
         _add_verify,
         _add_report,
+        add_warm_up,
     ):
         add(commands)
     return parser
@@ -80,7 +83,7 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--regression", action="store_true", help=targets)
     lists = "svmlight text has lists of labels, such as 1,3,7, which may be empty: each label is a problem of its own"
     ingest.add_argument("--multi-label", action="store_true", help=lists)
-    add_header(ingest)
+    add_table(ingest)
     layout = ingest.add_mutually_exclusive_group()
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
@@ -137,6 +140,7 @@ def _add_features(commands: Any) -> None:
     features.add_argument("--seed", type=int, help=SEED)
     add_memory(features)
     add_engine(features)
+    add_cache(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     kept = (
@@ -150,7 +154,7 @@ def _add_features(commands: Any) -> None:
 
 def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="a dataset -> a certified model")
-    train.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
+    train.add_argument("data", metavar="DATA.zarr", help="a dataset, an AnnData file, or a file of rows")
     contents = "folder of the run: settings, history, checkpoint, model"
     train.add_argument("--out", metavar="RUN", type=read_place, help=contents)
     costs = (
@@ -177,6 +181,13 @@ def _add_train(commands: Any) -> None:
         "or deleted; takes one more read, or two if the rows are not shuffled, and as much disk as the resident rows"
     )
     train.add_argument("--keep-ball", action="store_true", help=ball)
+    held_out = (
+        "measure the model on the rows of another dataset after each step; the measures are in the history, and no row "
+        "of the training is read for them"
+    )
+    train.add_argument("--eval", metavar="DATA.zarr", help=held_out)
+    waits = "stop with the status early_stop after so many steps in which the measure of --eval has not risen"
+    train.add_argument("--patience", metavar="STEPS", type=read_count, help=waits)
     add_probabilities(train)
     add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
@@ -188,7 +199,7 @@ def _add_tune(commands: Any) -> None:
         description="All fits of the grid and the folds share every read of the data; the best setting is trained on "
         "all rows. Options are those of `train`; --loss, --epsilon and --class-weight may have several values to try.",
     )
-    tune.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
+    tune.add_argument("data", metavar="DATA.zarr", help="a dataset, an AnnData file, or a file of rows")
     contents = "folder of the best setting's run; tuning.json and tuning.html beside its files"
     tune.add_argument("--out", metavar="RUN", type=read_local_path, required=True, help=contents)
     tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs of a row to try")
@@ -213,6 +224,7 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
     with_them = "add the probability of each class; for models trained with --probabilities, or --loss logistic"
     predict.add_argument("--probabilities", action="store_true", help=with_them)
+    add_index(predict, " (default: the one that ingest was told)")
     add_reading(predict)
 
 
@@ -252,4 +264,4 @@ def _add_report(commands: Any) -> None:
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `add_reading`, which say how a file is read, under the names that the readers take."""
-    return {"file_format": options.format, "label": options.label, "header": options.header}
+    return {"file_format": options.format, "label": options.label, "header": options.header, "sep": options.sep}

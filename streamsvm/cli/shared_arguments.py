@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels, name_multi_class
+from streamsvm.cli.table_arguments import add_header
 from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
@@ -57,6 +58,7 @@ def add_settings(command: argparse.ArgumentParser, several: bool = False) -> Non
     add_memory(command)
     command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
     add_engine(command)
+    add_cache(command)
     command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     command.add_argument("--seed", type=int, default=0, help=SEED)
     limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
@@ -114,6 +116,12 @@ def add_memory(command: argparse.ArgumentParser) -> None:
     command.add_argument("--memory", metavar="SIZE", help=most)
 
 
+def add_cache(command: argparse.ArgumentParser) -> None:
+    """Add the cache of what is read from an object store."""
+    what = "keep what is read from an object store in a folder on a local disk, up to a size: /scratch/cache:200GB"
+    command.add_argument("--cache", metavar="FOLDER:SIZE", help=what)
+
+
 def add_engine(command: argparse.ArgumentParser) -> None:
     """Add the arguments that say which threads, workers or cluster carry out the passes."""
     command.add_argument("--threads", type=read_count, help="(default: all cores, or 1 in a worker)")
@@ -126,9 +134,3 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=list(FORMATS), help="(default: by the ending)")
     command.add_argument("--label", metavar="COLUMN", help="column of the labels")
     add_header(command)
-
-
-def add_header(command: argparse.ArgumentParser) -> None:
-    """Add how the first row of CSV is read."""
-    what = "whether the first row of CSV names the columns (default: auto, by what it holds)"
-    command.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help=what)

@@ -13,6 +13,7 @@ from streamsvm.cli.endings import say_what_is_left, sum_up
 from streamsvm.cli.resuming import tell_if_nothing_is_kept
 from streamsvm.cli.settings import count_workers, list_given, read_axes, read_settings
 from streamsvm.errors import InputError
+from streamsvm.problems.registry import find_problem
 from streamsvm.training.statuses import STATUSES
 from streamsvm.urls import hide_secrets, is_remote
 
@@ -47,7 +48,7 @@ def features(options: argparse.Namespace) -> int:
         scheduler=options.scheduler,
         **list_given(options, "gamma", "degree", "coef0"),
     )
-    source, counter = open_dataset(options.data, options.label), RowCounter(line)
+    source, counter = open_dataset(options.data, options.label, cache=options.cache), RowCounter(line)
     tell_if_nothing_is_kept(options)
     try:
         made = make_features(source, options.destination, map_options, settings, counter.add, resume=options.resume)
@@ -60,13 +61,14 @@ def features(options: argparse.Namespace) -> int:
 
 def train_model(options: argparse.Namespace) -> int:
     """Train a model, or tell how it would be trained."""
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.cli.train_file import open_data
     from streamsvm.methods.set_up import settle_task
 
     if options.out is None and not options.plan:
         raise InputError("--out RUN is missing: it names the folder of the run")
     train_options = replace(read_settings(options), C=options.C, **list_given(options, "gamma"))
-    dataset = open_dataset(options.data, options.label)
+    problem = find_problem(options.task)
+    dataset = open_data(options, regression=not problem.has_classes, needs_labels=problem.needs_labels)
     train_options = settle_task(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
@@ -86,7 +88,9 @@ def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse
 def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
     from streamsvm.cli.feature_map import read_map
     from streamsvm.cli.progress import Display, Line, RowCounter
+    from streamsvm.data.dataset import open_dataset
     from streamsvm.training.calibrate import calibrate, require_folds
+    from streamsvm.training.eval_set import EvalSet
     from streamsvm.training.on_the_fly import open_rows
 
     if options.probabilities:
@@ -97,8 +101,10 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     display = Display(dataset.n_rows, dataset.nbytes, train_options.tol, line)
     map_and_run = read_map(options), train_options, options.out, options.resume, options.overwrite
     try:
+        eval_set = EvalSet(open_dataset(options.eval), options.patience) if options.eval else None
         with open_rows(dataset, *map_and_run, keep_dual=options.keep_dual, report=RowCounter(line).add) as rows:
-            given = {"listener": display.show, "keep_dual": options.keep_dual, **rows.arguments}
+            kept = {"keep_dual": options.keep_dual, "eval_set": eval_set}
+            given = {"listener": display.show, **kept, **rows.arguments}
             result = _train_rows(rows.source, rows.options, options, given)
     finally:
         line.close()
@@ -112,6 +118,10 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
 
 def _refuse_together(options: argparse.Namespace) -> None:
     """Raise InputError for options of a training that do not go together."""
+    if options.eval and _is_update(options):
+        raise InputError("--eval measures the steps of a new training: leave out --start-from and --keep-ball")
+    if options.patience and not options.eval:
+        raise InputError("--patience has no effect without --eval, which names the rows to measure the model by")
     if options.map and _is_update(options):
         raise InputError("--start-from and --keep-ball are for rows as they are, and --map would make another map")
     if is_remote(options.out or "") and (options.map or options.probabilities or _is_update(options)):
@@ -148,7 +158,7 @@ def tune_model(options: argparse.Namespace) -> int:
     """Train models of a grid on folds, and the best one on all rows."""
     from streamsvm.cli.feature_map import add_spent, put_gamma, read_map
     from streamsvm.cli.progress import GridDisplay, Line, RowCounter
-    from streamsvm.data.dataset import open_dataset
+    from streamsvm.cli.train_file import open_data
     from streamsvm.training.calibrate import require_folds
     from streamsvm.training.grid import tune
     from streamsvm.training.on_the_fly import open_rows
@@ -157,7 +167,8 @@ def tune_model(options: argparse.Namespace) -> int:
     settings = put_gamma(options, read_settings(options))
     if options.probabilities:
         require_folds(settings)
-    dataset = open_dataset(options.data, options.label, options.groups)
+    problem = find_problem(options.task)
+    dataset = open_data(options, regression=not problem.has_classes, needs_labels=problem.needs_labels)
     tell_if_nothing_is_kept(options)
     try:
         folder = options.out, options.resume, options.overwrite

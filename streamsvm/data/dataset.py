@@ -14,12 +14,14 @@ import numpy.typing as npt
 import zarr
 
 from streamsvm.data.checks import VECTORS, check_vector
+from streamsvm.data.disk_cache import open_cache
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
 from streamsvm.data.manifest import (
     APPENDS_TO,
     ATTRIBUTE,
     DELETES_FROM,
     EDITED_FORMAT,
+    ENCODING,
     JOINED_FORMAT,
     check_manifest,
     open_stored,
@@ -28,6 +30,7 @@ from streamsvm.data.object_store import open_store
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
 from streamsvm.errors import InputError, IntegrityError, ReadError, say_count
+from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
@@ -80,10 +83,11 @@ class Dataset:
     label: str | None = None
     features: Features | None = field(default=None, repr=False)
     reads_groups: bool = field(default=False, repr=False)  # whether rows have their groups, which no solver reads
+    cache: str | None = field(default=None, repr=False)  # where copies of chunks of a store are kept (data.disk_cache)
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.label, self.fingerprint, self.reads_groups)
+        return _reopen, (self.path, self.label, self.fingerprint, self.reads_groups, self.cache)
 
     @property
     def passed(self) -> dict[str, StoredArray]:
@@ -120,6 +124,12 @@ class Dataset:
     def is_shuffled(self) -> bool:
         """Whether ingest has shuffled the rows. It does not shuffle rows that belong to queries."""
         return self.meta.get("shuffle") is not None and "qid" not in self.vectors
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How the columns of a table became the features, before any map, or None if they were numbers."""
+        about = self.meta.get(ENCODING)
+        return None if about is None else read_encoding(about)
 
     @property
     def has_targets(self) -> bool:
@@ -270,20 +280,22 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 
 
 @lru_cache(maxsize=8)
-def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool) -> Dataset:
+def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
     """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
-    dataset = open_dataset(path, label)
+    dataset = open_dataset(path, label, cache=cache)
     if dataset.fingerprint != fingerprint:  # rows were appended or deleted meanwhile
         known = dataset.meta.get("fingerprints", [])
         if fingerprint not in known:
             raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
         from streamsvm.data.edits import open_edited
 
-        dataset = open_edited(path, open_group(path)[1], most=known.index(fingerprint))
+        dataset = open_edited(path, open_group(path)[1], cache, most=known.index(fingerprint))
     return dataset.read_groups() if reads_groups else dataset
 
 
-def open_dataset(path: str | Path, label: str | None = None, groups: str | None = None) -> Dataset:
+def open_dataset(
+    path: str | Path, label: str | None = None, groups: str | None = None, cache: str | None = None
+) -> Dataset:
     """Open a dataset that `ingest` wrote, or an AnnData `.zarr` file as it is.
 
     Parameters
@@ -294,6 +306,10 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
         The column of `obs` that holds the labels of an AnnData file. Other datasets store their labels.
     groups : str, optional
         The column of `obs` that tells which rows of an AnnData file cross-validation holds out together.
+    cache : str, optional
+        A folder on a local disk and the most bytes in it, such as "/scratch/cache:200GB", for a dataset in an object
+        store: chunks that were read once are kept and read there. Each worker of a cluster uses the folder on its own
+        machine.
 
     Returns
     -------
@@ -305,7 +321,7 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
     ------
     InputError
         If there is no dataset at `path`, or none that this version can read, or if `label` or `groups` are given for a
-        dataset that stores them.
+        dataset that stores them, or `cache` for one on a local disk or with compressed chunks.
     IntegrityError
         If its metadata are damaged.
     """
@@ -313,8 +329,12 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
     from streamsvm.data.edits import open_edited
 
     text = str(path).removeprefix("file://")
+    if cache is not None and not is_remote(text):
+        raise InputError(f"{path}: --cache keeps copies of what is read from an object store, and this is a local path")
     group, meta = open_group(text)
     if not meta:
+        if cache is not None:
+            raise InputError(f"{path}: --cache is for datasets that ingest wrote, whose chunks have checksums")
         return open_anndata(text, group, label, groups)
     for option, given in (("label", label), ("groups", groups)):
         if given is not None:
@@ -327,15 +347,16 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
     if DELETES_FROM in meta:
         raise InputError(f"{path}: holds rows that were deleted from a dataset, which is the folder above: open that")
     is_edited = meta.get("format") in (JOINED_FORMAT, EDITED_FORMAT)
-    return open_edited(text, meta) if is_edited else read_manifest(text, group, meta)
+    return open_edited(text, meta, cache) if is_edited else read_manifest(text, group, meta, cache)
 
 
-def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any]) -> Dataset:
+def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any], cache: str | None = None) -> Dataset:
     """Return the dataset that a manifest describes, once it is checked. Raises as `open_dataset`."""
     fingerprint = check_manifest(text, meta)
-    stored = partial(open_stored, text, group, meta["arrays"])
+    copies = None if cache is None else open_cache(cache, fingerprint)
+    stored = partial(open_stored, text, group, meta["arrays"], copies)
     classes = meta["classes"]
-    return Dataset(
+    dataset = Dataset(
         path=text,
         features=read_features(text, meta, stored),
         layout=_open_layout(meta, stored),
@@ -348,7 +369,13 @@ def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any]) -> Dataset
         scaling=read_scaling(text, meta, stored),
         feature_names=None if meta["feature_names"] is None else tuple(meta["feature_names"]),
         meta=meta,
+        cache=cache,
     )
+    if copies is not None:
+        if not all(array.is_raw for array in dataset.layout.arrays):
+            raise InputError(f"{text}: --cache keeps raw chunks, and those of this dataset are compressed")
+        copies.make_room(dataset.nbytes)
+    return dataset
 
 
 def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:

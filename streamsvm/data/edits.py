@@ -45,11 +45,11 @@ class Edit(NamedTuple):
     fingerprint: str
 
 
-def open_edited(path: str, meta: Meta, most: int | None = None) -> Dataset:
+def open_edited(path: str, meta: Meta, cache: str | None = None, most: int | None = None) -> Dataset:
     """Open a dataset that was edited; most: as it was after so many edits."""
     edits, fingerprints = check_edits(path, meta)
     edits = edits[:most]
-    additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]))]
+    additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]), cache)]
     deletions: list[Deletion] = []
     for edit, before in zip(edits, fingerprints, strict=False):
         if edit.kind == APPENDED:
@@ -156,7 +156,7 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, base: Dataset) -
         raise IntegrityError(f"{name}: rows that were {edit.kind} are missing ({error})") from error
     if not meta:
         raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
-    rows = read_manifest(name, group, meta)
+    rows = read_manifest(name, group, meta, base.cache)
     if rows.fingerprint != edit.fingerprint or rows.meta.get(PREVIOUS[edit.kind]) != before:
         raise IntegrityError(f"{name}/zarr.json: damaged (not what the manifest of {path} says)")
     same = (
@@ -172,7 +172,7 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, base: Dataset) -
 
 def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) -> Deletion:
     """Return copies of deleted rows with their numbers among the n_stored rows that were stored."""
-    array = open_stored(rows.path, open_group(rows.path)[0], rows.meta["arrays"], NUMBERS)
+    array = open_stored(rows.path, open_group(rows.path)[0], rows.meta["arrays"], None, NUMBERS)
     numbers = array.read(0, rows.n_rows)
     right = numbers[0] >= 0 and numbers[-1] < n_stored and bool(np.all(np.diff(numbers) > 0))
     if not right or any(np.isin(numbers, each.numbers, assume_unique=True).any() for each in earlier):

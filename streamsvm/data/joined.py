@@ -145,4 +145,5 @@ def join(path: str, additions: Sequence[Dataset], fingerprint: str) -> JoinedDat
         meta={**base.meta, **known},
         reads_groups=base.reads_groups,
         additions=tuple(additions),
+        cache=base.cache,
     )

@@ -36,6 +36,7 @@ from streamsvm.engines.protocol import Costs
 from streamsvm.engines.subsets import Scratch, plan_scratch
 from streamsvm.engines.walk import WalkStep, run_walk
 from streamsvm.interrupts import waiting
+from streamsvm.numeric.arithmetic import Arithmetic, describe_arithmetic, list_kinds
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.requests import Scan, Take, Walk
 
@@ -52,6 +53,7 @@ class ThreadedEngine:
     def __init__(self, source: RowSource, threads: int, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
         self.scratch: str | None = None
+        self.arithmetic = [describe_arithmetic()]
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm")
 
     def scan(self, scan: Scan) -> Any:
@@ -110,12 +112,15 @@ class ThreadedEngine:
 class DistributedEngine:
     """An Engine on a cluster. Every worker must be able to open the dataset `source` by its path.
 
-    pin_bytes: memory of each worker for decoded chunks.
+    pin_bytes: memory of each worker for decoded chunks. arithmetic: the kinds that the workers have.
     """
 
-    def __init__(self, source: RowSource, client: Client, pin_bytes: int = 0) -> None:
+    def __init__(
+        self, source: RowSource, client: Client, pin_bytes: int = 0, arithmetic: Sequence[Arithmetic] = ()
+    ) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
         self.scratch: str | None = None
+        self.arithmetic = list_kinds([describe_arithmetic(), *arithmetic])
         self._passes, self._workers = 0, set[str]()
         self._sent: tuple[RowSource, Future] | None = None
         self._answered: Patience | None = None  # what waited for the last pass, if it was completed

@@ -108,7 +108,7 @@ def _open_cluster(
         held = 4 * need.totals_bytes + _waiting_bytes(source, need.totals_bytes) + (2 + threads) * need.shared_bytes
         held += need.walk_bytes + 2 * need.gathered_bytes
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
-        engine = DistributedEngine(source, client, plan.pin_bytes)
+        engine = DistributedEngine(source, client, plan.pin_bytes, [worker.arithmetic for worker in ready])
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:

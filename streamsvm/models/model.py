@@ -13,6 +13,7 @@ import numpy.typing as npt
 from streamsvm.errors import InputError, say_count
 from streamsvm.files import unpack_arrays
 from streamsvm.models.saved_model import (
+    ENCODED_FORMAT,
     FORMAT,
     Intercept,
     SavedModel,
@@ -25,6 +26,7 @@ from streamsvm.numeric import known_values
 from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.calibration import check_calibration
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
+from streamsvm.numeric.encoding import read_encoding
 from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
 from streamsvm.numeric.pairs_of_classes import count_pairs, expand, sum_by_class, vote
@@ -263,6 +265,7 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     if features is not None and features.map.n_features != d:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
     info = saved.read_info(about)
+    _check_encoding(about, info, d if features is None else features.map.d)
     problem = _find_problem(kind, info)
     classes = saved.read_classes(arrays, 2 if problem.has_classes else 0)
     n_scores = problem.count_scores(len(classes))
@@ -284,9 +287,11 @@ def _read_model(arrays: dict[str, Any]) -> Model:
 def _read_about(arrays: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Return what a file tells of its model, and the kind of the model. ValueError for another format."""
     about = json.loads(str(saved.read_part(arrays, "about")))
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") not in (FORMAT, ENCODED_FORMAT):
         found = about.get("format") if isinstance(about, dict) else about
-        raise ValueError(f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT}")
+        raise ValueError(
+            f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT} and {ENCODED_FORMAT}"
+        )
     kind = saved.read_part(about, "kind")
     if kind not in ("linear", "rank", "kernel"):
         raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
@@ -313,6 +318,14 @@ def _read_kernel_model(
     if kernel.name == known_values.NAME and support is not None and support.max(initial=-1) >= d:
         raise ValueError(f"support names row {support.max()}, but a row has {d} kernel values")
     return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, m)), *shared, support, by_class)
+
+
+def _check_encoding(about: dict[str, Any], info: dict[str, Any], n_features: int) -> None:
+    """Raise ValueError unless the encoding of a saved model, if it has one, makes so many features."""
+    if ("encoding" in info) != (about["format"] == ENCODED_FORMAT):
+        raise ValueError(f"model format {about['format']} is not that of its encoding")
+    if "encoding" in info and read_encoding(info["encoding"]).n_features != n_features:
+        raise ValueError("encoding: it makes another number of features than the model takes")
 
 
 def _find_problem(kind: str, info: dict[str, Any]) -> Problem:

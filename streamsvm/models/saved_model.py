@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, write_atomically
+from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.feature_maps import Features, split_rows
 from streamsvm.numeric.overflow import refuse_overflow
 from streamsvm.numeric.rows import F64, CsrRows, Matrix, slice_rows
@@ -20,6 +21,7 @@ from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import find_problem
 
 FORMAT = 1
+ENCODED_FORMAT = 2  # of a model that encodes tables (info["encoding"]), which earlier versions cannot
 Scorer = Callable[[Matrix], F64]
 Intercept = float | F64
 
@@ -43,6 +45,12 @@ class SavedModel(ABC):
     def problem(self) -> Problem:
         """The problem that it solves, which says what its scores stand for."""
         return find_problem(self.info.get("task", self.default_task))
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How the columns of a table become the features, before any map, or None if they are numbers."""
+        about = self.info.get("encoding")
+        return None if about is None else read_encoding(about)
 
     @property
     def score_shape(self) -> tuple[int, ...]:
@@ -100,7 +108,7 @@ def describe(model: SavedModel, kind: str) -> dict[str, Any]:
     """Return what the file's JSON says of every kind of model."""
     scaling = None if model.scaling is None else model.scaling.kind
     return {
-        "format": FORMAT,
+        "format": ENCODED_FORMAT if "encoding" in model.info else FORMAT,
         "kind": kind,
         "scaling": scaling,
         "feature_names": model.feature_names,

@@ -48,6 +48,9 @@ class Result:
         Support vectors of the model, or None for a linear model.
     model_sha256 : str
         SHA-256 of the model's file.
+    arithmetic : list of dict
+        The processor and the versions of the libraries that add, on which the last bits of the model depend, of the
+        processes of the run; each kind once (numeric.arithmetic).
     problems : list of dict
         Of many classes or labels, the certificate of the problem of each, or of each pair in their order.
     history : list of dict
@@ -79,6 +82,7 @@ class Result:
     n_features: int
     n_support_vectors: int | None
     model_sha256: str
+    arithmetic: list[dict[str, str]]
     problems: list[dict[str, Any]]
     history: list[dict[str, Any]]
     calibration: dict[str, Any] | None = None

@@ -40,8 +40,8 @@ STATUSES = {
     "early_stop": Status(
         0,
         True,
-        "A gap that is enough was reached, although it is larger than tol. Only the models of folds, whose scores give "
-        "probabilities, end so.",
+        "The measure on the rows of `--eval` has not risen for as many steps as `--patience` says. Or the model is "
+        "that of a fold, whose scores give probabilities, and has reached a gap that is enough for that.",
     ),
     "pass_limit": Status(
         3, False, "As many passes as were allowed are made. After budgeted-sgd's epochs the exit status is 0."

@@ -178,7 +178,7 @@ def test_no_file_that_is_there_changes_but_the_manifest(tmp_path: Path) -> None:
     after = file_hashes(tmp_path)
     assert [str(name) for name in before if before[name] != after[name]] == ["d.zarr/zarr.json"]
     meta = json.loads((tmp_path / "d.zarr" / "zarr.json").read_text())["attributes"]["streamsvm"]
-    assert meta["format"] == 5  # which earlier versions refuse
+    assert meta["format"] == 6  # which earlier versions refuse
     with pytest.raises(InputError, match="holds rows that were deleted from a dataset"):
         open_dataset(tmp_path / "d.zarr" / "deleted" / "1")
 

@@ -253,7 +253,13 @@ def _look_for_offset(state: State, totals: LowestTotals, near: Near, total: floa
         edges, at = np.linspace(totals.least, totals.most, BINS), int(np.argmin(np.abs(near.f - rho)))
         rho = float(compute_scores(take_rows(near.X, np.array([at])), state.best[None])[0, 0])
         return replace(state, w=state.best, rho=rho, best_rho=rho, edges=edges)
-    return replace(state, rho=rho, best_rho=rho, edges=np.linspace(low, high, BINS))
+    return replace(state, rho=rho, best_rho=_carry_over(rho, state), edges=np.linspace(low, high, BINS))
+
+
+def _carry_over(rho: float, state: State) -> float:
+    """Return an offset for the best point, which no pass has met yet: that of the centre, times the scores' ratio."""
+    square = float(state.w @ state.w)
+    return rho * float(state.w @ state.best) / square if square > 0.0 else rho
 
 
 def _end_step(state: State, before: State) -> State:
