@@ -247,7 +247,8 @@ def _update(
             return None, Spent(0, opened[0].costs.read_bytes, time.monotonic() - began)
         counts = {"new row": changes.n_new, "deleted row": changes.n_gone}
         read = " and ".join(say_count(count, what) for what, count in counts.items() if count)
-        LOGGER.info(f"{read} were read; the other {changes.n_old:,} are known from the ball.")
+        is_one = changes.n_new + changes.n_gone == 1
+        LOGGER.info(f"{read} {'was' if is_one else 'were'} read; the other {changes.n_old:,} are known from the ball.")
         if folder:
             packed = pack_ball(found[0], settings, source.fingerprint) if keep_ball else None
             _write_update(folder, training, result, found[0], packed)

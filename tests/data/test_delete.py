@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from scipy.sparse import csr_array
 
 import streamsvm
 from streamsvm.cli.info import verify
+from streamsvm.data import delete
 from streamsvm.data.dataset import Dataset, open_dataset, split_rows
 from streamsvm.data.delete import delete_rows
 from streamsvm.data.readers import ingest
+from streamsvm.data.writer import DatasetWriter
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.training.train import TrainOptions, train
@@ -317,6 +320,25 @@ def test_power_failures_leave_all_rows_or_the_others(thorough: bool, tmp_path: P
     assert shown == {old.fingerprint, new.fingerprint}
 
 
+def test_ctrl_c_leaves_the_dataset_as_it_was(
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make(tmp_path / "d.zarr")
+    before, append = file_hashes(tmp_path), DatasetWriter.append
+
+    def press(writer: DatasetWriter, rows: Rows) -> None:
+        signal.raise_signal(signal.SIGINT)
+        append(writer, rows)
+
+    monkeypatch.setattr(delete, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(DatasetWriter, "append", press)
+    stopped = run("delete", tmp_path / "d.zarr", "--rows", "0-9")
+    assert (stopped.code, "interrupted; nothing was left behind" in stopped.err) == (1, True)
+    assert file_hashes(tmp_path) == before
+
+
 def test_the_command(run: Run, tmp_path: Path) -> None:  # noqa: F811
     make(tmp_path / "d.zarr")
     (tmp_path / "rows.txt").write_text("3\n\n7-9,11\n")
@@ -330,5 +352,6 @@ def test_the_command(run: Run, tmp_path: Path) -> None:  # noqa: F811
         assert (refused.code, refused.err.startswith("streamsvm delete: ")) == (2, True)
     (tmp_path / "rows.txt").write_text("first\n")
     assert "and not 'first'" in run("delete", tmp_path / "d.zarr", "--rows", tmp_path / "rows.txt").err
-    assert run("info", tmp_path / "d.zarr", "--verify").code == 0
+    told = run("info", tmp_path / "d.zarr", "--verify")
+    assert (told.code, f"; {N - n_rows} more were deleted, and stay in its files" in told.out) == (0, True)
     assert streamsvm.delete(tmp_path / "d.zarr", [0]).n_rows == n_rows - 1
