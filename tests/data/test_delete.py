@@ -72,7 +72,7 @@ def test_the_other_rows_are_left(layout: str, codec: str, tmp_path: Path) -> Non
     left = np.delete(np.delete(np.arange(3000), first), second)
     delete_rows(tmp_path / "d.zarr", first[::-1])
     dataset = delete_rows(tmp_path / "d.zarr", [*second, 3]).read_groups()
-    assert (dataset.n_rows, dataset.n_chunks) == (len(left), before.n_chunks - 2)
+    assert (dataset.n_rows, dataset.n_chunks) == (len(left), before.n_chunks - 1)
     np.testing.assert_array_equal(read_all(dataset), every[left])
     np.testing.assert_array_equal(dataset.column("y"), labels[left])
     np.testing.assert_array_equal(dataset.class_counts, np.bincount(labels[left]))
