@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
+    from streamsvm.data.delete import delete_rows as delete
     from streamsvm.data.readers import ingest
     from streamsvm.estimators import (
         SVC,
@@ -34,6 +35,7 @@ __all__ = [
     "OneClassSVM",
     "RankSVM",
     "__version__",
+    "delete",
     "ingest",
     "load",
     "open",
@@ -42,6 +44,7 @@ __all__ = [
 
 _PLACES = {
     "open": ("streamsvm.data.dataset", "open_dataset"),
+    "delete": ("streamsvm.data.delete", "delete_rows"),
     "ingest": ("streamsvm.data.readers", "ingest"),
     "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
     "LinearSVR": ("streamsvm.estimators", "LinearSVR"),

@@ -44,8 +44,8 @@ def test_public_names_are_there_and_no_others() -> None:
     )
     assert shown.splitlines() == [
         "BudgetedSVC LinearOneClassSVM LinearSVC LinearSVR LogisticRegression OneClassSVM RankSVM SVC SVR __version__ "
-        "ingest load open "
+        "delete ingest load open "
         "tune",
-        " ".join(["True"] * 14),
+        " ".join(["True"] * 15),
         "module 'streamsvm' has no attribute 'nothing'",
     ]

@@ -57,7 +57,7 @@ LIBRARIES = {
     "zarr": {"data", "models.predict"},
     "dask": {"engines"},
     "distributed": {"engines"},
-    "numba": {"numeric", "data.csv_parser", "data.svmlight", "methods.crammer_singer", *METHODS},
+    "numba": {"numeric", "data.csv_parser", "data.svmlight", "data.text_numbers", "methods.crammer_singer", *METHODS},
     "sklearn": {"estimators", "cli.demo"},
     "pyarrow": {"data"},
     "obstore": {"data"},

@@ -40,6 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
     for add in (
         _add_demo,
         _add_ingest,
+        _add_delete,
         _add_info,
         _add_features,
         _add_train,
@@ -96,6 +97,22 @@ def _add_ingest(commands: Any) -> None:
     into.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     added = "add the rows to the dataset DEST.zarr, laid out, scaled and coded as its rows are"
     into.add_argument("--append", action="store_true", help=added)
+
+
+def _add_delete(commands: Any) -> None:
+    about = (
+        "Delete rows of a dataset. Whoever opens it from now on skips them; its files keep them until all rows are "
+        "ingested anew. `train --start-from` updates a model that kept its ball."
+    )
+    delete = commands.add_parser("delete", help="a dataset without some of its rows", description=about)
+    delete.add_argument("data", metavar="DATA.zarr", type=read_local_path)
+    which = delete.add_mutually_exclusive_group(required=True)
+    numbers = (
+        "numbers and ranges, such as 0-99,250, or a file of them; rows count from 0, in the order in which `predict` "
+        "writes the rows of the dataset"
+    )
+    which.add_argument("--rows", metavar="ROWS|FILE", help=numbers)
+    which.add_argument("--group", metavar="VALUE", nargs="+", help="all rows of these groups (of `ingest --groups`)")
 
 
 def _add_info(commands: Any) -> None:
@@ -155,13 +172,13 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--keep-dual", action="store_true", help=keeps)
     start = (
         "start from the weights of a model (a run's folder or a model file) of the same two classes and features; if a "
-        "ball lies beside it, and rows were appended to its rows since, read the new rows only, unless the new optimum "
-        "leaves the ball; for linear models with the hinge loss"
+        "ball lies beside it, and rows were appended or deleted since, read only these, unless the new optimum leaves "
+        "the ball; for linear models with the hinge loss"
     )
     train.add_argument("--start-from", metavar="MODEL", type=read_local_path, help=start)
     ball = (
-        "keep in RUN/ball.npz what is known of all rows around the optimum, for --start-from after rows are appended; "
-        "takes one more read, or two if the rows are not shuffled, and about as much disk as the resident rows"
+        "keep in RUN/ball.npz what is known of all rows around the optimum, for --start-from after rows are appended "
+        "or deleted; takes one more read, or two if the rows are not shuffled, and as much disk as the resident rows"
     )
     train.add_argument("--keep-ball", action="store_true", help=ball)
     held_out = (

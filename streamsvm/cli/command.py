@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from streamsvm.cli.arguments import how_to_read, make_parser
+from streamsvm.cli.deleting import delete
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output
 from streamsvm.cli.export import export_model, import_model
 from streamsvm.cli.progress import log_to_stderr
@@ -183,6 +184,7 @@ def _report(options: argparse.Namespace) -> int:
 COMMANDS = {
     "demo": _demo,
     "ingest": _ingest,
+    "delete": delete,
     "info": _info,
     "features": features,
     "train": train_model,

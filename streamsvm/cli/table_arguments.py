@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from streamsvm.numeric.encoding import MISSING
+from streamsvm.data.formats import MISSING
 
 if TYPE_CHECKING:
     from streamsvm.data.tables import Columns

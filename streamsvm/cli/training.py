@@ -76,7 +76,8 @@ def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse
     from streamsvm.cli.feature_map import read_map
     from streamsvm.training.plan_features import plan_rows
 
-    plan = plan_rows(dataset, read_map(options), train_options, keep_dual=options.keep_dual)
+    also = {"keep_dual": options.keep_dual, "probabilities": options.probabilities}
+    plan = plan_rows(dataset, read_map(options), train_options, **also)
     print(json.dumps(plan.as_json()) if options.json else plan)
     return 0
 
@@ -85,7 +86,7 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
     from streamsvm.cli.feature_map import read_map
     from streamsvm.cli.progress import Display, Line, RowCounter
     from streamsvm.data.dataset import open_dataset
-    from streamsvm.training.calibrate import calibrate, require_folds, train_with_probabilities
+    from streamsvm.training.calibrate import calibrate, make_folds, require_folds, train_with_probabilities
     from streamsvm.training.eval_set import EvalSet
     from streamsvm.training.on_the_fly import open_rows
     from streamsvm.training.train import train
@@ -116,6 +117,8 @@ def _train_on(dataset: Dataset, train_options: TrainOptions, options: argparse.N
         with open_rows(dataset, *map_and_run, keep_dual=keep_dual, report=RowCounter(line).add) as rows:
             given = {"listener": display.show, "keep_dual": keep_dual, "eval_set": eval_set, **rows.arguments}
             if is_update:
+                if options.probabilities:
+                    make_folds(rows.source, rows.options, options.probabilities)  # refuses before the first pass
                 own = options.start_from, options.keep_ball
                 result = train_from(rows.source, rows.options, options.out, *own, **given)
             elif options.probabilities:

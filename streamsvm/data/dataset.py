@@ -16,7 +16,16 @@ import zarr
 from streamsvm.data.checks import VECTORS, check_vector
 from streamsvm.data.disk_cache import open_cache
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
-from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE, ENCODING, JOINED_FORMAT, check_manifest, open_stored
+from streamsvm.data.manifest import (
+    APPENDS_TO,
+    ATTRIBUTE,
+    DELETES_FROM,
+    EDITED_FORMAT,
+    ENCODING,
+    JOINED_FORMAT,
+    check_manifest,
+    open_stored,
+)
 from streamsvm.data.object_store import open_store
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
@@ -168,21 +177,22 @@ class Dataset(Shown):
             return None if self.class_counts is None else self.class_counts.astype(np.float64)
         sums = np.zeros(len(self.class_counts))
         for index in range(self.n_chunks):
+            weight = self.read_vector("sample_weight", index)
             if self.has_label_sets:
-                sets, weight = (
-                    self._read_vector(name, *self._limits(index)) for name in ("label_sets", "sample_weight")
-                )
-                sums += sum_labels(sets, len(sums), weight)
-                continue
-            y, weight = (self._read_vector(name, *self._limits(index)) for name in ("y", "sample_weight"))
-            sums += np.bincount(y, weight, len(sums))
+                sums += sum_labels(self.read_vector("label_sets", index), len(sums), weight)
+            else:
+                sums += np.bincount(self.read_vector("y", index), weight, len(sums))
         return sums
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """Return a vector of all rows by its name (data.checks.VECTORS), or None if there is none."""
         if name not in self.vectors:
             return None
-        return np.concatenate([self._read_vector(name, *self._limits(index)) for index in range(self.n_chunks)])
+        return np.concatenate([self.read_vector(name, index) for index in range(self.n_chunks)])
+
+    def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
+        """Return a vector of the rows of chunk `index` by its name (data.checks.VECTORS)."""
+        return self._read_vector(name, *self._limits(index))
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """Yield chunk `index` in tiles, each valid until the next one. Raises IntegrityError if it is damaged."""
@@ -287,13 +297,13 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
     """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
     dataset = open_dataset(path, label, cache=cache)
-    if dataset.fingerprint != fingerprint:  # rows were appended meanwhile
+    if dataset.fingerprint != fingerprint:  # rows were appended or deleted meanwhile
         known = dataset.meta.get("fingerprints", [])
         if fingerprint not in known:
             raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
-        from streamsvm.data.joined import open_joined
+        from streamsvm.data.edits import open_edited
 
-        dataset = open_joined(path, open_group(path)[1], cache, most=known.index(fingerprint))
+        dataset = open_edited(path, open_group(path)[1], cache, most=known.index(fingerprint))
     return dataset.read_groups() if reads_groups else dataset
 
 
@@ -330,7 +340,7 @@ def open_dataset(
         If its metadata are damaged.
     """
     from streamsvm.data.anndata import open_anndata
-    from streamsvm.data.joined import open_joined
+    from streamsvm.data.edits import open_edited
 
     text = str(path).removeprefix("file://")
     if cache is not None and not is_remote(text):
@@ -348,8 +358,10 @@ def open_dataset(
             )
     if APPENDS_TO in meta:
         raise InputError(f"{path}: holds rows that were appended to a dataset, which is the folder above: open that")
-    is_joined = meta.get("format") == JOINED_FORMAT
-    return open_joined(text, meta, cache) if is_joined else read_manifest(text, group, meta, cache)
+    if DELETES_FROM in meta:
+        raise InputError(f"{path}: holds rows that were deleted from a dataset, which is the folder above: open that")
+    is_edited = meta.get("format") in (JOINED_FORMAT, EDITED_FORMAT)
+    return open_edited(text, meta, cache) if is_edited else read_manifest(text, group, meta, cache)
 
 
 def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any], cache: str | None = None) -> Dataset:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Paths = Sequence[str | Path]
 ReadCodes = Callable[["Paths", "Columns", "TableEncoder"], "Iterator[SourceRows]"]
+MISSING = ("mean", "zero", "indicator")  # numeric.encoding.MISSING, which takes longer to import
 COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of how many times larger the text is
 
 

@@ -32,7 +32,8 @@ from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.label_sets import sum_labels
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
+from streamsvm.numeric.permute import permute_rows, permute_to_dense
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.urls import is_remote
 
@@ -255,6 +256,7 @@ def _read_shuffled(
     with ThreadPoolExecutor(threads) as pool:
         for run in range(len(spill.run_bytes)):
             rows, order = spill.read_shuffled(run)
+            spill.remove(run)
             parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))
             for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
                 yield prepared
@@ -265,7 +267,7 @@ def _prepare(
     rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool, scaling: Scaling | None
 ) -> Rows:
     """Return some rows of a run as they are written: permuted, laid out, scaled and with codes for labels."""
-    X = _scale(_lay_out(take_rows(rows.X, mine), survey.n_features, sparse), scaling)
+    X = _scale(_lay_out(rows.X, mine, survey.n_features, sparse), scaling)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
         vectors["y"] = survey.codes(vectors.pop("label"))
@@ -280,9 +282,13 @@ def _is_sparse(spill: Spill, survey: Survey, options: IngestOptions) -> bool:
     return spill.dense_features is None and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
 
 
-def _lay_out(X: Matrix, n_features: int, sparse: bool) -> Matrix:
+def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], n_features: int, sparse: bool) -> Matrix:
+    """Return the rows with the given numbers, dense or sparse."""
+    if isinstance(X, CsrRows) and not sparse:
+        return permute_to_dense(X, mine, n_features)
+    X = permute_rows(X, mine)
     if isinstance(X, CsrRows):
-        return CsrRows(X.data, X.indices, X.indptr, n_features) if sparse else to_dense(keep_features(X, n_features))
+        return CsrRows(X.data, X.indices, X.indptr, n_features)
     return to_sparse(X) if sparse else X
 
 

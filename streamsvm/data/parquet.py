@@ -31,8 +31,9 @@ from streamsvm.errors import InputError, say_count
 
 _PIECE_BYTES = 32 << 20  # of a piece as float64, however many columns it has
 _PIECES_AHEAD = 2  # the one that is turned into rows, and the one that is read meanwhile
-# Types that become the same float32 with or without float64 in between.
-_ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "uint8", "uint16", "uint32")
+# Types that become the same float32 with or without float64 in between; int64 does where float64 has every number.
+_ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_MOST_EXACT = 1 << 53
 # By default pyarrow holds a whole row group in memory, which may be a whole file.
 READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
 
@@ -127,7 +128,9 @@ def _read_numbers(column: Any, where: str, name: str) -> Vector:
     if not _is_number(column.type):
         raise InputError(f"{where}: column {name}: {column.type} is not a number; {FOR_TEXT}")
     if str(column.type) in _ROUNDED_ONCE and not column.null_count:
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        values = np.asarray(column.to_numpy(zero_copy_only=False))
+        if values.dtype != np.int64 or -_MOST_EXACT <= values.min(initial=0) <= values.max(initial=0) <= _MOST_EXACT:
+            return values
     return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.data.chunk_range import ChunkRange
+from streamsvm.data.changes import Changes, find_changes
 from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.opening import Opened
@@ -56,11 +56,11 @@ ALL_ROWS = "All rows are read: {}."
 
 @dataclass(frozen=True)
 class _Kept:
-    """A ball that fits the rows and costs of a training, its SHA-256, and the number of the chunk after its rows."""
+    """A ball that fits the rows and costs of a training, its SHA-256, and what has changed since in its rows."""
 
     ball: Ball
     sha256: str
-    first_chunk: int
+    changes: Changes
 
 
 def train_from(
@@ -200,19 +200,19 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept |
     arrays = unpack_arrays(path)
     with _naming(path):
         ball, about = unpack_ball(arrays)
-    known = [source.fingerprint, *getattr(source, "meta", {}).get("fingerprints", [])]
-    if about["fingerprint"] not in known:
+    changes = find_changes(source, about["fingerprint"])
+    if changes is None:
         raise InputError(
-            f"{path}: was kept for other rows than those of {source.name}, or than those that others were appended to; "
-            "remove it to read all rows"
+            f"{path}: was kept for other rows than those of {source.name}, or than those that it had before it was "
+            "edited; remove it to read all rows"
         )
     with _naming(path):
-        check_fit(ball, source)
+        check_fit(ball, source, changes.n_before)
     settings = choose_ball_settings(source, options)
     if about["class_costs"] != list(settings.class_costs) or about["bias_feature"] != settings.bias_feature:
         LOGGER.warning(ALL_ROWS.format("the ball that was kept is for other costs (C, class weights, the bias)"))
         return None
-    return _Kept(ball, about["sha256"], int(source.chunk_starts.searchsorted(ball.n_rows)))
+    return _Kept(ball, about["sha256"], changes)
 
 
 def _update(
@@ -229,19 +229,22 @@ def _update(
     """Return the result if the new rows and the ball prove it, and what was spent otherwise."""
     began = time.monotonic()
     found: list[Ball] = []
-    if kept.first_chunk == source.n_chunks:
-        LOGGER.warning(ALL_ROWS.format("no rows were appended since the ball was kept"))
+    changes = kept.changes
+    if not changes.n_new + changes.n_gone:
+        LOGGER.warning(ALL_ROWS.format("no rows were appended or deleted since the ball was kept"))
+        return None, NOTHING
+    if not changes.renumber(kept.ball.near.numbers)[0].any() or (changes.n_gone and not kept.ball.near.radius):
+        LOGGER.warning(ALL_ROWS.format("of the ball that was kept nothing is left without the rows that were deleted"))
         return None, NOTHING
     settings = choose_ball_settings(source, options)
-    view = ChunkRange(source, kept.first_chunk, source.n_chunks)
-    fit = set_up_update(view, settings, kept.ball, kept.sha256, found)
+    fit = set_up_update(changes, settings, kept.ball, kept.sha256, found)
     told = {"solver": fit.method, "seed": options.seed, "data": source.name, "fingerprint": source.fingerprint}
     folder = None if out is None else RunFolder(out, {**told, **fit.settings}, resume, overwrite)
     with (
         caught(),
         one_blas_thread(),
         closing(folder) if folder else nullcontext(),
-        open_for(view, options, [[fit]], client) as opened,
+        open_for(changes.view(), options, [[fit]], client) as opened,
     ):
         training = Training(source, options, fit, *opened, None, listener)
         result = training.carry_out()
@@ -249,9 +252,9 @@ def _update(
         if result.status != "converged":
             LOGGER.warning(ALL_ROWS.format("the new optimum is not proved to lie in the ball that was kept"))
             return None, Spent(0, read_bytes, time.monotonic() - began)
-        LOGGER.info(
-            f"{say_count(view.n_rows, 'new row')} were read; the other {kept.ball.n_rows:,} are known from the ball."
-        )
+        counts = {"new row": changes.n_new, "deleted row": changes.n_gone}
+        read = " and ".join(say_count(count, what) for what, count in counts.items() if count)
+        LOGGER.info(f"{read} were read; the other {changes.n_old:,} are known from the ball.")
         if folder:
             training.run = folder
             folder.take_over()  # if an update was there, it had the same settings, and is made again

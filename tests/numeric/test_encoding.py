@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from sklearn.utils import murmurhash3_32
 
+from streamsvm.data import formats
+from streamsvm.numeric import encoding
 from streamsvm.numeric.encoding import Column, Encoding, read_encoding
 from streamsvm.numeric.murmur_hash import hash_texts
 from streamsvm.numeric.rows import CsrRows, to_dense
@@ -114,3 +116,7 @@ def test_categories_are_texts_that_ascend_and_not_too_many(categories: list[Any]
     about["columns"][1]["categories"] = categories
     with pytest.raises(ValueError, match="encoding"):
         read_encoding(about)
+
+
+def test_the_ways_of_missing_values_are_those_of_the_command() -> None:
+    assert formats.MISSING == encoding.MISSING

@@ -127,16 +127,20 @@ def _choose_active_rows(settings: Decomposition, state: State) -> I64:
 
 
 def _choose_damping(state: State, active: ActiveSet) -> float:
-    """Return the square root of the number of violators per active row, or 1 if there are fewer violators.
+    """Return sqrt(1 + v / m) for m active rows, where v rows with multipliers at a bound violate; 1 if all are active.
 
-    Measurements favour this between no damping and that of CoCoA+, which is the number itself.
+    About as many rows as violate before a step will move after it as the active rows do now, even if all violators are
+    active. Free rows are not counted, since nearly all of them are active, and move no others. Measurements favour the
+    square root between no damping and that of CoCoA+, which is v / m itself.
     """
-    n_violators = len(state.alpha)
+    n_rows = n_violators = len(state.alpha)
+    if len(active.rows) == n_rows:
+        return 1.0
     if state.passes:
         conditions = state.hinges.find_conditions()
         too_high, too_low = conditions.find_violators(VIOLATION_SHARE * conditions.violation)
-        n_violators = int(np.count_nonzero(too_high | too_low))
-    return float(np.sqrt(max(1.0, n_violators / len(active.rows))))
+        n_violators = int(np.count_nonzero((too_high | too_low) & ~conditions.free))
+    return math.sqrt(1.0 + n_violators / len(active.rows))
 
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
