@@ -11,7 +11,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
 import distributed.nanny
 import distributed.worker  # noqa: F401
 
-import streamsvm.engines.dask
+import streamsvm.engines.cluster
 import streamsvm.engines.worker_start  # noqa: F401
 from streamsvm.methods.warm_up import compile_kernels
 

@@ -20,8 +20,8 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import Truth
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.readers import ingest
-from streamsvm.engines.dask import DistributedEngine
-from streamsvm.engines.group import release_pins, run_group
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.group import Pins, run_group
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.engines.workers import prepare_workers, start_workers
@@ -139,15 +139,14 @@ def find_pass(data: Dataset) -> tuple[Scan, float]:
 
 def time_tasks(data: Dataset, scan: Scan, pin_bytes: int) -> list[float]:
     """Return the CPU seconds a byte of each task, timed several times without the first, which reads the files."""
-    groups, found = plan_groups(data), []
+    groups, found, pins = plan_groups(data), [], Pins(pin_bytes)
     for turn in range(TURNS):
         for chunks in groups:
             nbytes = data.nbytes * int(data.chunk_starts[chunks[-1] + 1] - data.chunk_starts[chunks[0]]) / data.n_rows
             began = time.process_time()
-            run_group(data, chunks, scan, pin_bytes)
+            run_group(data, chunks, scan, pins)
             if turn:
                 found.append((time.process_time() - began) / nbytes)
-    release_pins(data.fingerprint)
     return found
 
 

@@ -2,8 +2,7 @@
 
 A first row is a header if none of its cells is a number, if a word stands over a column of numbers, if it has the
 names that were asked for, or if it counts six columns or more. It is a row of data if its words, or its label, occur
-again below. Any other first row with words may be either, and so may 0, 1, 2, ...: then the user has to say which it
-is.
+again below. Any other first row with words may be either, as may 0, 1, 2, ...: then the user has to say which it is.
 """
 
 from __future__ import annotations

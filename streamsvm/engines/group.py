@@ -38,22 +38,30 @@ class Partial:
 
 @dataclass
 class Pins:
-    """The decoded chunks of one dataset that this process keeps, by their index."""
+    """The decoded chunks of one dataset that an engine keeps in a process, by their index.
+
+    allowed: the chunks that may be kept; None stands for all of them.
+    """
 
     limit_bytes: int
     chunks: dict[int, Rows] = field(default_factory=dict)
     held_bytes: int = 0
+    allowed: set[int] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-
-_pins: dict[str, Pins] = {}
+    def keep_only(self, allowed: set[int]) -> None:
+        """Keep these chunks only from now on, and let go of all others."""
+        with self.lock:
+            self.allowed = allowed
+            for index in self.chunks.keys() - allowed:
+                self.held_bytes -= _kept_bytes(self.chunks.pop(index).nbytes)
 
 
 def run_group(
     source: RowSource,
     chunks: range,
     scan: Scan,
-    pin_bytes: int,
+    pins: Pins,
     is_stopped: Callable[[], bool] = lambda: False,
     scratch: Scratch | None = None,
 ) -> Partial:
@@ -65,7 +73,7 @@ def run_group(
     shared, by_row = (tuple(_writable(value) for value in values) for values in (scan.shared, scan.by_row))
     partial = Partial(scan.start())
     first = int(source.chunk_starts[chunks[0]])
-    for rows in _find_tiles(source, chunks, scan, pin_bytes, scratch, partial):
+    for rows in _find_tiles(source, chunks, scan, pins, scratch, partial):
         if is_stopped():
             break
         at = rows.start - first
@@ -76,10 +84,10 @@ def run_group(
 
 
 def _find_tiles(
-    source: RowSource, chunks: range, scan: Scan, pin_bytes: int, scratch: Scratch | None, costs: Partial
+    source: RowSource, chunks: range, scan: Scan, pins: Pins, scratch: Scratch | None, costs: Partial
 ) -> Iterator[Rows]:
     """Yield the tiles of a group that a pass is over, and add what is read and written to `costs`."""
-    pins, held = find_pins(source, pin_bytes), _find_held(source, chunks, scan.held)
+    held = _find_held(source, chunks, scan.held)
     if scan.among is not None:
         assert not scan.by_row
         found = read_aside(scratch, chunks)
@@ -119,11 +127,6 @@ def count_rows(source: RowSource, chunks: range) -> int:
 def limit_blas_threads() -> None:
     """Leave BLAS one thread in this worker process from now on: more threads add in another order, with other bits."""
     threadpool_limits(1)
-
-
-def release_pins(fingerprint: str) -> None:
-    """Free the chunks of a dataset that this process keeps."""
-    _pins.pop(fingerprint, None)
 
 
 def tree_levels(n: int) -> Iterator[Sequence[tuple[int, int]]]:
@@ -171,11 +174,12 @@ def _load(source: RowSource, index: int, pins: Pins, held: dict[int, Rows]) -> R
 
 def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
     """Return chunk `index` in memory, and keep it if there is room; None if the chunk is to be streamed."""
-    size = source.chunk_bytes(index) * 105 // 100
+    size = _kept_bytes(source.chunk_bytes(index))
     with pins.lock:
         if index in pins.chunks:
             return pins.chunks[index]
-        room = source.on_disk and pins.held_bytes + size <= pins.limit_bytes
+        may_be_kept = source.on_disk and (pins.allowed is None or index in pins.allowed)
+        room = may_be_kept and pins.held_bytes + size <= pins.limit_bytes
         pins.held_bytes += size if room else 0
     if source.streams and not room:
         return None
@@ -183,16 +187,16 @@ def load_or_pin(source: RowSource, index: int, pins: Pins) -> Rows | None:
     try:
         rows = source.read(index)
         if room and pins.chunks.setdefault(index, rows) is rows:
-            unused -= rows.nbytes * 105 // 100
+            unused -= _kept_bytes(rows.nbytes)
         return rows
     finally:  # all of the room is given back if the chunk is damaged, or a task of an abandoned pass has just kept it
         with pins.lock:
             pins.held_bytes -= unused
 
 
-def find_pins(source: RowSource, pin_bytes: int) -> Pins:
-    """Return the chunks that this process keeps of a dataset."""
-    return _pins.setdefault(source.fingerprint, Pins(pin_bytes))
+def _kept_bytes(nbytes: int) -> int:
+    """Return the memory of rows of so many bytes that are kept, with the objects that hold them."""
+    return nbytes * 105 // 100
 
 
 def bytes_to_read(source: RowSource, chunks: Sequence[int], pins: Pins) -> int:

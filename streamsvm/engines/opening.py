@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.memory import REMEDY, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
+from streamsvm.engines.subtrees import JOIN_BYTES, count_levels, count_waiting, find_fan_in
 from streamsvm.engines.workers import Load, connect, prepare_workers, start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
@@ -19,6 +21,7 @@ from streamsvm.requests import MemoryNeed
 if TYPE_CHECKING:
     from distributed import Client
 
+IN_MESSAGES = 4  # totals on their way to a worker and from it, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 
 
@@ -105,10 +108,13 @@ def _open_cluster(
         threads = max(worker.threads for worker in ready)
         limit = min([driver.budget_bytes, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
         need = memory(threads)
-        held = 4 * need.totals_bytes + _waiting_bytes(source, need.totals_bytes) + (2 + threads) * need.shared_bytes
-        held += need.walk_bytes + 2 * need.gathered_bytes
+        n_groups, fan_in = len(plan_groups(source)), find_fan_in(len(plan_groups(source)), need.totals_bytes)
+        waiting = count_waiting(n_groups, threads) + IN_MESSAGES
+        held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and fan_in > 2 else 0)
+        held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
-        engine = DistributedEngine(source, client, plan.pin_bytes, [worker.arithmetic for worker in ready])
+        arithmetic = [worker.arithmetic for worker in ready]
+        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:
@@ -117,4 +123,4 @@ def _open_cluster(
 
 def _waiting_bytes(source: RowSource, totals_bytes: int) -> int:
     """Return the memory of the totals in the tree that wait for their neighbours: one for each level."""
-    return (len(plan_groups(source)) - 1).bit_length() * totals_bytes
+    return count_levels(len(plan_groups(source))) * totals_bytes

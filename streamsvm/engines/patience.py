@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamsvm.interrupts import waiting
@@ -32,27 +33,31 @@ class Patience:
     """Keeps the time of each worker's last heartbeat.
 
     what: the waiting work, such as "read 3 of the data". known: the addresses of the workers that were seen last, which
-    the caller keeps from one work to the next; a worker that is no longer there is named.
+    the caller keeps from one work to the next; a worker that is no longer there is named. threads: by worker, how many
+    threads it has, if its heart has beaten since the last look but one.
     """
 
     def __init__(self, client: Client, what: str, known: set[str] | None = None) -> None:
         self.client, self.what, self.known = client, what, set() if known is None else known
-        self._answered = time.monotonic()
+        self._answered = self._looked = time.monotonic()
         self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when we saw it
         self._named: set[str] = set()
+        self.threads: dict[str, int] = {}
 
     def list_workers(self) -> list[str]:
         """Return the addresses of the workers, in order. ConnectionError if the scheduler stays silent."""
+        return sorted({address for address, _ in self.list_slots()})
+
+    def list_slots(self) -> list[tuple[str, int]]:
+        """Return the threads of all workers, in order: the address and a number. Errors as for list_workers."""
         while True:
             workers = self.look()
             if workers is not None:
-                return sorted(workers)
+                return [(address, k) for address in sorted(workers) for k in range(workers[address]["nthreads"])]
 
     def result(self, future: Future) -> Any:
         """Return the result of a task, however long it takes. ConnectionError if the scheduler is lost."""
-        from distributed import wait
-
-        while self._try(lambda: wait([future], timeout=LOOK_SECONDS), (CancelledError,)) is None:
+        while not self.wait([future], LOOK_SECONDS):
             self.look()
         if future.status == "error":
             return future.result()  # raises the error of the task
@@ -61,27 +66,43 @@ class Patience:
             raise ConnectionError(f"{self._scheduler()}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
         return found[0]
 
+    def wait(self, futures: Sequence[Future], seconds: float) -> bool:
+        """Return whether tasks were done, or have failed, within so many seconds."""
+        from distributed import wait
+
+        return self._try(lambda: wait(futures, timeout=seconds), (CancelledError,)) is not None
+
+    def ask(self, question: Callable[..., Any], *arguments: Any, seconds: float | None = None, **named: Any) -> Any:
+        """Return the answer of the scheduler or of workers to a question; None if it takes longer (than a look may)."""
+        asked = partial(question, *arguments, **named)
+        found = self._try(
+            lambda: self.client.sync(asked, callback_timeout=seconds or LOOK_SECONDS), (CancelledError, OSError)
+        )
+        return None if found is None else found[0]
+
+    def look_again(self) -> dict[str, Any] | None:
+        """Look if the last look is long enough ago, and return what it gives."""
+        return self.look() if time.monotonic() - self._looked >= LOOK_SECONDS else None
+
     def look(self) -> dict[str, Any] | None:
         """Ask the scheduler for its workers, and name those that are silent or lost; None if it does not answer."""
-
-        def ask() -> Any:
-            return self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=LOOK_SECONDS)
-
-        found = self._try(ask, (CancelledError, OSError))
-        now = time.monotonic()
+        found = self.ask(self.client.scheduler.identity, n_workers=-1)
+        now = self._looked = time.monotonic()
         if found is None:
             self._judge_scheduler(now - self._answered)
             return None
         self._answered = now
-        workers: dict[str, Any] = found[0]["workers"]
+        workers: dict[str, Any] = found["workers"]
         for address in sorted(self.known - workers.keys()):
             LOGGER.warning("worker %s is lost; its groups of chunks move to other workers", address)
         self.known.clear()
         self.known.update(workers)
+        self.threads = {}
         for address, about in workers.items():
             beat, since = self._heard.get(address, (None, now))
             if beat != about["last_seen"]:
                 self._heard[address] = (about["last_seen"], now)
+                self.threads[address] = about["nthreads"]
             elif now - since >= SILENT_SECONDS:
                 silent = f"which has been silent for {now - since:.0f} s"
                 moves = "its part moves to other workers when the scheduler gives it up"

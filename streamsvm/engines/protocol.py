@@ -18,7 +18,7 @@ class Costs:
     """What an engine has spent: bytes read and written, and peak resident memory in bytes by process id.
 
     If `report` is set, it is told the number of rows of each group of chunks as soon as the group's task is done. An
-    engine of worker processes calls it in a thread of its own.
+    engine of worker processes tells it of the groups that were added since it last looked, every few seconds.
     """
 
     read_bytes: int = 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
-from streamsvm.engines.group import combine_partials, count_rows, release_pins, run_group, slice_by_row, tree_levels
+from streamsvm.engines.group import Pins, combine_partials, count_rows, run_group, slice_by_row, tree_levels
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.walk import run_walk
@@ -17,19 +17,24 @@ from streamsvm.requests import Scan, Take, Walk
 
 
 class SerialEngine:
-    """An Engine without threads; it keeps up to `pin_bytes` of decoded chunks in memory."""
+    """An Engine without threads; it keeps up to `pin_bytes` of decoded chunks in memory.
+
+    kept: these chunks, by the fingerprint of the rows.
+    """
 
     def __init__(self, source: RowSource, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
         self.scratch: str | None = None
         self.arithmetic = [describe_arithmetic()]
+        self.kept: dict[str, Pins] = {}
 
     def scan(self, scan: Scan) -> Any:
         """See Engine."""
         parts, scratch = [], plan_scratch(self.scratch, self.source, self.pin_bytes)
+        pins = self.kept.setdefault(self.source.fingerprint, Pins(self.pin_bytes))
         for group in plan_groups(self.source):
             mine = replace(scan, by_row=slice_by_row(self.source, group, scan))
-            parts.append(run_group(self.source, group, mine, self.pin_bytes, scratch=scratch))
+            parts.append(run_group(self.source, group, mine, pins, scratch=scratch))
             self.costs.note_rows(count_rows(self.source, group))
         for level in tree_levels(len(parts)):
             for left, right in level:
@@ -44,10 +49,11 @@ class SerialEngine:
 
     def walk(self, walk: Walk) -> list[Any]:
         """See Engine."""
+        pins = self.kept.setdefault(self.source.fingerprint, Pins(self.pin_bytes))
         passes = zip(walk.carries, walk.orders, strict=True)
-        parts = [run_walk(self.source, walk.step, carry, order, self.pin_bytes) for carry, order in passes]
+        parts = [run_walk(self.source, walk.step, carry, order, pins) for carry, order in passes]
         return [self.costs.count(part) for part in parts]
 
     def close(self) -> None:
         """See Engine."""
-        release_pins(self.source.fingerprint)
+        self.kept.clear()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.group import Partial, Pins, bytes_to_read, find_pins, load_or_pin
+from streamsvm.engines.group import Partial, Pins, bytes_to_read, load_or_pin
 from streamsvm.machine import peak_bytes
 from streamsvm.numeric.rows import Rows, stack_rows
 
@@ -22,11 +22,11 @@ def run_walk(
     step: WalkStep,
     carry: Any,
     order: Sequence[Sequence[int]],
-    pin_bytes: int,
+    pins: Pins,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Partial:
     """Carry out one walk, while a thread reads the next group; the walk ends early once `is_stopped` says so."""
-    partial, pins = Partial(carry), find_pins(source, pin_bytes)
+    partial = Partial(carry)
     with ThreadPoolExecutor(1) as reader:
         following = [reader.submit(_read_chunks, source, chunks, pins) for chunks in order[:1]]
         for k in range(len(order)):

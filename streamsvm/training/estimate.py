@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.dask import DistributedEngine
+from streamsvm.engines.cluster import DistributedEngine
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.subsets import plan_scratch

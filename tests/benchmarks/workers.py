@@ -17,7 +17,7 @@ import numpy as np
 from distributed import Client
 from reading import generate, third_pass, time_in_turn
 
-from streamsvm.engines.dask import DistributedEngine
+from streamsvm.engines.cluster import DistributedEngine
 from streamsvm.engines.workers import prepare_worker, start_workers
 from streamsvm.methods.warm_up import compile_kernels
 

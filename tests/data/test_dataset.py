@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from streamsvm.data import layouts
 from streamsvm.data.dataset import Dataset, split_rows
-from streamsvm.engines.group import run_group
+from streamsvm.engines.group import Pins, run_group
 from streamsvm.numeric.rows import CsrRows, Rows
 from streamsvm.requests import Scan
 from tests.conftest import choose_examples
@@ -279,9 +279,9 @@ def test_a_group_lets_go_of_a_chunk_before_it_reads_the_next(layout: str, codec:
     X = rng.standard_normal((60_000, 20)).astype(np.float32)
     dataset = write(X, X[:, 0].round(), layout=layout, codec=codec, chunk_bytes=1 << 20)
     scan = Scan(start=lambda: [0], add=lambda totals, rows: totals.append(rows.n_rows), combine=add)
-    run_group(dataset, range(1), scan, 0)
-    assert sum(run_group(dataset, range(4), scan, 0).totals) == dataset.chunk_starts[4]
-    peak_bytes = measure_peak(lambda: run_group(dataset, range(4), scan, 0))
+    run_group(dataset, range(1), scan, Pins(0))
+    assert sum(run_group(dataset, range(4), scan, Pins(0)).totals) == dataset.chunk_starts[4]
+    peak_bytes = measure_peak(lambda: run_group(dataset, range(4), scan, Pins(0)))
     assert peak_bytes <= dataset.stream_bytes() + (1 << 19) + 100_000
 
 

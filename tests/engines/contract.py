@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
+from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
@@ -35,7 +36,6 @@ from tests.engines.scans import (
     neighbours_combined,
     note_rows,
     note_unless_unlucky,
-    pinned_chunks,
     start_flags,
     trace_scan,
 )
@@ -94,7 +94,8 @@ class Contract:
 
     def pinned(self, engine: Engine) -> list[int]:
         """Chunks that are kept, by whatever process."""
-        return pinned_chunks(engine.source.fingerprint)
+        assert isinstance(engine, SerialEngine | ThreadedEngine)
+        return sorted(index for pins in engine.kept.values() for index in pins.chunks)
 
     def test_totals_have_the_bits_of_the_serial_engine(self, open_engine: Opener, source: RowSource) -> None:
         """Streamed, while chunks are pinned, and from pinned chunks; all of them or a part."""

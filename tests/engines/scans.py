@@ -10,7 +10,7 @@ import numpy as np
 from distributed import Scheduler
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.group import _pins
+from streamsvm.engines.kept import _kept
 from streamsvm.numeric.rows import CsrRows, Rows, stack_rows
 from streamsvm.requests import Scan
 
@@ -83,9 +83,8 @@ def describe_chunks(source: RowSource, chunks: Sequence[int]) -> bytes:
 
 
 def pinned_chunks(fingerprint: str) -> list[int]:
-    """Chunks of a dataset that this process keeps, in order."""
-    pins = _pins.get(fingerprint)
-    return [] if pins is None else sorted(pins.chunks)
+    """Chunks of a dataset that this worker process keeps, in order."""
+    return sorted(index for key, pins in _kept.items() if key[2] == fingerprint for index in pins.chunks)
 
 
 async def stop_stealing(dask_scheduler: Scheduler) -> None:

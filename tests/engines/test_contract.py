@@ -10,7 +10,8 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.source import RowSource
-from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.requests import Scan

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import LARGEST_GROUP_BYTES, SMALLEST_GROUP_BYTES, plan_groups
 from streamsvm.engines.dask import ThreadedEngine
-from streamsvm.engines.group import _pins, tree_levels
+from streamsvm.engines.group import tree_levels
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.methods.cutting_plane.segments import SegmentTotals, combine_totals
 from streamsvm.numeric.rows import Rows
@@ -101,12 +101,12 @@ def test_kept_chunks_never_exceed_the_room(share: float, layout: str, codec: str
     engine = ThreadedEngine(dataset, 4, room)
     for _ in range(3):
         engine.scan(trace_scan())
-    pins = _pins[dataset.fingerprint]
+    (pins,) = engine.kept.values()
     held = sum(rows.nbytes for rows in pins.chunks.values())
     assert held <= pins.held_bytes <= room
     assert held > room / 1.1 - 2 * dataset.nbytes / dataset.n_chunks, "room is left unused"
     engine.close()
-    assert dataset.fingerprint not in _pins
+    assert not engine.kept
 
 
 def test_the_next_chunk_is_asked_for_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from distributed import Client
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.readers import ingest
-from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.requests import All, Take

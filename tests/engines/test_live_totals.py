@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from itertools import combinations
 
 import pytest
 
 from streamsvm.data import groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines import dask as engine
+from streamsvm.engines.group import Partial
+from streamsvm.engines.subtrees import Subtree, add_subtree, find_fan_in
 from streamsvm.methods.set_up import set_up
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan
 from streamsvm.training.train import Event, TrainOptions, train
-from tests.engines.scans import trace_scan
 
 
 class Counted:
@@ -72,26 +73,28 @@ def test_memory_is_planned_for_one_total_a_level(
     assert waiting >= (n_groups - 1).bit_length() * need.totals_bytes
 
 
-class Recorder:
-    """Stands in for a Client: takes note of what is submitted, and how urgent it is."""
+@pytest.mark.parametrize("n_groups", [16, 37])
+def test_a_worker_holds_two_totals_a_level_and_three(n_groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its range is: the whole subtrees of the range, the totals of a group, and two and their sum."""
+    levels = (n_groups - 1).bit_length()
+    for start, stop in combinations(range(n_groups + 1), 2):
+        monkeypatch.setattr(Counted, "alive", 0)
+        monkeypatch.setattr(Counted, "most", 0)
+        found = list[Subtree]()
+        for k in range(start, stop):
+            add_subtree(found, Subtree(k, k + 1, Partial(Counted())), n_groups, combine_partials_counted)
+        assert len(found) <= min(stop - start, 2 * levels)
+        assert Counted.most <= 2 * levels + 3
+        assert [one.start for one in found[1:]] == [one.stop for one in found[:-1]]
+        assert (found[0].start, found[-1].stop) == (start, stop)
+        del found
 
-    def __init__(self) -> None:
-        self.urgency: dict[str, list[int]] = {}
 
-    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
-        return {"workers": {"one": {}, "two": {}}}
-
-    def submit(self, function: Any, *arguments: Any, priority: int = 0, **options: Any) -> object:
-        self.urgency.setdefault(function.__name__, []).append(priority)
-        return object()
+def combine_partials_counted(left: Partial, right: Partial) -> Partial:
+    return Partial(combine_counted(left.totals, right.totals))
 
 
-def test_for_workers_sums_are_more_urgent_than_groups(
-    sources: dict[str, RowSource], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Dask begins with what was submitted first: all groups, whose totals would then be held at once."""
-    n_groups, client = cut_into(5, monkeypatch, sources["dense"]), Recorder()
-    engine.DistributedEngine(sources["dense"], client)._submit(trace_scan(), [])
-    groups, sums = client.urgency[engine._run_group.__name__], client.urgency[engine._combine.__name__]
-    assert len(groups) == n_groups == len(sums) + 1
-    assert min(sums) > max(groups)
+@pytest.mark.parametrize(("totals_bytes", "fan_in"), [(0, 16), (26_000, 16), (400_000, 5), (1 << 30, 2)])
+def test_one_task_joins_few_large_totals(totals_bytes: int, fan_in: int) -> None:
+    """As many parts as 16 MiB hold, of two totals a level each; two at least, and sixteen at most."""
+    assert find_fan_in(16, totals_bytes) == fan_in

@@ -153,7 +153,8 @@ def test_a_worker_killed_between_passes(
     with log_to_stderr():
         result = train(dataset, OPTIONS, client=both_alive, listener=kill_one)
     assert result.model_sha256 == undisturbed.model_sha256
-    assert dataset.nbytes * 0.9 < result.read_bytes <= 3 * dataset.nbytes  # each of three processes reads a chunk once
+    # Each reads its half. Then one is left, which reads the other half; the new one reads half of all when it comes.
+    assert dataset.nbytes * 0.9 < result.read_bytes <= 2.1 * dataset.nbytes
     assert undisturbed.read_bytes <= dataset.nbytes
     lost = [line.split()[1] for line in capsys.readouterr().err.splitlines() if " is lost" in line]
     assert [lost.count(address) for address in killed] == [1]

@@ -17,7 +17,8 @@ from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.readers import ingest
 from streamsvm.engines import opening
-from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.memory import plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine

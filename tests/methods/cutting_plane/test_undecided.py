@@ -18,7 +18,8 @@ from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.readers import ingest
 from streamsvm.data.scratch import make_scratch_folder
 from streamsvm.engines import opening
-from streamsvm.engines.dask import DistributedEngine, ThreadedEngine
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine

@@ -1,0 +1,165 @@
+"""The engine of workers: a pass is one task a worker, on the workers of a Client. See engines.pass_on_workers.
+
+Vectors travel with tasks, because scattered data is lost with its worker. A group stays with one worker, which may hold
+the group's chunks in memory; it moves to another worker if that one dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import dask.config
+
+from streamsvm.data.groups import plan_groups
+from streamsvm.data.source import RowSource
+from streamsvm.engines.group import Partial, limit_blas_threads
+from streamsvm.engines.kept import find_pins, release_pins
+from streamsvm.engines.part import Groups, Pass, watch_task
+from streamsvm.engines.pass_on_workers import PassOnWorkers
+from streamsvm.engines.patience import Patience
+from streamsvm.engines.protocol import Costs
+from streamsvm.engines.shares import Slot, share_out
+from streamsvm.engines.subsets import plan_scratch
+from streamsvm.engines.subtrees import FAN_IN
+from streamsvm.engines.walk import WalkStep, run_walk
+from streamsvm.numeric.arithmetic import Arithmetic, describe_arithmetic, list_kinds
+from streamsvm.numeric.rows import I64, Rows
+from streamsvm.requests import Scan, Take, Walk
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+RELEASE_SECONDS = 5.0
+MODELS_MAY_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1TB"}
+
+
+class DistributedEngine:
+    """An Engine on a cluster. Every worker must be able to open the dataset `source` by its path.
+
+    pin_bytes: memory of each worker for decoded chunks. fan_in: how many tasks' totals one task joins at most.
+    arithmetic: the kinds that the workers have (numeric.arithmetic).
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        client: Client,
+        pin_bytes: int = 0,
+        fan_in: int = FAN_IN,
+        arithmetic: Sequence[Arithmetic] = (),
+    ) -> None:
+        self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
+        self.fan_in = fan_in
+        self.scratch: str | None = None
+        self.arithmetic = list_kinds([describe_arithmetic(), *arithmetic])
+        self._name, self._passes, self._workers = uuid4().hex, 0, set[str]()
+        self._shares: dict[Slot, list[range]] = {}
+        self._sent: tuple[RowSource, Future] | None = None
+        self._answered: Patience | None = None  # what waited for the last pass, if it was completed
+
+    def _send_data(self) -> Future:
+        """Return the source, with the feature map it has, and its groups as the result of a task.
+
+        So each worker gets them once.
+        """
+        if self._sent is None or self._sent[0] is not self.source:
+            data = self.source, plan_groups(self.source)
+            self._sent, self._shares = (self.source, self._hold(data)), {}
+        return self._sent[1]
+
+    def _hold(self, shared: Any) -> Future:
+        """Return what tasks share as the result of a task: it is sent to each worker once, by the others."""
+        return self.client.submit(_hold, shared, pure=False)
+
+    def _begin_pass(self) -> Patience:
+        self._passes, self._answered = self._passes + 1, None
+        return Patience(self.client, f"read {self._passes} of the data", self._workers)
+
+    def scan(self, scan: Scan) -> Any:
+        """See Engine. Raises ConnectionError if the scheduler is lost."""
+        patience, groups = self._begin_pass(), plan_groups(self.source)
+        slots, name = patience.list_slots(), f"{self._name}-{self._passes}"
+        room = self.pin_bytes * max(1, len({address for address, _ in slots}))
+        bare, scratch = replace(scan, by_row=(), held=None), plan_scratch(self.scratch, self.source, room)
+        with dask.config.set(MODELS_MAY_TRAVEL):
+            data, work = self._send_data(), self._hold(Pass(name, self._name, bare, self.pin_bytes, scratch))
+            self._shares = share_out(len(groups), slots, self._shares) if slots else {}
+            under_way = PassOnWorkers(name, self.source, groups, scan, data, work, patience, self.costs, self.fan_in)
+            total = under_way.carry_out(self._shares)
+        self._answered = patience
+        return self.costs.count(total)
+
+    def take(self, take: Take) -> Rows:
+        """See Engine."""
+        patience = Patience(self.client, "reading single rows")
+        with dask.config.set(MODELS_MAY_TRAVEL):
+            data = self._send_data()
+        rows: Rows = patience.result(self.client.submit(_take, data, take.rows, pure=False))
+        self.costs.read_bytes += self.source.take_bytes(take.rows)
+        return rows
+
+    def walk(self, walk: Walk) -> list[Any]:
+        """See Engine."""
+        patience, futures = self._begin_pass(), []
+        workers = patience.list_workers()
+        try:
+            with dask.config.set(MODELS_MAY_TRAVEL):
+                data = self._send_data()
+                for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
+                    task = (_run_walk, data, walk.step, carry, order, self.pin_bytes, self._name)
+                    preferred = _prefer_worker(workers, k, len(walk.carries))
+                    futures.append(self.client.submit(*task, pure=False, **preferred))
+                parts = [patience.result(future) for future in futures]
+        finally:  # after a failure or Ctrl-C the other tasks end early
+            for future in futures:
+                future.release()
+        self._answered = patience
+        return [self.costs.count(part) for part in parts]
+
+    def close(self) -> None:
+        """See Engine. Workers that were lost in the last pass are named. Those that do not answer keep their chunks."""
+        if self._answered is not None:
+            with suppress(ConnectionError):
+                self._answered.look()
+        self._sent = None
+        release = partial(self.client._run, release_pins, self._name, on_error="ignore")
+        with suppress(TimeoutError, OSError):
+            self.client.sync(release, callback_timeout=RELEASE_SECONDS)
+
+
+def _prefer_worker(workers: list[str], task: int, n_tasks: int) -> dict[str, Any]:
+    """Return the arguments of Client.submit that send a task to its own worker, and to another if that one is lost.
+
+    Consecutive tasks go to the same worker. Without a list of workers the scheduler chooses.
+    """
+    if not workers:
+        return {"workers": None, "allow_other_workers": False}
+    return {"workers": [workers[task * len(workers) // n_tasks]], "allow_other_workers": True}
+
+
+def _hold(shared: Any) -> Any:
+    return shared
+
+
+def _run_walk(
+    data: tuple[RowSource, Groups],
+    step: WalkStep,
+    carry: Any,
+    order: Sequence[Sequence[int]],
+    pin_bytes: int,
+    engine: str,
+) -> Partial:
+    from distributed import get_worker
+
+    limit_blas_threads()
+    pins = find_pins(data[0], pin_bytes, engine, get_worker().address)
+    return run_walk(data[0], step, carry, order, pins, watch_task())
+
+
+def _take(data: tuple[RowSource, Groups], rows: I64) -> Rows:
+    return data[0].take(rows)

@@ -1,0 +1,175 @@
+"""The task of a worker in a pass: it adds its own groups of chunks and returns the sums of whole subtrees.
+
+While a task is under way, the driver may ask for the last of the groups that it has not begun, for a worker that has
+nothing left to do. The task ends early when nobody waits for it any more: after an error elsewhere, after Ctrl-C, and
+when the driver has died.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from streamsvm.data.source import RowSource
+from streamsvm.engines.group import Pins, combine_partials, count_rows, limit_blas_threads, run_group
+from streamsvm.engines.kept import find_pins
+from streamsvm.engines.subsets import Scratch
+from streamsvm.engines.subtrees import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
+from streamsvm.requests import Scan
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+Groups = Sequence[range]
+DONE_ROWS = "streamsvm-done-rows"  # in the heartbeats of workers: the rows that a worker has added in its pass
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What all tasks of a pass share. scan: without `by_row`. engine: its name, under which workers keep chunks."""
+
+    name: str
+    engine: str
+    scan: Scan
+    pin_bytes: int
+    scratch: Scratch | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """The groups that a task adds.
+
+    ranges: in order. by_row: for each range, the entries of `Scan.by_row` of its rows. owner: the address of the worker
+    whose groups these are, and that keeps the chunks of `kept`, which are all of its groups; any other worker that
+    carries the task out keeps none of them.
+    """
+
+    ranges: tuple[range, ...]
+    by_row: tuple[tuple[Any, ...], ...]
+    owner: str = ""
+    kept: tuple[range, ...] = ()
+
+
+@dataclass
+class UnderWay:
+    """A task that a worker of this process carries out. waiting: the groups that it has not begun."""
+
+    name: str
+    worker: str
+    waiting: deque[int]
+    lock: Lock = field(default_factory=Lock)
+
+    def take(self) -> int | None:
+        """Return the next group, which is begun now, or None if there is none left."""
+        with self.lock:
+            return self.waiting.popleft() if self.waiting else None
+
+    def give_away(self, n_groups: int) -> range | None:
+        """Return groups that somebody else adds instead: of those not begun the last, about half, as whole subtrees."""
+        with self.lock:
+            if not self.waiting:
+                return None
+            stop = start = self.waiting[-1] + 1
+            most = (len(self.waiting) + 1) // 2
+            for _ in range(STOLEN_SUBTREES):
+                before = find_last_subtree(start, most - (stop - start), n_groups)
+                if stop - before > most or self.waiting[before - stop] != before:
+                    break
+                start = before
+            for _ in range(start, stop):
+                self.waiting.pop()
+            return range(start, stop)
+
+
+_under_way: dict[str, UnderWay] = {}
+_done_rows: dict[str, tuple[str, int]] = {}  # by worker: its latest pass, and the rows that it has added in it
+_lock = Lock()
+
+
+class AbandonedError(RuntimeError):
+    """Nobody waits for this task any more."""
+
+
+def add_part(data: tuple[RowSource, Groups], work: Pass, part: Part) -> list[Subtree]:
+    """Return the sums of the part's groups, as the fewest whole subtrees. Raises what reading raises."""
+    from distributed import get_worker
+
+    limit_blas_threads()
+    (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
+    combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
+    pins = _find_room(source, groups, work, part, worker.address)
+    task = UnderWay(work.name, worker.address, deque(k for one in part.ranges for k in one))
+    _under_way[key], worker.metrics[DONE_ROWS] = task, tell_done_rows
+    found: list[Subtree] = []
+    try:
+        while (k := task.take()) is not None:
+            mine = replace(work.scan, by_row=_cut_by_row(source, groups, part, k))
+            total = run_group(source, groups[k], mine, pins, is_stopped, work.scratch)
+            if is_stopped():
+                raise AbandonedError(key)
+            add_subtree(found, Subtree(k, k + 1, total), len(groups), combine)
+            _note_rows(task, count_rows(source, groups[k]))
+        return found
+    finally:
+        del _under_way[key]
+
+
+def watch_task() -> Callable[[], bool]:
+    """Return a function that tells whether this task is no longer wanted. What it has told once stays so."""
+    from distributed import get_worker
+
+    tasks, key, told = get_worker().state.tasks, get_worker().get_current_task(), list[bool]()
+
+    def is_stopped() -> bool:
+        if not told and (key not in tasks or tasks[key].state == "cancelled"):
+            told.append(True)
+        return bool(told)
+
+    return is_stopped
+
+
+def _find_room(source: RowSource, groups: Groups, work: Pass, part: Part, address: str) -> Pins:
+    """Return the chunks that this worker keeps. It has room for those of its own groups only."""
+    pins = find_pins(source, work.pin_bytes, work.engine, address)
+    if part.owner != address:
+        return Pins(0, pins.chunks)
+    pins.keep_only({index for one in part.kept for k in one for index in groups[k]})
+    return pins
+
+
+def _cut_by_row(source: RowSource, groups: Groups, part: Part, k: int) -> tuple[Any, ...]:
+    """Return the entries of the vectors by row that belong to a group."""
+    number = next(number for number, one in enumerate(part.ranges) if k in one)
+    first, start, stop = (
+        int(source.chunk_starts[index])
+        for index in (groups[part.ranges[number][0]][0], groups[k][0], groups[k][-1] + 1)
+    )
+    return tuple(vector[start - first : stop - first] for vector in part.by_row[number])
+
+
+def give_away(name: str, n_groups: int, dask_worker: Worker) -> range | None:
+    """Return groups of the pass with this name that this worker has not begun and leaves to another one."""
+    tasks = [task for task in list(_under_way.values()) if (task.name, task.worker) == (name, dask_worker.address)]
+    return max(tasks, key=lambda task: len(task.waiting)).give_away(n_groups) if tasks else None
+
+
+def _note_rows(task: UnderWay, n_rows: int) -> None:
+    with _lock:
+        name, before = _done_rows.get(task.worker, (task.name, 0))
+        _done_rows[task.worker] = task.name, n_rows + (before if name == task.name else 0)
+
+
+def tell_done_rows(dask_worker: Worker) -> dict[str, int]:
+    """Return the rows that a worker has added in its latest pass, by the name of the pass."""
+    found = _done_rows.get(dask_worker.address)
+    return {} if found is None else dict([found])
+
+
+def join_parts(scan: Scan, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
+    """Return the fewest subtrees that those of several tasks add up to."""
+    combine = partial(combine_partials, scan=scan)
+    return join_subtrees([one for part in parts for one in part], n_groups, combine)

@@ -1,0 +1,175 @@
+"""The driver's side of a pass on workers: one task a worker, help for those that are slow, and the root of the tree.
+
+Each worker is given its groups as one task (engines.part), and all tasks travel in one message, so that the scheduler's
+work grows with the workers and not with the groups. Workers that have nothing left to do are given groups that others
+have not begun. The groups of a lost worker are given to another one by Dask, and from there to all that are idle. Then
+workers join the subtrees of all tasks, until one is left. Groups that are in none of the subtrees are added last: a
+worker gave them away, and its answer was lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dask
+
+from streamsvm.data.source import RowSource
+from streamsvm.engines.group import Partial
+from streamsvm.engines.part import DONE_ROWS, Part, add_part, give_away, join_parts
+from streamsvm.engines.patience import Patience
+from streamsvm.engines.protocol import Costs
+from streamsvm.engines.shares import Slot
+from streamsvm.engines.subtrees import MOST_STOLEN, Subtree, find_gaps
+from streamsvm.requests import Scan
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+SHORTEST_PAUSE, LONGEST_PAUSE, PAUSE_SHARE = 0.2, 1.0, 0.125  # seconds between two looks at who is idle; of the pass
+MOST_ASKED = 16  # workers that are asked for groups at a time
+ASKED_SECONDS = 2.0  # until a worker that is asked for groups is left alone for the rest of the pass
+
+
+@dataclass
+class PassOnWorkers:
+    """A pass under way.
+
+    name: unlike that of any other pass. data: the source and its groups, and work: a `Pass`, as results on the workers.
+    fan_in: how many tasks' totals one task joins at most.
+    """
+
+    name: str
+    source: RowSource
+    groups: Sequence[range]
+    scan: Scan
+    data: Future
+    work: Future
+    patience: Patience
+    costs: Costs
+    fan_in: int
+    _futures: dict[str, Future] = field(default_factory=dict)
+    _starts: dict[str, int] = field(default_factory=dict)  # by task: the first of its groups
+    _stolen: Counter[str] = field(default_factory=Counter)  # by worker: how often it took groups from others
+    _mute: set[str] = field(default_factory=set)  # workers that did not answer
+    _told_rows: int = 0
+
+    def carry_out(self, shares: Mapping[Slot, Sequence[range]]) -> Partial:
+        """Return the totals of all groups. Raises what a task raises, and ConnectionError if the scheduler is lost."""
+        by_worker: dict[str, tuple[range, ...]] = {}
+        for (address, _), ranges in shares.items():
+            by_worker[address] = (*by_worker.get(address, ()), *ranges)
+        try:
+            parts = [
+                (address, self._make_part(ranges, address, by_worker[address]))
+                for (address, _), ranges in shares.items()
+                if ranges
+            ]
+            self._submit(parts or self._free([range(len(self.groups))]))
+            while True:
+                self._await_parts()
+                found = self._join()
+                gaps = find_gaps(found, len(self.groups))
+                if not gaps:
+                    self.costs.note_rows(self.source.n_rows - self._told_rows)
+                    return found[0].partial
+                self._submit(self._free(gaps))
+        finally:  # after a failure or Ctrl-C the tasks of the others end early
+            for future in self._futures.values():
+                future.release()
+
+    def _make_part(self, ranges: Sequence[range], owner: str = "", kept: tuple[range, ...] = ()) -> Part:
+        starts, by_row = self.source.chunk_starts, []
+        for one in ranges:
+            rows = slice(starts[self.groups[one[0]][0]], starts[self.groups[one[-1]][-1] + 1])
+            by_row.append(tuple(vector[rows] for vector in self.scan.by_row))
+        return Part(tuple(ranges), tuple(by_row), owner, kept)
+
+    def _free(self, ranges: Sequence[range]) -> list[tuple[str, Part]]:
+        """Return a part for each range, for a worker that the scheduler chooses."""
+        return [("", self._make_part([one])) for one in ranges]
+
+    def _submit(self, parts: Sequence[tuple[str, Part]]) -> None:
+        """Send tasks to the scheduler in one message: each for a worker, and for another one if that one is lost."""
+        if not parts:
+            return
+        graph: dict[str, Any] = {}
+        where: dict[str, list[str]] = {}
+        for address, part in parts:
+            key = f"streamsvm-part-{self.name}-{len(self._starts)}"
+            graph[key], where[key], self._starts[key] = (
+                (add_part, self.data, self.work, part),
+                [address],
+                part.ranges[0][0],
+            )
+        is_free = parts[0][0] == ""
+        with dask.annotate(**({} if is_free else {"workers": where.get, "allow_other_workers": True})):
+            self._futures.update(zip(graph, self.patience.client.get(graph, list(graph), sync=False), strict=True))
+
+    def _await_parts(self) -> None:
+        """Return when all tasks are done, with the help of those workers that are idle meanwhile."""
+        began = time.monotonic()
+        while pending := {key: future for key, future in self._futures.items() if future.status == "pending"}:
+            pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, PAUSE_SHARE * (time.monotonic() - began)))
+            if not self.patience.wait(list(pending.values()), pause):
+                self._raise_error()
+                self._report(self.patience.look_again())
+                self._submit([(thief, self._make_part([one])) for thief, one in self._steal(pending)])
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        for future in self._futures.values():
+            if future.status == "error":
+                future.result()
+
+    def _report(self, workers: Mapping[str, Any] | None) -> None:
+        """Report the rows that were added since the last report, as far as the heartbeats of workers tell of them."""
+        done = [about["metrics"].get(DONE_ROWS, {}).get(self.name, 0) for about in (workers or {}).values()]
+        more = min(sum(done), self.source.n_rows) - self._told_rows
+        if more > 0:
+            self.costs.note_rows(more)
+            self._told_rows += more
+
+    def _steal(self, pending: Mapping[str, Future]) -> list[tuple[str, range]]:
+        """Return groups that workers give away, each with the address of an idle worker that adds them instead."""
+        client, threads = self.patience.client, self.patience.threads
+        running: dict[str, list[str]] = self.patience.ask(client.scheduler.processing, workers=None) or {}
+        idle = [
+            address
+            for address, keys in running.items()
+            for _ in range(threads.get(address, 0) - len(keys))
+            if self._stolen[address] < MOST_STOLEN * threads[address]
+        ]
+        slow = [
+            address for address, keys in running.items() if address not in self._mute and pending.keys() & set(keys)
+        ]
+        asked = slow[: min(len(idle), MOST_ASKED)]
+        if not asked:
+            return []
+        question = partial(client._run, give_away, self.name, len(self.groups), workers=asked, on_error="ignore")
+        answers: dict[str, range | None] = self.patience.ask(question, seconds=ASKED_SECONDS) or {}
+        self._mute.update(set(asked) - answers.keys())
+        found = list(zip(idle, [groups for groups in answers.values() if groups], strict=False))
+        self._stolen.update(address for address, _ in found)
+        return found
+
+    def _join(self) -> list[Subtree]:
+        """Return the fewest subtrees that all tasks have found, which workers have joined, some parts at a time."""
+        bare = replace(self.scan, shared=(), by_row=(), held=None, apart=None, among=None, rest=None)
+        parts: list[Any] = [self._futures[key] for key in sorted(self._futures, key=self._starts.__getitem__)]
+        graph: dict[str, Any] = {}
+        while len(parts) > 1:
+            together = [parts[at : at + self.fan_in] for at in range(0, len(parts), self.fan_in)]
+            parts = [f"streamsvm-join-{self.name}-{len(self._futures)}-{len(graph) + k}" for k in range(len(together))]
+            graph |= {k: (join_parts, bare, len(self.groups), some) for k, some in zip(parts, together, strict=True)}
+        root = self.patience.client.get(graph, parts[0], sync=False) if graph else parts[0]
+        try:
+            found: list[Subtree] = self.patience.result(root)
+        finally:
+            if graph:
+                root.release()
+        return found
