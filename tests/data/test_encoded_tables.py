@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
@@ -287,6 +288,23 @@ def test_maps_of_encoded_rows_keep_the_encoding(tmp_path: Path) -> None:
         scores = np.concatenate([part.scores for part in score(model, path)])
         wanted = np.concatenate([part.scores for part in score(model, dataset)])
         np.testing.assert_allclose(scores, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_are_features_already(trained: Path, tmp_path: Path) -> None:
+    """svmlight text and arrays hold the features of an encoded table: for the model, and to be appended."""
+    path, data = _to_csv(make_frame(1), tmp_path / "new.csv"), tmp_path / "train.zarr"
+    features = read_all(streamsvm.ingest(path, tmp_path / "raw.zarr", index="id", missing="indicator",
+                                         one_hot=["work"], hash_bits=6, **KEEP))  # fmt: skip
+    dump_svmlight_file(features, np.zeros(N), str(tmp_path / "rows.svm"), zero_based=False)
+    model = load(trained)
+    scores = np.concatenate([part.scores for part in score(model, tmp_path / "rows.svm")])
+    np.testing.assert_allclose(scores, model.decide(features), rtol=1e-6, atol=1e-6)
+    labels = make_frame(1)["income"].to_numpy(dtype=str)
+    assert streamsvm.ingest(features, data, labels, append=True).n_rows == 2 * N
+    joined = streamsvm.ingest(make_frame(1).drop(columns="income"), data, labels, append=True, shuffle=None)
+    assert joined.n_rows == 3 * N
+    scores = np.concatenate([part.scores for part in score(model, joined)])
+    np.testing.assert_allclose(scores[2 * N :], model.decide(features), rtol=1e-4, atol=1e-4)
 
 
 def test_the_formats_that_earlier_versions_refuse(trained: Path, tmp_path: Path) -> None:
