@@ -228,6 +228,10 @@ def open_frame(
     return encode_rows(read_arrow(["X"], roles, encoder, opened), encoder, scratch, ["X"])
 
 
+def _join(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
 def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
     """Raise InputError for a column, or a kind of header, that was named although files of this kind have none."""
     for field in fields(Columns):
@@ -235,7 +239,7 @@ def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
         if readers and kind not in readers and getattr(columns, field.name) != field.default:
             raise InputError(
                 f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out; it is for "
-                f"{' and '.join(readers)}"
+                f"{_join(readers)}"
             )
 
 

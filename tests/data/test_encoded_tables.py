@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -288,6 +289,23 @@ def test_maps_of_encoded_rows_keep_the_encoding(tmp_path: Path) -> None:
         scores = np.concatenate([part.scores for part in score(model, path)])
         wanted = np.concatenate([part.scores for part in score(model, dataset)])
         np.testing.assert_allclose(scores, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_stop_while_the_codes_are_set_aside_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_table, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr("streamsvm.data.ingest.interrupts.check", lambda: None)
+    asked: list[int] = []
+
+    def stop() -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("streamsvm.data.table_encoder.interrupts", SimpleNamespace(check=stop))
+    path = _to_csv(make_frame(), tmp_path / "t.csv")
+    with pytest.raises(KeyboardInterrupt):
+        streamsvm.ingest(path, tmp_path / "t.zarr", index="id", missing="mean", one_hot="auto", **KEEP)
+    assert sorted(each.name for each in tmp_path.iterdir() if not each.name.endswith(".lock")) == ["t.csv"]
 
 
 def test_rows_that_are_features_already(trained: Path, tmp_path: Path) -> None:
