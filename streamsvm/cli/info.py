@@ -9,6 +9,7 @@ import numpy as np
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
+from streamsvm.data.trimmed import TrimmedDataset
 from streamsvm.errors import IntegrityError, say_count
 from streamsvm.machine import format_bytes
 from streamsvm.numeric.encoding import Encoding, read_encoding
@@ -46,6 +47,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     return {
         "path": dataset.path,
         "n_rows": dataset.n_rows,
+        "deleted_rows": len(dataset.deleted) if isinstance(dataset, TrimmedDataset) else 0,
         "n_features": dataset.n_features,
         "sparse": dataset.is_sparse,
         "density": None if items is None else items / (dataset.n_rows * dataset.n_features),
@@ -119,9 +121,10 @@ def format_description(about: dict[str, Any]) -> str:
     density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
     codec = f", codec {about['codec']}" if about["codec"] else ""
     size = f"{say_count(about['largest_chunk_rows'], 'row')} each, {format_bytes(about['bytes'])} in all"
+    deleted = f"; {about['deleted_rows']:,} more were deleted, and stay in its files" if about["deleted_rows"] else ""
     lines = [
         show_text(about["path"]),
-        f"  rows      {about['n_rows']:,}",
+        f"  rows      {about['n_rows']:,}{deleted}",
         f"  features  {about['n_features']:,}, {layout}{density}",
         f"  chunks    {about['n_chunks']}, at most {size}{codec}",
         f"  scaling   {about['scaling']}",

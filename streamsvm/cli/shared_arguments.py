@@ -45,35 +45,11 @@ def add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
 
 def add_settings(command: argparse.ArgumentParser, several: bool = False) -> None:
     """Add the arguments that `train` and `tune` share. several: whether losses and the like may have several values."""
-    solvers, tasks = name_methods(), list(PROBLEMS)
+    solvers = name_methods()
     first = f"(default: {solvers[0]} for the hinge loss, newton for smooth losses, and smo for kernels)"
     command.add_argument("--solver", default=AUTO, choices=[AUTO, *solvers], help=first)
-    meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
-    what = command.add_mutually_exclusive_group()
-    what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
-    ways = "more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls), or by "
-    ways += "one problem for all of them"
-    what.add_argument("--multi-class", choices=name_multi_class(), help=ways)
-    losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
-    if several:
-        known = f"{', '.join(name_losses())}: {losses}"
-        command.add_argument("--loss", metavar="LOSS,..", type=parse_losses, help=known)
-    else:
-        command.add_argument("--loss", choices=name_losses(), help=losses)
-    tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
-    metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
-    command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
-    command.add_argument("--nu", type=float, help="of one class: the share of rows that may lie outside (default: 0.5)")
-    known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
-    add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
-    features = (
-        "learn from features of the rows, which are made in each pass and not stored (`features` stores them): "
-        "polynomial: of second order; the others approximate the kernel. For solvers of linear models"
-    )
-    command.add_argument("--map", choices=MAPS, help=features)
-    command.add_argument(
-        "--rank", type=read_count, help="features of a --map that approximates a kernel (default: 300)"
-    )
+    _add_problem(command, several)
+    _add_kernel_and_map(command)
     weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
     weights += "; may be given several times, to try each" * several
     action = "append" if several else "store"
@@ -93,6 +69,40 @@ def add_settings(command: argparse.ArgumentParser, several: bool = False) -> Non
     command.formatter_class = argparse.RawDescriptionHelpFormatter
     command.epilog = describe_methods()
     add_json(command)
+
+
+def _add_problem(command: argparse.ArgumentParser, several: bool) -> None:
+    """Add the arguments that say what is minimised."""
+    tasks = list(PROBLEMS)
+    meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
+    what = command.add_mutually_exclusive_group()
+    what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
+    ways = "more than two classes: each against the rest (ovr), in pairs (ovo, the default of smo and irwls), or by "
+    ways += "one problem for all of them"
+    what.add_argument("--multi-class", choices=name_multi_class(), help=ways)
+    losses = "of a row; squared_hinge and logistic are smooth (default: the first that the task has: hinge)"
+    if several:
+        known = f"{', '.join(name_losses())}: {losses}"
+        command.add_argument("--loss", metavar="LOSS,..", type=parse_losses, help=known)
+    else:
+        command.add_argument("--loss", choices=name_losses(), help=losses)
+    tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
+    metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
+    command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
+    command.add_argument("--nu", type=float, help="of one class: the share of rows that may lie outside (default: 0.5)")
+
+
+def _add_kernel_and_map(command: argparse.ArgumentParser) -> None:
+    """Add the kernel, and the map that makes features of rows."""
+    known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
+    add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
+    features = (
+        "learn from features of the rows, which are made in each pass and not stored (`features` stores them): "
+        "polynomial: of second order; the others approximate the kernel. For solvers of linear models"
+    )
+    command.add_argument("--map", choices=MAPS, help=features)
+    ranks = "features of a --map that approximates a kernel (default: 300)"
+    command.add_argument("--rank", type=read_count, help=ranks)
 
 
 def add_json(command: argparse.ArgumentParser) -> None:

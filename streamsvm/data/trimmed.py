@@ -79,6 +79,11 @@ class TrimmedDataset(Dataset):
     def tiles(self, index: int) -> Iterator[Rows]:
         """Yield what is left of a chunk in the tiles in which it would be streamed if it were stored so."""
         at, left = int(self.chunk_starts[index]), None
+        if self._is_whole(index):
+            for tile in self.stored.tiles(int(self.chunks[index])):
+                yield replace(tile, start=at)
+                at += tile.n_rows
+            return
         for rows in self._skip(index):
             left = rows if left is None else _stack(left, rows)
             *whole, left = split_rows(left)
@@ -91,10 +96,8 @@ class TrimmedDataset(Dataset):
     def read(self, index: int) -> Rows:
         """See Dataset."""
         first, stop = self._limits(index)
-        chunk = int(self.chunks[index])
-        limits = self.stored.chunk_starts[chunk : chunk + 2]
-        if stop - first == limits[1] - limits[0]:
-            return replace(self.stored.read(chunk), start=first)
+        if self._is_whole(index):
+            return replace(self.stored.read(int(self.chunks[index])), start=first)
         return replace(_gather(self._skip(index), stop - first, self.chunk_bytes(index) // ITEM_BYTES), start=first)
 
     def take(self, rows: npt.ArrayLike) -> Rows:
@@ -134,6 +137,12 @@ class TrimmedDataset(Dataset):
         most_rows = TILE_BYTES // (4 if self.is_sparse else 4 * self.n_features) + 1
         own: int = TILE_BYTES + 8 * self.meta["longest_row"] + most_rows * row_bytes
         return self.stored.stream_bytes() + TILES * own
+
+    def _is_whole(self, index: int) -> bool:
+        """Return whether no row of chunk `index` was deleted."""
+        chunk, (first, stop) = int(self.chunks[index]), self._limits(index)
+        start, end = self.stored.chunk_starts[chunk : chunk + 2]
+        return bool(stop - first == end - start)
 
     def _find_left(self, start: int, stop: int) -> I64:
         """Return the places of the rows that are left among the stored rows start:stop."""
@@ -196,8 +205,10 @@ def _gather(tiles: Iterator[Rows], n_rows: int, most_items: int) -> Rows:
         for name, values in {**own, **rows.vectors}.items():
             is_of_items = name in ("data", "indices")
             shape = (most_items if is_of_items else n_rows, *values.shape[1:])
-            into, first = arrays.setdefault(name, np.empty(shape, values.dtype)), n_items if is_of_items else at
-            into[first : first + len(values)] = values
+            if name not in arrays:
+                arrays[name] = np.empty(shape, values.dtype)
+            first = n_items if is_of_items else at
+            arrays[name][first : first + len(values)] = values
         at, n_items, n_features = at + rows.n_rows, n_items + len(own.get("data", ())), rows.X.shape[1]
     if "X" in arrays:
         return Rows(-1, arrays.pop("X"), **arrays)

@@ -64,33 +64,18 @@ def make_estimator(model: Model) -> Estimator:
     C, solver = model.info["C"], model.info["solver"]
     estimator: Any  # each estimator takes models of its own kind
     if model.problem.name == REGRESS.name:
-        problem = model.info["problem"]
-        if isinstance(model, LinearModel):
-            has_bias = read_fit_intercept(problem)
-            estimator = LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"], fit_intercept=has_bias)
-            estimator.set_params(**_name_map(model))
-        else:
-            estimator = SVR(C=C, epsilon=problem["tube"], solver=solver, **_name_kernel(model.kernel))
-        estimator._take_model(model)
-        return cast("Estimator", estimator)
-    if model.problem.name == ONE_CLASS.name:
-        return _make_one_class(model)
-    if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):
-        raise InputError(f"there is no estimator for models of the task {model.problem.name}; use `streamsvm predict`")
-    if not model.problem.predicts_labels:
-        estimator = RankSVM(C=C, task=model.problem.name)
-    elif isinstance(model, LinearModel):
-        task, loss = model.problem.name, model.info.get("loss")
-        named = AUTO if solver == find_method(AUTO, find_kinds(task, loss)).name else solver
-        about = {"C": C, "fit_intercept": read_fit_intercept(model.info.get("problem"))}
-        if loss == "logistic":
-            estimator = LogisticRegression(**about)
-        else:
-            multi_class = next((name for name, known in MULTI_CLASS.items() if known == task), next(iter(MULTI_CLASS)))
-            estimator = LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
-    else:
+        estimator = _make_regression(model)
+    elif model.problem.name == ONE_CLASS.name:
+        estimator = _make_one_class(model)
+    elif model.problem.predicts_labels and isinstance(model, LinearModel):
+        estimator = _make_linear_classifier(model)
+    elif model.problem.predicts_labels and isinstance(model, KernelModel):
         about = _name_kernel(model.kernel)
         estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
+    elif find_entry(model.problem.name).compares_pairs:
+        estimator = RankSVM(C=C, task=model.problem.name)
+    else:
+        raise InputError(f"there is no estimator for models of the task {model.problem.name}; use `streamsvm predict`")
     way = find_calibration(model.info)
     if way is not None and hasattr(estimator, "probability"):
         estimator.set_params(probability=way)
@@ -98,6 +83,24 @@ def make_estimator(model: Model) -> Estimator:
         estimator.set_params(**_name_map(model))
     estimator._take_model(model)
     return cast("Estimator", estimator)
+
+
+def _make_linear_classifier(model: LinearModel) -> LinearSVC | LogisticRegression:
+    task, loss, solver = model.problem.name, model.info.get("loss"), model.info["solver"]
+    about = {"C": model.info["C"], "fit_intercept": read_fit_intercept(model.info.get("problem"))}
+    if loss == "logistic":
+        return LogisticRegression(**about)
+    named = AUTO if solver == find_method(AUTO, find_kinds(task, loss)).name else solver
+    multi_class = next((name for name, known in MULTI_CLASS.items() if known == task), next(iter(MULTI_CLASS)))
+    return LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
+
+
+def _make_regression(model: Model) -> LinearSVR | SVR:
+    C, problem = model.info["C"], model.info["problem"]
+    if isinstance(model, LinearModel):
+        has_bias = read_fit_intercept(problem)
+        return LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"], fit_intercept=has_bias)
+    return SVR(C=C, epsilon=problem["tube"], solver=model.info["solver"], **_name_kernel(model.kernel))
 
 
 def _name_map(model: LinearModel) -> dict[str, Any]:
@@ -112,12 +115,9 @@ def _name_map(model: LinearModel) -> dict[str, Any]:
 
 def _make_one_class(model: Model) -> OneClassSVM | LinearOneClassSVM:
     nu = model.info["problem"]["nu"]
-    estimator: Any = LinearOneClassSVM()
     if isinstance(model, KernelModel):
-        estimator = OneClassSVM(solver=model.info["solver"], **_name_kernel(model.kernel))
-    estimator.nu = nu
-    estimator._take_model(model)
-    return cast("OneClassSVM | LinearOneClassSVM", estimator)
+        return OneClassSVM(solver=model.info["solver"], nu=nu, **_name_kernel(model.kernel))
+    return LinearOneClassSVM(nu=nu)
 
 
 def _name_kernel(kernel: Kernel) -> dict[str, Any]:

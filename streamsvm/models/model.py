@@ -259,15 +259,7 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
 
 def _read_model(arrays: dict[str, Any]) -> Model:
     """Return the model of a file's contents after checking every part; ValueError for an unsuitable part."""
-    about = json.loads(str(saved.read_part(arrays, "about")))
-    if not isinstance(about, dict) or about.get("format") not in (FORMAT, ENCODED_FORMAT):
-        found = about.get("format") if isinstance(about, dict) else about
-        raise ValueError(
-            f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT} and {ENCODED_FORMAT}"
-        )
-    kind = saved.read_part(about, "kind")
-    if kind not in ("linear", "rank", "kernel"):
-        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
+    about, kind = _read_about(arrays)
     d = saved.read_count(about, "n_features", saved.MOST_FEATURES)
     features = _read_features(arrays, about.get("features"))
     if features is not None and features.map.n_features != d:
@@ -288,14 +280,40 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     shared = (saved.read_intercept(about, n_intercepts), classes, scaling, names, info, features)
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
+    lead = lead if by_class is None else (len(classes) - 1,)
+    return _read_kernel_model(arrays, about, d, lead, shared, by_class)
+
+
+def _read_about(arrays: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return what a file tells of its model, and the kind of the model. ValueError for another format."""
+    about = json.loads(str(saved.read_part(arrays, "about")))
+    if not isinstance(about, dict) or about.get("format") not in (FORMAT, ENCODED_FORMAT):
+        found = about.get("format") if isinstance(about, dict) else about
+        raise ValueError(
+            f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT} and {ENCODED_FORMAT}"
+        )
+    kind = saved.read_part(about, "kind")
+    if kind not in ("linear", "rank", "kernel"):
+        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
+    return about, kind
+
+
+def _read_kernel_model(
+    arrays: dict[str, Any],
+    about: dict[str, Any],
+    d: int,
+    lead: tuple[int, ...],
+    shared: tuple[Any, Any, Any, Any, Any, Any],
+    by_class: I64 | None,
+) -> KernelModel:
+    """Return a sum of kernels; `shared` are the parts of all models, and `lead` comes before m in the coefficients."""
     kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
     m = vectors.shape[0]
     if kernel.name == known_values.NAME:
         m = np.atleast_1d(saved.read_part(arrays, "support")).size
     if by_class is not None and int(by_class.sum()) != m:
         raise ValueError(f"n_support sums to {by_class.sum()}; there are {m} support vectors")
-    lead = lead if by_class is None else (len(classes) - 1,)
-    n_rows = saved.read_n_rows(info)
+    n_rows = saved.read_n_rows(saved.read_info(about))
     support = saved.read_row_numbers(arrays, "support", m, n_rows, by_class) if "support" in arrays else None
     if kernel.name == known_values.NAME and support is not None and support.max(initial=-1) >= d:
         raise ValueError(f"support names row {support.max()}, but a row has {d} kernel values")
