@@ -1,6 +1,7 @@
 """Estimators for scikit-learn. They translate arguments and results; `train` and `predict` do the work."""
 
 from streamsvm.estimators.budgeted import BudgetedSVC
+from streamsvm.estimators.budgeted_regression import BudgetedSVR
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
@@ -16,6 +17,7 @@ __all__ = [
     "SVC",
     "SVR",
     "BudgetedSVC",
+    "BudgetedSVR",
     "LinearOneClassSVM",
     "LinearSVC",
     "LinearSVR",

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from streamsvm.errors import InputError
 from streamsvm.estimators.budgeted import BudgetedSVC
+from streamsvm.estimators.budgeted_regression import BudgetedSVR
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
@@ -28,7 +29,16 @@ from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
 
 Estimator = (
-    LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | OneClassSVM | LinearOneClassSVM | RankSVM
+    LinearSVC
+    | LinearSVR
+    | LogisticRegression
+    | SVC
+    | SVR
+    | BudgetedSVC
+    | BudgetedSVR
+    | OneClassSVM
+    | LinearOneClassSVM
+    | RankSVM
 )
 
 
@@ -46,7 +56,8 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, OneClassSVM, LinearOneClassSVM or RankSVM
+    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, BudgetedSVR, OneClassSVM, LinearOneClassSVM
+    or RankSVM
 
     Raises
     ------
@@ -64,15 +75,7 @@ def make_estimator(model: Model) -> Estimator:
     C, solver = model.info["C"], model.info["solver"]
     estimator: Any  # each estimator takes models of its own kind
     if model.problem.name == REGRESS.name:
-        problem = model.info["problem"]
-        if isinstance(model, LinearModel):
-            has_bias = read_fit_intercept(problem)
-            estimator = LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"], fit_intercept=has_bias)
-            estimator.set_params(**_name_map(model))
-        else:
-            estimator = SVR(C=C, epsilon=problem["tube"], solver=solver, **_name_kernel(model.kernel))
-        estimator._take_model(model)
-        return cast("Estimator", estimator)
+        return _make_regression(model)
     if model.problem.name == ONE_CLASS.name:
         return _make_one_class(model)
     if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):
@@ -108,6 +111,21 @@ def _name_map(model: LinearModel) -> dict[str, Any]:
     if found is None or found.approximation is None:
         return {}
     return {"feature_map": found.approximation, "rank": found.rank, **_name_kernel(found.kernel)}
+
+
+def _make_regression(model: Model) -> LinearSVR | SVR | BudgetedSVR:
+    problem, solver = model.info["problem"], model.info["solver"]
+    estimator: Any = LinearSVR()
+    about = {"C": model.info["C"], "epsilon": problem["tube"]}
+    if isinstance(model, LinearModel):
+        has_bias = read_fit_intercept(problem)
+        estimator.set_params(**about, loss=problem["loss"], fit_intercept=has_bias, **_name_map(model))
+    elif solver == "budgeted-sgd":
+        estimator = BudgetedSVR(**about, fit_intercept=bool(model.intercept != 0.0), **_name_kernel(model.kernel))
+    else:
+        estimator = SVR(**about, solver=solver, **_name_kernel(model.kernel))
+    estimator._take_model(model)
+    return cast("LinearSVR | SVR | BudgetedSVR", estimator)
 
 
 def _make_one_class(model: Model) -> OneClassSVM | LinearOneClassSVM:

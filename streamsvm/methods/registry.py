@@ -105,7 +105,7 @@ METHODS = [
     ),
     Method(
         name="budgeted-sgd",
-        losses=("hinge",),
+        losses=("hinge", "kinked"),
         options=BudgetedOptions,
         module="streamsvm.methods.budgeted_sgd.setup",
         compiled=("budgeted-sgd", "budgeted-removal", "budgeted-average"),

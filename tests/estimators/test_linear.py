@@ -26,6 +26,7 @@ from streamsvm import (
     SVC,
     SVR,
     BudgetedSVC,
+    BudgetedSVR,
     LinearOneClassSVM,
     LinearSVC,
     LinearSVR,
@@ -46,7 +47,9 @@ SKIPPED_CHECKS = {"check_array_api_input"}  # it asks for an environment variabl
 def name_what_sgd_cannot_do(estimator: Any) -> dict[str, str]:
     """What scikit-learn expects of its own SGDClassifier, too: a repeated row is two steps, a weighted one is one."""
     checks = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
-    return dict.fromkeys(checks if isinstance(estimator, BudgetedSVC) else [], "steps depend on the order of rows")
+    return dict.fromkeys(
+        checks if isinstance(estimator, BudgetedSVC | BudgetedSVR) else [], "steps depend on the order of rows"
+    )
 
 
 @pytest.mark.once
@@ -57,6 +60,7 @@ def name_what_sgd_cannot_do(estimator: Any) -> dict[str, str]:
         LogisticRegression(),
         SVC(),
         BudgetedSVC(),
+        BudgetedSVR(),
         RankSVM(),
         LinearSVR(),
         SVR(),
