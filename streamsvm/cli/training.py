@@ -13,6 +13,7 @@ from streamsvm.cli.endings import say_what_is_left, sum_up
 from streamsvm.cli.resuming import tell_if_nothing_is_kept
 from streamsvm.cli.settings import count_workers, list_given, read_axes, read_settings
 from streamsvm.errors import InputError
+from streamsvm.problems.registry import find_problem
 from streamsvm.training.statuses import STATUSES
 from streamsvm.urls import hide_secrets, is_remote
 
@@ -149,7 +150,7 @@ def tune_model(options: argparse.Namespace) -> int:
             tuning = tune(
                 rows.source,
                 rows.options,
-                options.C,
+                options.C or ((1.0,) if find_problem(options.task).has_nu else ()),
                 () if options.map else options.gamma,
                 options.folds,
                 options.out,

@@ -8,6 +8,7 @@ from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.linear_one_class import LinearOneClassSVM
 from streamsvm.estimators.loading import load
 from streamsvm.estimators.logistic import LogisticRegression
+from streamsvm.estimators.nu import NuSVC, NuSVR
 from streamsvm.estimators.one_class import OneClassSVM
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.estimators.regression import LinearSVR
@@ -22,6 +23,8 @@ __all__ = [
     "LinearSVC",
     "LinearSVR",
     "LogisticRegression",
+    "NuSVC",
+    "NuSVR",
     "OneClassSVM",
     "RankSVM",
     "load",

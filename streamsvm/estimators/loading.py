@@ -15,6 +15,7 @@ from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.linear_base import read_fit_intercept
 from streamsvm.estimators.linear_one_class import LinearOneClassSVM
 from streamsvm.estimators.logistic import LogisticRegression
+from streamsvm.estimators.nu import NuSVC, NuSVR
 from streamsvm.estimators.one_class import OneClassSVM
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.estimators.regression import LinearSVR
@@ -24,6 +25,7 @@ from streamsvm.models.model import load as load_model
 from streamsvm.numeric.calibration import find_calibration
 from streamsvm.numeric.feature_maps import PolynomialMap
 from streamsvm.numeric.kernels import Kernel
+from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.one_class import ONE_CLASS
 from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
@@ -36,6 +38,8 @@ Estimator = (
     | SVR
     | BudgetedSVC
     | BudgetedSVR
+    | NuSVC
+    | NuSVR
     | OneClassSVM
     | LinearOneClassSVM
     | RankSVM
@@ -56,8 +60,8 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, BudgetedSVR, OneClassSVM, LinearOneClassSVM
-    or RankSVM
+    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, BudgetedSVR, NuSVC, NuSVR,
+    OneClassSVM, LinearOneClassSVM or RankSVM
 
     Raises
     ------
@@ -78,6 +82,10 @@ def make_estimator(model: Model) -> Estimator:
         return _make_regression(model)
     if model.problem.name == ONE_CLASS.name:
         return _make_one_class(model)
+    if model.problem.name == NU_REGRESS.name and isinstance(model, KernelModel):
+        estimator = NuSVR(nu=model.info["problem"]["nu"], C=C, **_name_kernel(model.kernel))
+        estimator._take_model(model)
+        return cast("Estimator", estimator)
     if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):
         raise InputError(f"there is no estimator for models of the task {model.problem.name}; use `streamsvm predict`")
     if not model.problem.predicts_labels:
@@ -92,8 +100,7 @@ def make_estimator(model: Model) -> Estimator:
             multi_class = next((name for name, known in MULTI_CLASS.items() if known == task), next(iter(MULTI_CLASS)))
             estimator = LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
     else:
-        about = _name_kernel(model.kernel)
-        estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
+        estimator = _make_kernel_classifier(model)
     way = find_calibration(model.info)
     if way is not None and hasattr(estimator, "probability"):
         estimator.set_params(probability=way)
@@ -111,6 +118,13 @@ def _name_map(model: LinearModel) -> dict[str, Any]:
     if found is None or found.approximation is None:
         return {}
     return {"feature_map": found.approximation, "rank": found.rank, **_name_kernel(found.kernel)}
+
+
+def _make_kernel_classifier(model: KernelModel) -> SVC | NuSVC | BudgetedSVC:
+    C, solver, about = model.info["C"], model.info["solver"], _name_kernel(model.kernel)
+    if model.problem.name == NU_CLASSIFY.name:
+        return NuSVC(nu=model.info["problem"]["nu"], **about)
+    return BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
 
 
 def _make_regression(model: Model) -> LinearSVR | SVR | BudgetedSVR:

@@ -2,7 +2,7 @@
 
     Q = 1/2 sum_ij a_i a_j k(x_i, x_j)     >=     M^2 / (2 |w|^2),   M = N rho - sum_i C_i max(0, rho - w.phi(x_i))
 
-Both follow from the model alone (see numeric.one_class_certificates), so that no dual point need be kept.
+Both follow from the model alone (see numeric.fixed_sum_certificates), so that no dual point need be kept.
 """
 
 from __future__ import annotations
