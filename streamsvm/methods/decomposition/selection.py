@@ -65,6 +65,24 @@ def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None 
     return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, most, least, bias)
 
 
+def join_conditions(first: Conditions, second: Conditions, is_first: Mask) -> Conditions:
+    """Return the conditions of rows of which each sum has those of its own rows. is_first: (n,), of the first sum.
+
+    `most` and `least` are those of the greater violation, about a bias of 0.
+    """
+    half = max(first.violation, second.violation) / 2
+    return Conditions(
+        np.where(is_first, first.errors, second.errors),
+        first.up | second.up,
+        first.down | second.down,
+        first.free,
+        first.is_used | second.is_used,
+        half,
+        -half,
+        0.0,
+    )
+
+
 def choose_working_set(
     rule: str, conditions: Conditions, previous: I64, size: int, tol: float, rng: np.random.Generator
 ) -> I64:
