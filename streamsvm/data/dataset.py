@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,18 @@ from streamsvm.data.object_store import open_store
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
 from streamsvm.errors import InputError, IntegrityError, ReadError, say_count
+from streamsvm.machine import format_bytes
 from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
+from streamsvm.shown import Shown
 from streamsvm.urls import is_remote
 
 
-@dataclass(frozen=True)
-class Dataset:
+@dataclass(frozen=True, repr=False)
+class Dataset(Shown):
     """Rows on disk, in chunks that are verified as they are read. docs/storage.md describes the layout.
 
     `streamsvm.open` and `streamsvm.ingest` return it.
@@ -70,24 +72,36 @@ class Dataset:
     """
 
     path: str
-    layout: Layout = field(repr=False)
-    vectors: dict[str, StoredArray] = field(repr=False)
+    layout: Layout
+    vectors: dict[str, StoredArray]
     n_rows: int
-    chunk_starts: I64 = field(repr=False)
+    chunk_starts: I64
     classes: npt.NDArray[Any] | None
-    class_counts: I64 | None = field(repr=False)
+    class_counts: I64 | None
     fingerprint: str
-    scaling: Scaling | None = field(repr=False)
-    feature_names: tuple[str, ...] | None = field(repr=False)
-    meta: dict[str, Any] = field(repr=False)
+    scaling: Scaling | None
+    feature_names: tuple[str, ...] | None
+    meta: dict[str, Any]
     label: str | None = None
-    features: Features | None = field(default=None, repr=False)
-    reads_groups: bool = field(default=False, repr=False)  # whether rows have their groups, which no solver reads
-    cache: str | None = field(default=None, repr=False)  # where copies of chunks of a store are kept (data.disk_cache)
+    features: Features | None = None
+    reads_groups: bool = False  # whether rows have their groups, which no solver reads
+    cache: str | None = None  # where copies of chunks of a store are kept (data.disk_cache)
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self.label, self.fingerprint, self.reads_groups, self.cache)
+
+    def _list_facts(self) -> dict[str, str | None]:
+        labels = None if self.classes is None else f"{len(self.classes):,}"
+        return {
+            "path": self.path,
+            "rows": f"{self.n_rows:,}",
+            "features": f"{self.n_features:,}, {'sparse' if self.is_sparse else 'dense'}",
+            "labels" if self.has_label_sets else "classes": labels,
+            "targets": "numbers to be predicted" if self.has_targets else None,
+            "scaling": None if self.scaling is None else self.scaling.kind,
+            "size": f"{format_bytes(self.nbytes)} in {say_count(self.n_chunks, 'chunk')}",
+        }
 
     @property
     def passed(self) -> dict[str, StoredArray]:

@@ -19,7 +19,7 @@ from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.rows import I64, Rows, stack_rows, take_rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JoinedDataset(Dataset):
     """The rows of several additions in the order in which they were written.
 

@@ -17,7 +17,7 @@ from streamsvm.data.arrays import comes_from, read_arrays
 from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
-from streamsvm.data.frames import is_frame
+from streamsvm.data.frames import has_columns, is_frame
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
@@ -130,27 +130,18 @@ def ingest(
         one_hot=_list(one_hot),
         hash_bits=hash_bits,
     )
-    before = like if like is not None else destination if chosen.append and Path(destination).exists() else None
-    if before is not None:
-        columns = _as_before(columns, before)
-    scratch = None if is_remote(destination) else Path(destination).parent
-    vectors = {"sample_weight": sample_weight, "qid": qid, "groups": groups}
-    if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
-        named = [source] if _is_path(source) else list(source)
+    before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
+    vectors = {"label": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}
+    named = [source] if _is_path(source) else source
+    if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
         paths = list_files(named)
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
-        pieces = open_files(paths, file_format, columns, scratch)
+        scratch = None if is_remote(destination) else Path(destination).parent
+        pieces = open_files(paths, file_format, _encode_as(columns, before), scratch)
         name, expected_bytes = join_names(named), guess_bytes(paths)
-    elif is_frame(source, columns):
-        pieces = open_frame(source, {"label": y, **vectors}, columns, scratch)
-        name, expected_bytes = "X", _array_bytes(source)
     else:
-        if columns != Columns():
-            raise InputError(
-                "label, header, columns and the like are for files and frames: give the labels of rows in memory as y"
-            )
-        pieces = read_arrays(source, y, **vectors)
+        pieces = _open_rows(source, vectors, columns, before)
         name, expected_bytes = "X", _array_bytes(source)
     with caught():
         write = append_rows if chosen.append else write_dataset
@@ -161,16 +152,33 @@ def _list(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _as_before(columns: Columns, dataset: str | Path) -> Columns:
-    """Return the roles of columns that are encoded as the table of a dataset was."""
-    encoding = open_dataset(dataset).encoding
+def _open_rows(
+    source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None
+) -> Iterator[SourceRows]:
+    """Return rows in memory: those of a frame with their features, if columns are to be encoded, else numbers."""
+    if is_frame(source, columns):
+        return open_frame(source, vectors, _encode_as(columns, before))
+    encoding = None if before is None else open_dataset(before).encoding
+    if encoding is not None and has_columns(source, encoding.column_names):
+        return open_frame(source, vectors, _encode_as(columns, before))
+    if columns != Columns():
+        raise InputError(
+            "label, header, columns and the like are for files and frames: give the labels of rows in memory as y"
+        )
+    given = {"y" if role == "label" else role: values for role, values in vectors.items()}
+    return read_arrays(source, **given)
+
+
+def _encode_as(columns: Columns, dataset: str | Path | None) -> Columns:
+    """Return the roles of columns that are encoded as the table of a dataset was, if there is one."""
+    encoding = None if dataset is None else open_dataset(dataset).encoding
+    if encoding is None:
+        return columns
     for name in ENCODED[1:]:
         if getattr(columns, name) not in (None, ()):
             raise InputError(
                 f"{name_option(name)} has no effect on rows that are encoded as those of {dataset}: leave it out"
             )
-    if encoding is None:
-        return columns
     return replace(columns, drop=(), encoding=encoding, features=encoding.column_names, index=encoding.index)
 
 
@@ -188,8 +196,11 @@ def open_files(
             f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); choose one by --format"
         )
     kind = kinds.pop()
-    _refuse_unread(join_names(paths), kind, columns)
     about = find_format(kind)
+    if columns.encoding is not None and about.read_codes is None:  # the rows are features already
+        index = None if columns.index == columns.encoding.index else columns.index
+        columns = replace(columns, encoding=None, index=index)
+    _refuse_unread(join_names(paths), kind, columns)
     compile_parser(kind)
     if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
         compile_parser("hash")
@@ -217,6 +228,10 @@ def open_frame(
     return encode_rows(read_arrow(["X"], roles, encoder, opened), encoder, scratch, ["X"])
 
 
+def _join(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
 def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
     """Raise InputError for a column, or a kind of header, that was named although files of this kind have none."""
     for field in fields(Columns):
@@ -224,7 +239,7 @@ def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
         if readers and kind not in readers and getattr(columns, field.name) != field.default:
             raise InputError(
                 f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out; it is for "
-                f"{' and '.join(readers)}"
+                f"{_join(readers)}"
             )
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from streamsvm import interrupts
 from streamsvm.data.scratch_rows import ScratchRows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import find_kind, read_dates, read_hashes, read_numbers, read_words
@@ -211,6 +212,7 @@ def encode_rows(
         del first
         for rows in pieces:
             aside.add(rows)
+            interrupts.check()
         encoding = encoder.finish()
         for rows in aside.read():
             assert isinstance(rows.X, np.ndarray)

@@ -30,7 +30,7 @@ class Deletion(NamedTuple):
     numbers: I64
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrimmedDataset(Dataset):
     """The rows of a dataset that were not deleted.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned(Tuning):
     """The result of `tune`.
 

@@ -47,7 +47,7 @@ from streamsvm.problems.registry import PROBLEMS, find_problem
 from streamsvm.urls import is_remote
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearModel(SavedModel):
     """f(x) = w.x + b for rows that are scaled as the training rows. f(x) > 0 predicts classes[1].
 
@@ -113,7 +113,7 @@ class LinearModel(SavedModel):
         return arrays | pack_scaling(self.scaling) | pack_features(self.features)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RankModel(LinearModel):
     """f(x) = w.x; rows of a higher rank have higher scores. classes: the ranks of the training rows. intercept: 0."""
 
@@ -121,7 +121,7 @@ class RankModel(LinearModel):
     default_task: ClassVar[str] = "rank"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelModel(SavedModel):
     """f(x) = sum_j dual_coef_j k(x, z_j) + b over m support vectors z_j. f(x) > 0 predicts classes[1].
 

@@ -19,6 +19,7 @@ from streamsvm.numeric.rows import F64, CsrRows, Matrix, slice_rows
 from streamsvm.numeric.scaling import Scaling, make_rescaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import find_problem
+from streamsvm.shown import Shown, tell_certificate
 
 FORMAT = 1
 ENCODED_FORMAT = 2  # of a model that encodes tables (info["encoding"]), which earlier versions cannot
@@ -26,7 +27,7 @@ Scorer = Callable[[Matrix], F64]
 Intercept = float | F64
 
 
-class SavedModel(ABC):
+class SavedModel(Shown, ABC):
     """What all models share: they score rows in memory, and they are saved.
 
     features: the map that produced the training rows, or None for rows as they were. A model with a map takes raw rows
@@ -40,6 +41,22 @@ class SavedModel(ABC):
     feature_names: tuple[str, ...] | None
     kind: ClassVar[str]
     default_task: ClassVar[str] = "classify"
+
+    def _list_facts(self) -> dict[str, str | None]:
+        told, vectors = self.info, getattr(self, "dual_coef", None)
+        known = {"objective", "lower_bound"} <= set(told) and told["objective"] is not None
+        return {
+            "task": self.problem.name,
+            "classes": f"{len(self.classes):,}" if len(self.classes) else None,
+            "features": f"{self.n_features:,}",
+            "support vectors": None if vectors is None else f"{vectors.shape[-1]:,}",
+            "map": None if self.features is None else f"{self.n_trained:,} features",
+            "scaling": None if self.scaling is None else self.scaling.kind,
+            "solver": told.get("solver"),
+            "C": str(told["C"]) if "C" in told else None,
+            "status": told.get("status"),
+            **(tell_certificate(told["objective"], told["lower_bound"]) if known else {}),
+        }
 
     @property
     def problem(self) -> Problem:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import feather, ipc, orc, parquet
+from pyarrow import csv, feather, ipc, orc, parquet
 
 import streamsvm
 from streamsvm.data import arrow_tables
@@ -18,6 +18,7 @@ from streamsvm.errors import InputError
 from streamsvm.models.model import load
 from streamsvm.models.predict import predict, score
 from streamsvm.train import TrainOptions, train
+from tests.conftest import run_python
 from tests.data.test_encoded_tables import KEEP, expect, make_frame, read_all
 
 
@@ -135,3 +136,40 @@ def test_a_column_of_lists_is_named(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"y": [0, 1], "a": [[1], [2]]}), tmp_path / "t.parquet")
     with pytest.raises(InputError, match=r"column a: list<.*> is neither a number nor a text nor a date: --drop a"):
         streamsvm.ingest(tmp_path / "t.parquet", tmp_path / "t.zarr", missing="zero")
+
+
+MOST_BYTES = """
+import sys, tracemalloc
+import pyarrow as pa
+from streamsvm.data import arrow_tables, csv_table
+from streamsvm.data.readers import open_files
+from streamsvm.data.tables import Columns
+
+csv_table.BLOCK_BYTES, arrow_tables.PIECE_ROWS = 1 << 16, 2000
+columns = Columns(missing="mean", one_hot=("auto",))
+for path in sys.argv[1:]:
+    list(open_files([f"{path}-small"], path.rpartition(".")[2], columns))  # all that is imported on the way
+tracemalloc.start()
+for path in sys.argv[1:]:
+    tracemalloc.reset_peak()
+    held, before = tracemalloc.get_traced_memory()[0], pa.total_allocated_bytes()
+    most = max(pa.total_allocated_bytes() - before for rows in open_files([path], None, columns))
+    print(tracemalloc.get_traced_memory()[1] - held + most)
+"""
+
+
+@pytest.mark.once
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """The codes of 200,000 rows take 6.4 MB, and lie in a scratch file; their features take 13 MB, in pieces."""
+    words = np.array([f"word {k}" for k in range(100)])
+    columns = {f"t{j}": words[np.random.default_rng(j).integers(0, 100, 200_000)] for j in range(4)}
+    numbers = {f"a{j}": np.arange(200_000) % 7 for j in range(4)}
+    table = pa.table({"y": np.arange(200_000) % 2, **numbers, **columns})
+    paths = [tmp_path / "t.csv", tmp_path / "t.parquet"]
+    for rows, end in ((table, ""), (table.slice(0, 1000), "-small")):
+        csv.write_csv(rows, f"{paths[0]}{end}")
+        parquet.write_table(rows, f"{paths[1]}{end}", row_group_size=10_000)
+    del table, columns, numbers
+    ran = run_python(MOST_BYTES, *paths)
+    assert ran.returncode == 0, ran.stderr
+    assert [int(line) < 5e6 for line in ran.stdout.split()] == [True, True], ran.stdout

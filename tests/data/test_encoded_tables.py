@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
@@ -287,6 +289,40 @@ def test_maps_of_encoded_rows_keep_the_encoding(tmp_path: Path) -> None:
         scores = np.concatenate([part.scores for part in score(model, path)])
         wanted = np.concatenate([part.scores for part in score(model, dataset)])
         np.testing.assert_allclose(scores, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_stop_while_the_codes_are_set_aside_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_table, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr("streamsvm.data.ingest.interrupts.check", lambda: None)
+    asked: list[int] = []
+
+    def stop() -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("streamsvm.data.table_encoder.interrupts", SimpleNamespace(check=stop))
+    path = _to_csv(make_frame(), tmp_path / "t.csv")
+    with pytest.raises(KeyboardInterrupt):
+        streamsvm.ingest(path, tmp_path / "t.zarr", index="id", missing="mean", one_hot="auto", **KEEP)
+    assert sorted(each.name for each in tmp_path.iterdir() if not each.name.endswith(".lock")) == ["t.csv"]
+
+
+def test_rows_that_are_features_already(trained: Path, tmp_path: Path) -> None:
+    """svmlight text and arrays hold the features of an encoded table: for the model, and to be appended."""
+    path, data = _to_csv(make_frame(1), tmp_path / "new.csv"), tmp_path / "train.zarr"
+    features = read_all(streamsvm.ingest(path, tmp_path / "raw.zarr", index="id", missing="indicator",
+                                         one_hot=["work"], hash_bits=6, **KEEP))  # fmt: skip
+    dump_svmlight_file(features, np.zeros(N), str(tmp_path / "rows.svm"), zero_based=False)
+    model = load(trained)
+    scores = np.concatenate([part.scores for part in score(model, tmp_path / "rows.svm")])
+    np.testing.assert_allclose(scores, model.decide(features), rtol=1e-6, atol=1e-6)
+    labels = make_frame(1)["income"].to_numpy(dtype=str)
+    assert streamsvm.ingest(features, data, labels, append=True).n_rows == 2 * N
+    joined = streamsvm.ingest(make_frame(1).drop(columns="income"), data, labels, append=True, shuffle=None)
+    assert joined.n_rows == 3 * N
+    scores = np.concatenate([part.scores for part in score(model, joined)])
+    np.testing.assert_allclose(scores[2 * N :], model.decide(features), rtol=1e-4, atol=1e-4)
 
 
 def test_the_formats_that_earlier_versions_refuse(trained: Path, tmp_path: Path) -> None:

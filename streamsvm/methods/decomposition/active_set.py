@@ -187,9 +187,8 @@ def _improve_working_set(
         costs=active.costs[chosen],
         corners=None if active.has_labels else active.hinges.corners[chosen],
     )
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)
-    if not np.isfinite(total):
+    extremes = np.array([np.max(problem.K), np.min(problem.K), np.max(problem.f), np.min(problem.f)], np.float64)
+    if not np.all(np.isfinite(extremes)):
         raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
     asked = max(tol / 2, INNER_TOL_SHARE * problem.violation())
     alpha = INNER_SOLVERS[rounds.inner](problem, asked)

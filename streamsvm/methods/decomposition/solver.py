@@ -12,10 +12,10 @@ a_i, f_i, C_i and y_i of each row. A step:
     P, D and their gap follow from a and f over all rows (numeric.certificates)
 
 D rises with every step. The draw is that of Pérez-Cruz et al. 2000, section 3, for the active set instead of a working
-set: an active set of the worst violators overshoots (Adult with a tenth of the rows active takes 10 passes if rows are
-drawn, and more than 40 with the worst violators). Two more rules prevent overshooting: equally many rows of either
-side, and damping while there are many violators (10 passes of Adult, and 35 without damping). A linear kernel is folded
-into w, so that a pass needs w alone.
+set: an active set of the worst violators overshoots (Adult with a tenth of the rows active takes 8 or 9 passes if rows
+are drawn, and more than 40 with the worst violators). Two more rules prevent overshooting: equally many rows of either
+side, and damping while there are violators (35 passes of Adult without damping). A linear kernel is folded into w, so
+that a pass needs w alone.
 
 Active sets are improved with float32 kernel values, but passes compute kernel values in float64, so that f proves the
 gap: with float32 alone, a gap of 1e-3 was computed as 3e-6 (C = 1e4). Every step begins with the f of a pass. A bound
@@ -83,9 +83,11 @@ def solve(settings: Decomposition, state: State) -> Solver:
             state = _solve_all(settings, state, active)
         else:
             f_before = active.f.copy()
-            change, first = _improve(settings, state, active), state.passes == 0
+            rounds, first = _make_rounds(settings, state, active, None), state.passes == 0
+            change = _improve(settings, state, active, rounds)
             sums = yield Scan(RowSums, add_sums, combine_sums, (*change, first, settings.pass_threads))
-            state = _add_up(settings, state, active, f_before, sums)
+            expected = f_before + (active.f - f_before) / rounds.damping
+            state = _add_up(settings, state, active, expected, sums)
             del change, sums
         del active  # frees the memory before the next rows are taken
         yield Step(state, state.progress, _find_status(settings, state))
@@ -234,10 +236,9 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     )
 
 
-def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change:
+def _improve(settings: Decomposition, state: State, active: ActiveSet, rounds: Rounds) -> Change:
     """Improve the active set; return by what the pass changes f of all rows."""
     before = active.y * active.alpha
-    rounds = _make_rounds(settings, state, active, None)
     cache = ColumnCache.of_size(len(before), settings.cache_bytes, type_of(active.X))
     if active.total is not None:
         fill(active, rounds, cache)
@@ -266,8 +267,8 @@ def _list_others(state: State, active: ActiveSet) -> F64:
     return used
 
 
-def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: F64, sums: RowSums) -> State:
-    """Return the state after a pass. f_before: f of the active rows before they were improved."""
+def _add_up(settings: Decomposition, state: State, active: ActiveSet, expected: F64, sums: RowSums) -> State:
+    """Return the state after a pass. expected: f of the active rows as their own kernel values tell it."""
     if state.passes == 0:
         y, costs, tube = read_hinges(settings, len(sums.f), sums.y, sums.sample_weight)
         state = replace(state, y=y, costs=costs, longest=sums.longest)
@@ -277,7 +278,6 @@ def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: 
     alpha[active.rows], y[active.rows] = active.alpha, active.y
     f = state.f + sums.f
     errors = state.errors + sums.errors + UNIT * np.abs(f)
-    expected = f_before + (active.f - f_before) / _choose_damping(state, active)
     hinges = replace(state, y=y, alpha=alpha, f=f).hinges
     left = hinges._replace(y=choose_sides(hinges)).find_conditions().violation
     noisy = bool(np.max(np.abs(expected - f[active.rows])) > NOISE_SHARE * left)
