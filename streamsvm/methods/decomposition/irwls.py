@@ -214,8 +214,9 @@ def _search(slope: float, curvature: float, residuals: F64, falls: F64, costs: F
 
     if derive(0.0) >= 0:
         return 0.0
-    corners = np.concatenate((r / falls, (r - guard) / falls))
-    corners = np.append(0.0, np.sort(corners[corners > 0]))
+    with np.errstate(over="ignore"):  # a row that hardly falls has its corners at infinity, where none is needed
+        corners = np.concatenate((r / falls, (r - guard) / falls))
+    corners = np.append(0.0, np.sort(corners[(corners > 0) & (corners < np.inf)]))
     low, high = 0, len(corners)
     while high - low > 1:
         middle = (low + high) // 2

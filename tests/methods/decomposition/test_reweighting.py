@@ -68,3 +68,9 @@ def test_pair_steps_finish_what_an_indefinite_kernel_stops() -> None:
 def test_equal_input_gives_equal_bits(drawn: Drawn) -> None:
     one, other = (solve_by_irwls(drawn.problem, 1e-4) for _ in range(2))
     assert one.tobytes() == other.tobytes()
+
+
+def test_a_row_that_hardly_falls_does_not_end_the_search() -> None:
+    """Its corners are beyond the range of float64; the minimum is where the other row meets its margin."""
+    r, falls, costs, guard = np.array([3.0, 1.0]), np.array([1e-310, 0.5]), np.ones(2), 1e-6
+    assert irwls._search(0.1, 1e-3, r, falls, costs, guard) == pytest.approx(2.0, rel=1e-5)
