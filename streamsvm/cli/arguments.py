@@ -197,12 +197,13 @@ def _add_tune(commands: Any) -> None:
         "tune",
         help="a grid of settings, cross-validated in shared reads of the data -> the best model",
         description="All fits of the grid and the folds share every read of the data; the best setting is trained on "
-        "all rows. Options are those of `train`; --loss, --epsilon and --class-weight may have several values to try.",
+        "all rows. Options are those of `train`; --loss, --epsilon, --nu and --class-weight may have several values.",
     )
     tune.add_argument("data", metavar="DATA.zarr", help="a dataset, an AnnData file, or a file of rows")
     contents = "folder of the best setting's run; tuning.json and tuning.html beside its files"
     tune.add_argument("--out", metavar="RUN", type=read_local_path, required=True, help=contents)
-    tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs of a row to try")
+    costs = "costs of a row to try; tasks in which nu takes the place of C have none"
+    tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, default=(), help=costs)
     gammas = "to try, of the kernels rbf, poly and sigmoid (default: scale)"
     tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
     tune.add_argument("--folds", type=read_count, default=5, help="parts of the rows for cross-validation (default: 5)")

@@ -89,7 +89,8 @@ def _add_problem(command: argparse.ArgumentParser, several: bool) -> None:
     tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
     metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
     command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
-    command.add_argument("--nu", type=float, help="of one class: the share of rows that may lie outside (default: 0.5)")
+    share = "of one class and of nu-: the share of rows that may lie outside, or within the margin (default: 0.5)"
+    command.add_argument("--nu", metavar="NU,.." if several else "NU", type=numbers, help=share)
 
 
 def _add_kernel_and_map(command: argparse.ArgumentParser) -> None:

@@ -178,7 +178,7 @@ def tune_model(options: argparse.Namespace) -> int:
             tuning = tune(
                 rows.source,
                 rows.options,
-                options.C,
+                options.C or ((1.0,) if find_problem(options.task).has_nu else ()),
                 () if options.map else options.gamma,
                 options.folds,
                 options.out,

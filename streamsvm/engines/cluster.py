@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 RELEASE_SECONDS = 5.0
+SMALL_BYTES = 64 << 10
 MODELS_MAY_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1TB"}
 
 
@@ -86,10 +87,11 @@ class DistributedEngine:
         slots, name = patience.list_slots(), f"{self._name}-{self._passes}"
         room = self.pin_bytes * max(1, len({address for address, _ in slots}))
         bare, scratch = replace(scan, by_row=(), held=None), plan_scratch(self.scratch, self.source, room)
+        work = Pass(name, self._name, bare, self.pin_bytes, scratch)
         with dask.config.set(MODELS_MAY_TRAVEL):
-            data, work = self._send_data(), self._hold(Pass(name, self._name, bare, self.pin_bytes, scratch))
+            data, shared = self._send_data(), work if _is_small(work) else self._hold(work)
             self._shares = share_out(len(groups), slots, self._shares) if slots else {}
-            under_way = PassOnWorkers(name, self.source, groups, scan, data, work, patience, self.costs, self.fan_in)
+            under_way = PassOnWorkers(name, self.source, groups, scan, data, shared, patience, self.costs, self.fan_in)
             total = under_way.carry_out(self._shares)
         self._answered = patience
         return self.costs.count(total)
@@ -140,6 +142,16 @@ def _prefer_worker(workers: list[str], task: int, n_tasks: int) -> dict[str, Any
     if not workers:
         return {"workers": None, "allow_other_workers": False}
     return {"workers": [workers[task * len(workers) // n_tasks]], "allow_other_workers": True}
+
+
+def _is_small(work: Pass) -> bool:
+    """Return whether the pass can travel with each task: as a result of its own it costs two messages a worker."""
+    from distributed.protocol.pickle import dumps
+
+    buffers: list[Any] = []
+    rest = dumps(work, buffer_callback=buffers.append)
+    nbytes: int = len(rest) + sum(buffer.raw().nbytes for buffer in buffers)
+    return nbytes <= SMALL_BYTES
 
 
 def _hold(shared: Any) -> Any:

@@ -20,7 +20,7 @@ import dask
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial
-from streamsvm.engines.part import DONE_ROWS, Part, add_part, give_away, join_parts
+from streamsvm.engines.part import DONE_ROWS, Part, Pass, add_part, give_away, join_parts
 from streamsvm.engines.patience import Patience
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.shares import Slot
@@ -39,8 +39,8 @@ ASKED_SECONDS = 2.0  # until a worker that is asked for groups is left alone for
 class PassOnWorkers:
     """A pass under way.
 
-    name: unlike that of any other pass. data: the source and its groups, and work: a `Pass`, as results on the workers.
-    fan_in: how many tasks' totals one task joins at most.
+    name: unlike that of any other pass. data: the source and its groups, as a result on the workers. work: if it is
+    large, the same of the pass. fan_in: how many tasks' totals one task joins at most.
     """
 
     name: str
@@ -48,7 +48,7 @@ class PassOnWorkers:
     groups: Sequence[range]
     scan: Scan
     data: Future
-    work: Future
+    work: Pass | Future
     patience: Patience
     costs: Costs
     fan_in: int

@@ -8,12 +8,14 @@ from typing import Any, cast
 
 from streamsvm.errors import InputError
 from streamsvm.estimators.budgeted import BudgetedSVC
+from streamsvm.estimators.budgeted_regression import BudgetedSVR
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.linear_base import read_fit_intercept
 from streamsvm.estimators.linear_one_class import LinearOneClassSVM
 from streamsvm.estimators.logistic import LogisticRegression
+from streamsvm.estimators.nu import NuSVC, NuSVR
 from streamsvm.estimators.one_class import OneClassSVM
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.estimators.regression import LinearSVR
@@ -23,12 +25,24 @@ from streamsvm.models.model import load as load_model
 from streamsvm.numeric.calibration import find_calibration
 from streamsvm.numeric.feature_maps import PolynomialMap
 from streamsvm.numeric.kernels import Kernel
+from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.one_class import ONE_CLASS
 from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
 
 Estimator = (
-    LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | OneClassSVM | LinearOneClassSVM | RankSVM
+    LinearSVC
+    | LinearSVR
+    | LogisticRegression
+    | SVC
+    | SVR
+    | BudgetedSVC
+    | BudgetedSVR
+    | NuSVC
+    | NuSVR
+    | OneClassSVM
+    | LinearOneClassSVM
+    | RankSVM
 )
 
 
@@ -46,7 +60,8 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, OneClassSVM, LinearOneClassSVM or RankSVM
+    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, BudgetedSVR, NuSVC, NuSVR,
+    OneClassSVM, LinearOneClassSVM or RankSVM
 
     Raises
     ------
@@ -61,17 +76,18 @@ def load(path: str | Path) -> Estimator:
 
 def make_estimator(model: Model) -> Estimator:
     """Return the fitted estimator of a model; KeyError if the model does not say how it was trained."""
-    C, solver = model.info["C"], model.info["solver"]
+    C = model.info["C"]
     estimator: Any  # each estimator takes models of its own kind
     if model.problem.name == REGRESS.name:
         estimator = _make_regression(model)
     elif model.problem.name == ONE_CLASS.name:
         estimator = _make_one_class(model)
+    elif model.problem.name == NU_REGRESS.name and isinstance(model, KernelModel):
+        estimator = NuSVR(nu=model.info["problem"]["nu"], C=C, **_name_kernel(model.kernel))
     elif model.problem.predicts_labels and isinstance(model, LinearModel):
         estimator = _make_linear_classifier(model)
     elif model.problem.predicts_labels and isinstance(model, KernelModel):
-        about = _name_kernel(model.kernel)
-        estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
+        estimator = _make_kernel_classifier(model)
     elif find_entry(model.problem.name).compares_pairs:
         estimator = RankSVM(C=C, task=model.problem.name)
     else:
@@ -95,12 +111,16 @@ def _make_linear_classifier(model: LinearModel) -> LinearSVC | LogisticRegressio
     return LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
 
 
-def _make_regression(model: Model) -> LinearSVR | SVR:
-    C, problem = model.info["C"], model.info["problem"]
+def _make_regression(model: Model) -> LinearSVR | SVR | BudgetedSVR:
+    problem, solver = model.info["problem"], model.info["solver"]
+    C, epsilon = model.info["C"], problem["tube"]
     if isinstance(model, LinearModel):
         has_bias = read_fit_intercept(problem)
-        return LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"], fit_intercept=has_bias)
-    return SVR(C=C, epsilon=problem["tube"], solver=model.info["solver"], **_name_kernel(model.kernel))
+        return LinearSVR(C=C, epsilon=epsilon, loss=problem["loss"], fit_intercept=has_bias)
+    about = _name_kernel(model.kernel)
+    if solver == "budgeted-sgd":
+        return BudgetedSVR(C=C, epsilon=epsilon, fit_intercept=bool(model.intercept != 0.0), **about)
+    return SVR(C=C, epsilon=epsilon, solver=solver, **about)
 
 
 def _name_map(model: LinearModel) -> dict[str, Any]:
@@ -111,6 +131,13 @@ def _name_map(model: LinearModel) -> dict[str, Any]:
     if found is None or found.approximation is None:
         return {}
     return {"feature_map": found.approximation, "rank": found.rank, **_name_kernel(found.kernel)}
+
+
+def _make_kernel_classifier(model: KernelModel) -> SVC | NuSVC | BudgetedSVC:
+    C, solver, about = model.info["C"], model.info["solver"], _name_kernel(model.kernel)
+    if model.problem.name == NU_CLASSIFY.name:
+        return NuSVC(nu=model.info["problem"]["nu"], **about)
+    return BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
 
 
 def _make_one_class(model: Model) -> OneClassSVM | LinearOneClassSVM:

@@ -19,7 +19,7 @@ IN_TUNING = ("status", "objective", "lower bound", "gap")  # of the training on 
 class Trial:
     """A setting, the share of held-out rows (or pairs) that are right in each fold, and its longest fit's passes.
 
-    others: by name, what else differs between the settings of the grid (loss, epsilon, class_weight).
+    others: by name, what else differs between the settings of the grid (loss, epsilon, nu, class_weight).
     """
 
     C: float

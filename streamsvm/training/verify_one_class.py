@@ -2,7 +2,7 @@
 
     Q = 1/2 sum_ij a_i a_j k(x_i, x_j)     >=     M^2 / (2 |w|^2),   M = N rho - sum_i C_i max(0, rho - w.phi(x_i))
 
-Both follow from the model alone (see numeric.one_class_certificates), so that no dual point need be kept.
+Both follow from the model alone (see numeric.fixed_sum_certificates), so that no dual point need be kept.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.dual_points import Bound
 from streamsvm.numeric.exact_losses import compute_exact_scores
+from streamsvm.numeric.fixed_sum_certificates import BOUNDARY_SHARE
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
-from streamsvm.numeric.one_class_certificates import BOUNDARY_SHARE
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows
 from streamsvm.requests import Scan

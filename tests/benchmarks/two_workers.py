@@ -2,8 +2,8 @@
 
     python tests/benchmarks/two_workers.py [--megabytes 600] [--features 54] [--passes 60] [--rounds 3]
 
-Both are whole commands, `streamsvm train`, of the same passes. CPU seconds are those of the command and of all processes
-that it started.
+Both are whole commands, `streamsvm train`, of the same passes. CPU seconds are those of the command and of all
+processes that it started.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ WAYS = {"2 threads": ("--threads", "2"), "2 workers": ("--workers", "2")}
 def train(data: str, passes: int, where: tuple[str, ...]) -> tuple[float, float, dict[str, object]]:
     """Return the seconds of a command, its CPU seconds, and what it tells of the model."""
     out = f"{data}-{where[0]}-{time.time_ns()}"
-    options = (
+    model = ("--C", "10", "--tol", "1e-12", "--option", "acceleration=none", "--max-passes", str(passes))
+    command = [
+        sys.executable,
+        "-m",
+        "streamsvm",
+        "train",
+        data,
         "--out",
         out,
-        "--C",
-        "10",
-        "--tol",
-        "1e-12",
+        *model,
         "--memory",
         "3GB",
-        "--option",
-        "acceleration=none",
         "--json",
-    )
-    command = [sys.executable, "-m", "streamsvm", "train", data, *options, "--max-passes", str(passes), *plain, *where]
+        *where,
+    ]
     before, began = os.times(), time.perf_counter()
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds, after = time.perf_counter() - began, os.times()

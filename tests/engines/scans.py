@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from distributed import Scheduler
 
 from streamsvm.data.source import RowSource
+from streamsvm.engines import pass_on_workers
 from streamsvm.engines.kept import _kept
 from streamsvm.numeric.rows import CsrRows, Rows, stack_rows
 from streamsvm.requests import Scan
@@ -85,6 +87,12 @@ def describe_chunks(source: RowSource, chunks: Sequence[int]) -> bytes:
 def pinned_chunks(fingerprint: str) -> list[int]:
     """Chunks of a dataset that this worker process keeps, in order."""
     return sorted(index for key, pins in _kept.items() if key[2] == fingerprint for index in pins.chunks)
+
+
+def help_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave every group with the worker that has it, however slow that is."""
+    for name in ("SHORTEST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(pass_on_workers, name, 600.0)
 
 
 async def stop_stealing(dask_scheduler: Scheduler) -> None:

@@ -18,6 +18,7 @@ from streamsvm.requests import Scan
 from tests.engines.contract import Contract, Opener
 from tests.engines.scans import (
     add_writable_flags,
+    help_nobody,
     join_lists,
     pinned_chunks,
     start_flags,
@@ -57,8 +58,9 @@ class TestDistributed(Contract):
         return partial(DistributedEngine, client=client)
 
     @pytest.fixture
-    def settled_groups(self, client: Client) -> Iterator[None]:
-        """Dask gives groups of a worker that is held up to an idle one, which would read and keep their chunks, too."""
+    def settled_groups(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """The engine gives groups of a worker that is held up to an idle one, which keeps none; Dask gives it tasks."""
+        help_nobody(monkeypatch)
         client.run_on_scheduler(stop_stealing)
         yield
         client.run_on_scheduler(start_stealing)
