@@ -97,9 +97,10 @@ def simulate(fixed: float, per_worker: float, n_workers: int, n_groups: int) -> 
     """Return the seconds of a pass beyond reading: of the scheduler, of sending w, and of joining.
 
     The scheduler is one server: it spends `per_worker` seconds on a worker's task and its share of the joins, half of
-    them before the last worker begins. w, if it is large, reaches all workers in log2(W) steps, since those that have it
-    pass it on. A task joins 16 parts of up to two totals a level, which it fetches one after another, and log16(W) tasks follow each
-    other. The three add up at worst: where ranges take different times, most tasks are told of while others read.
+    them before the last worker begins. w, if it is large, reaches all workers in log2(W) steps, since those that have
+    it pass it on. A task joins 16 parts of up to two totals a level, which it fetches one after another, and log16(W)
+    tasks follow each other. The three add up at worst: where ranges take different times, most tasks are told of while
+    others read.
     """
     shared = 16 * (FEATURES + 1)
     sending = math.ceil(math.log2(n_workers)) * (LINK + 2 * LATENCY + shared / BANDWIDTH)
