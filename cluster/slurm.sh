@@ -33,10 +33,6 @@ state=$(mktemp -d "$(dirname "$run")/.streamsvm-$SLURM_JOB_ID.XXXX")
 own_cache='export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR-$0/$(hostname)}"; exec "$@"' # of each node: processors differ
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$state"' EXIT
 
-# once a node, before several processes want to
-srun --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" \
-    bash -c "$own_cache" "$state" python -c 'from streamsvm.methods.warm_up import compile_kernels; compile_kernels()'
-
 listen=(--protocol "$protocol" --interface "$interface" --no-dashboard --dashboard-address 127.0.0.1:0)
 dask scheduler "${listen[@]}" --port 0 --scheduler-file "$state/scheduler.json" &
 until [ -s "$state/scheduler.json" ]; do

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamsvm.data.dataset import open_dataset as open  # noqa: A004
+    from streamsvm.data.delete import delete_rows as delete
     from streamsvm.data.readers import ingest
     from streamsvm.estimators import (
         SVC,
         SVR,
         BudgetedSVC,
+        BudgetedSVR,
         LinearOneClassSVM,
         LinearSVC,
         LinearSVR,
         LogisticRegression,
+        NuSVC,
+        NuSVR,
         OneClassSVM,
         RankSVM,
         load,
@@ -27,13 +31,17 @@ __all__ = [
     "SVC",
     "SVR",
     "BudgetedSVC",
+    "BudgetedSVR",
     "LinearOneClassSVM",
     "LinearSVC",
     "LinearSVR",
     "LogisticRegression",
+    "NuSVC",
+    "NuSVR",
     "OneClassSVM",
     "RankSVM",
     "__version__",
+    "delete",
     "ingest",
     "load",
     "open",
@@ -42,6 +50,7 @@ __all__ = [
 
 _PLACES = {
     "open": ("streamsvm.data.dataset", "open_dataset"),
+    "delete": ("streamsvm.data.delete", "delete_rows"),
     "ingest": ("streamsvm.data.readers", "ingest"),
     "LinearSVC": ("streamsvm.estimators", "LinearSVC"),
     "LinearSVR": ("streamsvm.estimators", "LinearSVR"),
@@ -49,7 +58,10 @@ _PLACES = {
     "SVC": ("streamsvm.estimators", "SVC"),
     "SVR": ("streamsvm.estimators", "SVR"),
     "BudgetedSVC": ("streamsvm.estimators", "BudgetedSVC"),
+    "BudgetedSVR": ("streamsvm.estimators", "BudgetedSVR"),
     "LinearOneClassSVM": ("streamsvm.estimators", "LinearOneClassSVM"),
+    "NuSVR": ("streamsvm.estimators", "NuSVR"),
+    "NuSVC": ("streamsvm.estimators", "NuSVC"),
     "OneClassSVM": ("streamsvm.estimators", "OneClassSVM"),
     "RankSVM": ("streamsvm.estimators", "RankSVM"),
     "load": ("streamsvm.estimators", "load"),

@@ -56,7 +56,11 @@ def accept() -> None:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Let a signal raise KeyboardInterrupt at once, while the main thread waits and runs no compiled code."""
+    """Let a signal raise KeyboardInterrupt at once, while the main thread waits and runs no compiled code.
+
+    Where it meets a lock that is just being acquired, Python's own clean-up fails with another error ("release unlocked
+    lock"). KeyboardInterrupt is raised in place of that, too.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -64,8 +68,18 @@ def waiting() -> Iterator[None]:
         _FLAG.waits = True
         check()
         yield
+    except Exception as error:
+        if _follows_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
     finally:
         _FLAG.waits = False
+
+
+def _follows_interrupt(error: BaseException) -> bool:
+    """Tell whether an error was raised while KeyboardInterrupt was on its way."""
+    before = error.__context__
+    return before is not None and (isinstance(before, KeyboardInterrupt) or _follows_interrupt(before))
 
 
 @contextmanager

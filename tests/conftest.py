@@ -50,7 +50,14 @@ F64 = npt.NDArray[np.float64]
 ROOT = Path(__file__).parents[1]
 WORKER_BYTES = 2 << 30
 START_METHOD = "distributed.worker.multiprocessing-method"
-COMPILE = "import sys; from streamsvm.methods.warm_up import compile_all; compile_all(sys.argv[1:])"
+COMPILE = """
+import sys
+from streamsvm.data.compilation import PARSERS, compile_parser
+from streamsvm.methods.warm_up import compile_all
+
+list(map(compile_parser, PARSERS))
+compile_all(sys.argv[1:])
+"""
 GROUPS = sorted({group for method in METHODS for group in method.compiled or (method.name,)})
 BUDGETED = [group for group in GROUPS if group.startswith("budgeted")]  # half of the compiler's time
 COMPILER = pytest.StashKey["subprocess.Popen[bytes]"]()

@@ -189,3 +189,21 @@ def test_scoring_in_a_script_ends_after_a_chunk(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt):
         model.decision_function(rows.X)
     assert scored == [300]
+
+
+def test_a_clean_up_that_an_interrupt_breaks_is_the_interrupt() -> None:
+    """Where a lock is just being acquired, the clean-up of a wait fails: RuntimeError, release unlocked lock."""
+    lock = threading.Lock()
+
+    def wait(interrupted: bool) -> None:
+        with interrupts.caught(), interrupts.waiting():
+            try:
+                if interrupted:
+                    signal.raise_signal(signal.SIGINT)
+            finally:
+                lock.release()
+
+    with pytest.raises(KeyboardInterrupt):
+        wait(interrupted=True)
+    with pytest.raises(RuntimeError, match="release unlocked lock"):
+        wait(interrupted=False)

@@ -24,7 +24,7 @@ def fit_ours(task: Task, estimator: Any) -> Model:
     with task.timing("fit"):
         estimator.fit(X, y)
     task.told |= {"passes": estimator.n_passes_, "lower_bound": estimator.lower_bound_}
-    return pack_kernel(estimator.support_vectors_, estimator.dual_coef_, estimator.intercept_)
+    return pack_kernel(estimator.support_vectors_, to_dense(estimator.dual_coef_), estimator.intercept_)
 
 
 def fit_smo(task: Task) -> Model:

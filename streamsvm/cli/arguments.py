@@ -10,10 +10,10 @@ from streamsvm.cli.export import add_export, add_import
 from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
+    add_cache,
     add_engine,
     add_gamma,
     add_going_on,
-    add_header,
     add_json,
     add_kernel,
     add_memory,
@@ -21,7 +21,9 @@ from streamsvm.cli.shared_arguments import (
     add_reading,
     add_settings,
 )
+from streamsvm.cli.table_arguments import add_index, add_table
 from streamsvm.cli.values import parse_numbers, read_count, read_local_path, read_place
+from streamsvm.cli.warm_up import add_warm_up
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
 
@@ -38,6 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
     for add in (
         _add_demo,
         _add_ingest,
+        _add_delete,
         _add_info,
         _add_features,
         _add_train,
@@ -48,6 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
         add_import,
         _add_verify,
         _add_report,
+        add_warm_up,
     ):
         add(commands)
     return parser
@@ -79,7 +83,7 @@ def _add_ingest(commands: Any) -> None:
     ingest.add_argument("--regression", action="store_true", help=targets)
     lists = "svmlight text has lists of labels, such as 1,3,7, which may be empty: each label is a problem of its own"
     ingest.add_argument("--multi-label", action="store_true", help=lists)
-    add_header(ingest)
+    add_table(ingest)
     layout = ingest.add_mutually_exclusive_group()
     layout.add_argument("--dense", dest="layout", action="store_const", const="dense", help="(default: by density)")
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
@@ -93,6 +97,22 @@ def _add_ingest(commands: Any) -> None:
     into.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     added = "add the rows to the dataset DEST.zarr, laid out, scaled and coded as its rows are"
     into.add_argument("--append", action="store_true", help=added)
+
+
+def _add_delete(commands: Any) -> None:
+    about = (
+        "Delete rows of a dataset. Whoever opens it from now on skips them; its files keep them until all rows are "
+        "ingested anew. `train --start-from` updates a model that kept its ball."
+    )
+    delete = commands.add_parser("delete", help="a dataset without some of its rows", description=about)
+    delete.add_argument("data", metavar="DATA.zarr", type=read_local_path)
+    which = delete.add_mutually_exclusive_group(required=True)
+    numbers = (
+        "numbers and ranges, such as 0-99,250, or a file of them; rows count from 0, in the order in which `predict` "
+        "writes the rows of the dataset"
+    )
+    which.add_argument("--rows", metavar="ROWS|FILE", help=numbers)
+    which.add_argument("--group", metavar="VALUE", nargs="+", help="all rows of these groups (of `ingest --groups`)")
 
 
 def _add_info(commands: Any) -> None:
@@ -120,6 +140,7 @@ def _add_features(commands: Any) -> None:
     features.add_argument("--seed", type=int, help=SEED)
     add_memory(features)
     add_engine(features)
+    add_cache(features)
     features.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     features.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     kept = (
@@ -133,7 +154,7 @@ def _add_features(commands: Any) -> None:
 
 def _add_train(commands: Any) -> None:
     train = commands.add_parser("train", help="a dataset -> a certified model")
-    train.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
+    train.add_argument("data", metavar="DATA.zarr", help="a dataset, an AnnData file, or a file of rows")
     contents = "folder of the run: settings, history, checkpoint, model"
     train.add_argument("--out", metavar="RUN", type=read_place, help=contents)
     costs = (
@@ -151,15 +172,22 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--keep-dual", action="store_true", help=keeps)
     start = (
         "start from the weights of a model (a run's folder or a model file) of the same two classes and features; if a "
-        "ball lies beside it, and rows were appended to its rows since, read the new rows only, unless the new optimum "
-        "leaves the ball; for linear models with the hinge loss"
+        "ball lies beside it, and rows were appended or deleted since, read only these, unless the new optimum leaves "
+        "the ball; for linear models with the hinge loss"
     )
     train.add_argument("--start-from", metavar="MODEL", type=read_local_path, help=start)
     ball = (
-        "keep in RUN/ball.npz what is known of all rows around the optimum, for --start-from after rows are appended; "
-        "takes one more read, or two if the rows are not shuffled, and about as much disk as the resident rows"
+        "keep in RUN/ball.npz what is known of all rows around the optimum, for --start-from after rows are appended "
+        "or deleted; takes one more read, or two if the rows are not shuffled, and as much disk as the resident rows"
     )
     train.add_argument("--keep-ball", action="store_true", help=ball)
+    held_out = (
+        "measure the model on the rows of another dataset after each step; the measures are in the history, and no row "
+        "of the training is read for them"
+    )
+    train.add_argument("--eval", metavar="DATA.zarr", help=held_out)
+    waits = "stop with the status early_stop after so many steps in which the measure of --eval has not risen"
+    train.add_argument("--patience", metavar="STEPS", type=read_count, help=waits)
     add_probabilities(train)
     add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
@@ -169,12 +197,13 @@ def _add_tune(commands: Any) -> None:
         "tune",
         help="a grid of settings, cross-validated in shared reads of the data -> the best model",
         description="All fits of the grid and the folds share every read of the data; the best setting is trained on "
-        "all rows. Options are those of `train`; --loss, --epsilon and --class-weight may have several values to try.",
+        "all rows. Options are those of `train`; --loss, --epsilon, --nu and --class-weight may have several values.",
     )
-    tune.add_argument("data", metavar="DATA.zarr", help="a dataset that `ingest` wrote, or an AnnData file")
+    tune.add_argument("data", metavar="DATA.zarr", help="a dataset, an AnnData file, or a file of rows")
     contents = "folder of the best setting's run; tuning.json and tuning.html beside its files"
     tune.add_argument("--out", metavar="RUN", type=read_local_path, required=True, help=contents)
-    tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, required=True, help="costs of a row to try")
+    costs = "costs of a row to try; tasks in which nu takes the place of C have none"
+    tune.add_argument("--C", metavar="C,C,..", type=parse_numbers, default=(), help=costs)
     gammas = "to try, of the kernels rbf, poly and sigmoid (default: scale)"
     tune.add_argument("--gamma", metavar="GAMMA,..", type=parse_numbers, default=(), help=gammas)
     tune.add_argument("--folds", type=read_count, default=5, help="parts of the rows for cross-validation (default: 5)")
@@ -196,6 +225,7 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
     with_them = "add the probability of each class; for models trained with --probabilities, or --loss logistic"
     predict.add_argument("--probabilities", action="store_true", help=with_them)
+    add_index(predict, " (default: the one that ingest was told)")
     add_reading(predict)
 
 
@@ -235,4 +265,4 @@ def _add_report(commands: Any) -> None:
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `add_reading`, which say how a file is read, under the names that the readers take."""
-    return {"file_format": options.format, "label": options.label, "header": options.header}
+    return {"file_format": options.format, "label": options.label, "header": options.header, "sep": options.sep}

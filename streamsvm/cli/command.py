@@ -21,11 +21,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from streamsvm.cli.arguments import how_to_read, make_parser
+from streamsvm.cli.deleting import delete
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output
 from streamsvm.cli.export import export_model, import_model
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.cli.settings import read_ingest_options
 from streamsvm.cli.training import features, train_model, tune_model
+from streamsvm.cli.warm_up import warm_up
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
 from streamsvm.urls import hide_secrets, is_remote
@@ -89,21 +91,17 @@ def _demo(options: argparse.Namespace) -> int:
 def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.cli.info import format_ingested
     from streamsvm.cli.progress import Line, RowCounter
-    from streamsvm.data.formats import ROLES
+    from streamsvm.cli.table_arguments import read_columns
     from streamsvm.data.readers import ingest
-    from streamsvm.data.tables import Columns
 
     began, line = time.monotonic(), Line()
-    named = {role: getattr(options, role) for role in ROLES}
-    columns = Columns(
-        **named, header=options.header, require_label=not options.unlabelled, multi_label=options.multi_label
-    )
     try:
         dataset = ingest(
             options.sources,
             options.destination,
             file_format=options.format,
-            columns=columns,
+            columns=read_columns(options),
+            like=options.like,
             options=read_ingest_options(options),
             report=RowCounter(line).show,
         )
@@ -139,6 +137,7 @@ def _predict(options: argparse.Namespace) -> int:
         options.out,
         overwrite=options.overwrite,
         probabilities=options.probabilities,
+        index=options.index,
         **how_to_read(options),
     )
     print(f"{options.out}: {say_count(n_rows, 'prediction')}")
@@ -185,6 +184,7 @@ def _report(options: argparse.Namespace) -> int:
 COMMANDS = {
     "demo": _demo,
     "ingest": _ingest,
+    "delete": delete,
     "info": _info,
     "features": features,
     "train": train_model,
@@ -195,4 +195,5 @@ COMMANDS = {
     "import": import_model,
     "verify": _verify,
     "report": _report,
+    "warm-up": warm_up,
 }

@@ -23,7 +23,7 @@ METHOD_READS: dict[str, set[str]] = {}  # Several methods may share a name.
 for each in METHODS:
     METHOD_READS.setdefault(each.name, set()).update(each.reads)
 ENGINE_READS = {"--scheduler": (), "processes on this machine": ("workers",)}
-PLAN_READS = {"--plan": (), "a training": ("resume", "overwrite", "probabilities")}
+PLAN_READS = {"--plan": (), "a training": ("resume", "overwrite")}
 # Of a map in a training: the training itself reads the seed, and the kernel's options where there is no map.
 MAP_READS: dict[str, tuple[str, ...]] = {name: tuple(x for x in READS[name] if x != "seed") for name in READS}
 WITHOUT_MAP = {"a training without --map": (), "--map": ("rank",)}

@@ -9,8 +9,10 @@ import numpy as np
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.layouts import CsrLayout
+from streamsvm.data.trimmed import TrimmedDataset
 from streamsvm.errors import IntegrityError, say_count
 from streamsvm.machine import format_bytes
+from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.label_sets import sum_labels
 
 if TYPE_CHECKING:
@@ -20,14 +22,17 @@ if TYPE_CHECKING:
 
 MOST_CONFUSION_CLASSES = 16  # for more classes, the text has no table of the confusion
 MOST_LISTED_CLASSES = 10
+MOST_LISTED_COLUMNS = 5
 
 
 def format_ingested(destination: str | Path, dataset: Dataset, seconds: float) -> str:
     """Return a line about a dataset that was written in so many seconds."""
     kind = "sparse" if dataset.is_sparse else "dense"
+    encoded = "" if dataset.encoding is None else f"\n  encoded   {tell_encoding(dataset.encoding)}"
     return (
         f"{destination}: {say_count(dataset.n_rows, 'row')} of {say_count(dataset.n_features, 'feature')}, {kind}, "
         f"{format_bytes(dataset.nbytes)} in {say_count(dataset.n_chunks, 'chunk')}, {seconds:.1f} s"
+        f"{encoded}"
     )
 
 
@@ -42,6 +47,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     return {
         "path": dataset.path,
         "n_rows": dataset.n_rows,
+        "deleted_rows": len(dataset.deleted) if isinstance(dataset, TrimmedDataset) else 0,
         "n_features": dataset.n_features,
         "sparse": dataset.is_sparse,
         "density": None if items is None else items / (dataset.n_rows * dataset.n_features),
@@ -54,10 +60,33 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "scaling": dataset.scaling.kind if dataset.scaling else "none",
         "shuffle": dataset.meta.get("shuffle"),
         "source": dataset.meta.get("source"),
+        "encoding": None if dataset.encoding is None else dataset.encoding.as_json(),
         "map": None if dataset.features is None else dataset.meta["features"]["map"],
         "manifest": dataset.meta.get("arrays") is not None,
         "fingerprint": dataset.fingerprint,
     }
+
+
+def tell_encoding(encoding: Encoding) -> str:
+    """Return in words how the columns of a table became features."""
+    parts = []
+    for kind, noun in (("number", "number"), ("date", "date"), ("one_hot", ""), ("hash", "")):
+        columns = [column for column in encoding.columns if column.kind == kind]
+        if columns and noun:
+            parts.append(say_count(len(columns), noun))
+        elif columns:
+            names = ", ".join(show_text(column.name) for column in columns[:MOST_LISTED_COLUMNS])
+            names += f" and {len(columns) - MOST_LISTED_COLUMNS} more" if len(columns) > MOST_LISTED_COLUMNS else ""
+            n_categories = sum(len(column.categories) for column in columns)
+            into = (
+                say_count(n_categories, "category") if kind == "one_hot" else f"{encoding.n_hashed:,} hashed features"
+            )
+            parts.append(f"{into} of {names}")
+    if encoding.missing is not None:
+        n_indicators = sum(column.indicator for column in encoding.columns)
+        more = f" and {say_count(n_indicators, 'indicator')}" if n_indicators else ""
+        parts.append(f"missing values: {'zero' if encoding.missing == 'indicator' else encoding.missing}{more}")
+    return "; ".join(parts) + ("" if encoding.index is None else f"; rows named by {show_text(encoding.index)}")
 
 
 def verify(dataset: Dataset) -> dict[str, Any]:
@@ -92,13 +121,16 @@ def format_description(about: dict[str, Any]) -> str:
     density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
     codec = f", codec {about['codec']}" if about["codec"] else ""
     size = f"{say_count(about['largest_chunk_rows'], 'row')} each, {format_bytes(about['bytes'])} in all"
+    deleted = f"; {about['deleted_rows']:,} more were deleted, and stay in its files" if about["deleted_rows"] else ""
     lines = [
         show_text(about["path"]),
-        f"  rows      {about['n_rows']:,}",
+        f"  rows      {about['n_rows']:,}{deleted}",
         f"  features  {about['n_features']:,}, {layout}{density}",
         f"  chunks    {about['n_chunks']}, at most {size}{codec}",
         f"  scaling   {about['scaling']}",
     ]
+    if about["encoding"] is not None:
+        lines.append(f"  encoded   {tell_encoding(read_encoding(about['encoding']))}")
     if about["map"] is not None:
         lines.append(f"  made by   a {about['map']} map: {show_text(str(about['source']))}")
     if about["classes"] is not None:

@@ -109,6 +109,8 @@ class Display:
             shown = f"gap {gap:.2e} (to {self.tol:g})  {self._estimate_time_left(gap, seconds)}"
         if "rows" in step:  # a solver that learns a stream of rows proves nothing
             shown = f"objective about {step['objective']:.4g}  {say_count(step['n_support_vectors'], 'support vector')}"
+        if "eval_score" in step:
+            shown += f"  held-out {step['eval_score']:.4g}"
         rows = step.get("rows", self.n_rows * step["passes"])
         rows_s, mb_s = rows / seconds, rows * self.data_bytes / self.n_rows / seconds / 1e6
         self.line.show(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from streamsvm.cli.method_help import describe_default_kernels, describe_methods, name_kernels, name_multi_class
+from streamsvm.cli.table_arguments import add_header
 from streamsvm.cli.values import parse_gamma, parse_losses, parse_numbers, read_count
 from streamsvm.data.formats import FORMATS
 from streamsvm.methods.feature_map.options import MAPS
@@ -44,9 +45,35 @@ def add_going_on(command: argparse.ArgumentParser, resume: str) -> None:
 
 def add_settings(command: argparse.ArgumentParser, several: bool = False) -> None:
     """Add the arguments that `train` and `tune` share. several: whether losses and the like may have several values."""
-    solvers, tasks = name_methods(), list(PROBLEMS)
+    solvers = name_methods()
     first = f"(default: {solvers[0]} for the hinge loss, newton for smooth losses, and smo for kernels)"
     command.add_argument("--solver", default=AUTO, choices=[AUTO, *solvers], help=first)
+    _add_problem(command, several)
+    _add_kernel_and_map(command)
+    weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
+    weights += "; may be given several times, to try each" * several
+    action = "append" if several else "store"
+    command.add_argument("--class-weight", metavar="balanced|a=2,b=1", action=action, help=weights)
+    command.add_argument("--tol", type=float, help="relative duality gap to reach (default: 1e-3)")
+    add_memory(command)
+    command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
+    add_engine(command)
+    add_cache(command)
+    command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
+    command.add_argument("--seed", type=int, default=0, help=SEED)
+    limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
+    command.add_argument("--max-passes", type=read_count, help=limits)
+    command.add_argument("--max-seconds", type=float, help="exit status 3 if the training takes longer")
+    own = "an option of the solver's own, listed below; may be given several times"
+    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=own)
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    command.epilog = describe_methods()
+    add_json(command)
+
+
+def _add_problem(command: argparse.ArgumentParser, several: bool) -> None:
+    """Add the arguments that say what is minimised."""
+    tasks = list(PROBLEMS)
     meanings = "; ".join(f"{task}: {entry.help}" for task, entry in PROBLEMS.items())
     what = command.add_mutually_exclusive_group()
     what.add_argument("--task", default=tasks[0], choices=tasks, help=f"{meanings} (default: {tasks[0]})")
@@ -62,7 +89,12 @@ def add_settings(command: argparse.ArgumentParser, several: bool = False) -> Non
     tube = "of a regression: errors of at most so much cost nothing (default: 0.1)"
     metavar, numbers = ("EPSILON,..", parse_numbers) if several else ("EPSILON", float)
     command.add_argument("--epsilon", metavar=metavar, type=numbers, help=tube)
-    command.add_argument("--nu", type=float, help="of one class: the share of rows that may lie outside (default: 0.5)")
+    share = "of one class and of nu-: the share of rows that may lie outside, or within the margin (default: 0.5)"
+    command.add_argument("--nu", metavar="NU,.." if several else "NU", type=numbers, help=share)
+
+
+def _add_kernel_and_map(command: argparse.ArgumentParser) -> None:
+    """Add the kernel, and the map that makes features of rows."""
     known = "precomputed: the rows are those of the kernel matrix, in order (ingest --shuffle no)"
     add_kernel(command, f"{known} (default: {describe_default_kernels()})", name_kernels())
     features = (
@@ -70,27 +102,8 @@ def add_settings(command: argparse.ArgumentParser, several: bool = False) -> Non
         "polynomial: of second order; the others approximate the kernel. For solvers of linear models"
     )
     command.add_argument("--map", choices=MAPS, help=features)
-    command.add_argument(
-        "--rank", type=read_count, help="features of a --map that approximates a kernel (default: 300)"
-    )
-    weights = "factors of C by class, for the labels a and b here; balanced: rare classes count as much as others"
-    weights += "; may be given several times, to try each" * several
-    action = "append" if several else "store"
-    command.add_argument("--class-weight", metavar="balanced|a=2,b=1", action=action, help=weights)
-    command.add_argument("--tol", type=float, help="relative duality gap to reach (default: 1e-3)")
-    add_memory(command)
-    command.add_argument("--resident-rows", metavar="N|10%", help="rows held in memory (default: as memory allows)")
-    add_engine(command)
-    command.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
-    command.add_argument("--seed", type=int, default=0, help=SEED)
-    limits = "exit status 3 if this comes before the end (of the epochs that budgeted-sgd is asked for, too)"
-    command.add_argument("--max-passes", type=read_count, help=limits)
-    command.add_argument("--max-seconds", type=float, help="exit status 3 if the training takes longer")
-    own = "an option of the solver's own, listed below; may be given several times"
-    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=own)
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.epilog = describe_methods()
-    add_json(command)
+    ranks = "features of a --map that approximates a kernel (default: 300)"
+    command.add_argument("--rank", type=read_count, help=ranks)
 
 
 def add_json(command: argparse.ArgumentParser) -> None:
@@ -102,6 +115,12 @@ def add_memory(command: argparse.ArgumentParser) -> None:
     """Add the memory budget."""
     most = "all that one process may hold, such as 2GB or 512MiB (default: half of the machine's)"
     command.add_argument("--memory", metavar="SIZE", help=most)
+
+
+def add_cache(command: argparse.ArgumentParser) -> None:
+    """Add the cache of what is read from an object store."""
+    what = "keep what is read from an object store in a folder on a local disk, up to a size: /scratch/cache:200GB"
+    command.add_argument("--cache", metavar="FOLDER:SIZE", help=what)
 
 
 def add_engine(command: argparse.ArgumentParser) -> None:
@@ -116,9 +135,3 @@ def add_reading(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=list(FORMATS), help="(default: by the ending)")
     command.add_argument("--label", metavar="COLUMN", help="column of the labels")
     add_header(command)
-
-
-def add_header(command: argparse.ArgumentParser) -> None:
-    """Add how the first row of CSV is read."""
-    what = "whether the first row of CSV names the columns (default: auto, by what it holds)"
-    command.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help=what)

@@ -6,7 +6,6 @@ append leaves the dataset as it was, and who reads it meanwhile keeps his view o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
+from streamsvm.data.edits import commit, find_chunk_bytes, name_next, require_editable
 from streamsvm.data.ingest import (
     MOST_CLASSES,
     IngestOptions,
@@ -24,12 +24,10 @@ from streamsvm.data.ingest import (
     set_aside,
     write_rows,
 )
-from streamsvm.data.joined import JoinedDataset, describe_joined, list_fingerprints, name_addition
-from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE
+from streamsvm.data.manifest import APPENDED, APPENDS_TO
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.survey import Survey
-from streamsvm.errors import InputError, WriteError
-from streamsvm.files import sync_folder, write_atomically
+from streamsvm.errors import InputError
 from streamsvm.locks import Lock
 from streamsvm.urls import is_remote
 
@@ -65,22 +63,20 @@ def append_rows(
     with Lock(destination):
         dataset = open_dataset(destination)
         _refuse_kinds(dataset)
-        number = len(list_fingerprints(dataset))
-        folder = Path(name_addition(str(destination), number))
-        _make_folder(folder.parent)
+        folder = name_next(dataset, APPENDED)
         with (
             new_folder(folder, overwrite=True) as partial,  # one that no manifest lists is of an append that was killed
             TemporaryDirectory(prefix="spill", dir=partial) as spill_folder,
         ):
             survey = _start_survey(dataset)
             own = replace(options, layout="sparse" if dataset.is_sparse else "dense", codec=dataset.meta["codec"])
-            own = replace(own, chunk_bytes=own.chunk_bytes or _find_chunk_bytes(dataset))
+            own = replace(own, chunk_bytes=own.chunk_bytes or find_chunk_bytes(dataset))
             checked = _check_rows(pieces, dataset, name)
             spill = set_aside(checked, Path(spill_folder), survey, name, expected_bytes, own, report)
             _check_survey(survey, dataset, name)
             about = {APPENDS_TO: dataset.fingerprint, "feature_names": dataset.meta["feature_names"]}
             write_rows(spill, partial, survey, dataset.scaling, name, own, about)
-        _commit(destination, describe_joined(dataset, _read_fingerprint(folder)))
+        commit(dataset, APPENDED, folder)
     return open_dataset(destination)
 
 
@@ -95,31 +91,10 @@ def _refuse_options(options: IngestOptions) -> None:
 
 def _refuse_kinds(dataset: Dataset) -> None:
     """Raise InputError for datasets to which no rows can be appended."""
-    reasons = {
-        "is an AnnData file, which is read as it lies": "arrays" not in dataset.meta,
-        "holds the features of a map: append to its raw rows, and make the features anew": dataset.features is not None,
-        "has queries, whose rows must lie together: ingest all rows anew": "qid" in dataset.vectors,
-    }
-    for reason, is_so in reasons.items():
-        if is_so:
-            raise InputError(f"{dataset.path}: no rows can be appended: it {reason}")
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise WriteError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    sync_folder(folder.parent)
-
-
-def _find_chunk_bytes(dataset: Dataset) -> int | None:
-    """Return the bytes of a chunk of the first rows, or None if these are one chunk: new rows may be far more rows."""
-    base = dataset.additions[0] if isinstance(dataset, JoinedDataset) else dataset
-    if base.n_chunks == 1:
-        return None
-    first = base.meta["arrays"]["X/data" if base.is_sparse else "X"]["chunks"]
-    return int(8 * first[0] if base.is_sparse else 4 * first[0] * first[1])
+    require_editable(dataset, "appended")
+    if "qid" in dataset.vectors:
+        why = "it has queries, whose rows must lie together: ingest all rows anew"
+        raise InputError(f"{dataset.path}: no rows can be appended: {why}")
 
 
 def _start_survey(dataset: Dataset) -> Survey:
@@ -162,15 +137,3 @@ def _check_survey(survey: Survey, dataset: Dataset, name: str) -> None:
         )
     if not survey.n_items:
         raise InputError(f"{name}: every feature of every row is zero")
-
-
-def _read_fingerprint(folder: Path) -> str:
-    return str(json.loads((folder / "zarr.json").read_bytes())["attributes"][ATTRIBUTE]["sha256"])
-
-
-def _commit(destination: Path, manifest: dict[str, object]) -> None:
-    """Replace the manifest, which is the moment in which the rows are appended."""
-    file = destination / "zarr.json"
-    group = json.loads(file.read_bytes())
-    group["attributes"][ATTRIBUTE] = manifest
-    write_atomically(file, json.dumps(group, indent=2).encode())

@@ -18,10 +18,12 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import (
+    FOR_TEXT,
     NUMBER_KINDS,
     Place,
     Vector,
     find_feature_fault,
+    find_remedy,
     has_number_labels,
     round_to_float32,
     to_source_rows,
@@ -123,7 +125,7 @@ def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) ->
     require_shape(where, shape, n_dimensions)
     for name, dtype in values.dtypes.items() if n_dimensions == 2 and hasattr(values, "columns") else ():
         if dtype.kind not in NUMBER_KINDS + "O":
-            raise InputError(f"{where}: column {name!r}: {dtype} is not a number")
+            raise InputError(f"{where}: column {name!r}: {dtype} is not a number; {FOR_TEXT}")
     n_rows = int(shape[0]) if isinstance(shape[0], int | np.integer) else None
     return Stream(where, n_rows, _pieces(where, values, piece_bytes))
 
@@ -228,6 +230,8 @@ def _to_features(
             i, j = int(np.searchsorted(sparse.indptr, at, "right")) - 1, int(sparse.indices[at])
         name = f" {names[j]!r}" if names else ""
         fault = find_feature_fault(values.flat[at])
+        if names and (remedy := find_remedy(fault)):
+            fault = f"{fault}; {remedy}"
         raise InputError(f"{where}: row {n_before + i + 1}, column {j + 1}{name} (counted from 1): {fault}")
     if sparse is None:
         return rounded

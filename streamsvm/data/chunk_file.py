@@ -30,6 +30,9 @@ class StoredFile(Protocol):
     def fill(self, buffer: Bytes, begin: int) -> None:
         """Fill the buffer from byte `begin` on. Raises IntegrityError if the file is missing or of another size."""
 
+    def keep(self) -> None:
+        """Keep a copy of the bytes, all of which are known to be right now, where copies are kept."""
+
     def close(self) -> None:
         """Close the file."""
 
@@ -75,6 +78,7 @@ class ChunkFile:
         if self._crc != self.checksum:
             raise IntegrityError(f"{self.name}: chunk is damaged (its checksum is not the manifest's)")
         self.check_stored()
+        self._file.keep()
 
     def check_stored(self) -> None:
         """Raise IntegrityError unless the checksum at the end of the file is the one in the manifest."""

@@ -89,6 +89,9 @@ class LocalFile:
                 raise IntegrityError(f"{self.name}: chunk was cut short while it was read")
             done += n
 
+    def keep(self) -> None:
+        """Do nothing, as the file is on a local disk already."""
+
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)

@@ -1,8 +1,8 @@
 """The first row of a table of text: which delimiter it uses, and whether it is a header.
 
-A first row is a header if none of its cells is a number, if a word stands over a column of numbers, or if it has the
-names that were asked for. It is a row of data if its words, or its label, occur again below. Any other first row with
-words may be either, and so may 0, 1, 2, ...: then the user has to say which it is.
+A first row is a header if none of its cells is a number, if a word stands over a column of numbers, if it has the
+names that were asked for, or if it counts six columns or more. It is a row of data if its words, or its label, occur
+again below. Any other first row with words may be either, as may 0, 1, 2, ...: then the user has to say which it is.
 """
 
 from __future__ import annotations
@@ -24,18 +24,28 @@ from streamsvm.errors import InputError
 
 HEADERS = ("auto", "yes", "no")
 LOOKED_AT_ROWS = 1000
+COUNTED_COLUMNS = 6
+DELIMITERS = ",\t;|"
+NO_DELIMITERS = "\"'\r\n.+-_\0"  # which have a meaning in values
 
 _BLANK_LINES = re.compile(rb"([ \t]*(\r\n|\r|\n))*")
 
 
-def choose_delimiter(head: bytes, path: str) -> str:
-    """Return the delimiter that the file's name tells, else the one that gives the first row the most columns."""
+def choose_delimiter(head: bytes, path: str, sep: str | None = None) -> str:
+    """Return the delimiter: `sep`, else what the file's name tells, else the one that gives the first row most columns.
+
+    A name is not believed if its delimiter gives one column only. Raises InputError for a `sep` that cannot be one.
+    """
+    if sep is not None:
+        mark = {"\\t": "\t", "tab": "\t"}.get(sep, sep)
+        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in NO_DELIMITERS:
+            raise InputError(f"sep {sep!r}: one character separates columns, such as ; or | or \\t")
+        return mark
     stem = Path(path).stem if Path(path).suffix.lower() in OPENERS else path
-    marks = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), ",\t;")
-    if len(marks) == 1:
-        return marks
+    told = {".csv": ",", ".tsv": "\t"}.get(Path(stem).suffix.lower(), "")
     start = skip_blank_lines(head)
-    return max(marks, key=lambda mark: _count_cells(head[start : find_first_end(head, start, mark)], mark))
+    counts = {mark: _count_cells(head[start : find_first_end(head, start, mark)], mark) for mark in DELIMITERS}
+    return told if counts.get(told, 0) > 1 else max(dict.fromkeys(told + DELIMITERS), key=lambda mark: counts[mark])
 
 
 def skip_blank_lines(head: bytes) -> int:
@@ -90,10 +100,15 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Col
 
 
 def _are_numbers_a_header(first: Sequence[str], rows: Sequence[Sequence[str]], columns: Columns) -> bool | None:
-    """Tell whether a first row of numbers is a header: programs write 0, 1, 2, ... over columns without names."""
-    counted = [[str(j + k) for j in range(len(first))] for k in (0, 1)]
-    if len(first) < 2 or list(first) not in counted or not rows:
+    """Tell whether a first row of numbers is a header: programs write 0, 1, 2, ... over columns without names.
+
+    A row of data that counts so many columns by chance is rare; where the next row counts on, all are such rows.
+    """
+    n, counted = len(first), [[str(j + k) for j in range(len(first))] for k in (0, 1)]
+    if n < 2 or list(first) not in counted or not rows:
         return False
+    if n >= COUNTED_COLUMNS and list(rows[0]) != [str(int(cell) + n) for cell in first]:
+        return True
     label = columns.label
     if label is not None and label.isdecimal() and 1 <= int(label) <= len(first):
         j = int(label) - 1

@@ -7,8 +7,8 @@ anything else is irregular: it may be wrong, and Python looks at it again.
            |  " any of these, where two quotes stand for one "
     number =  [+|-] digits [. digits] [e [+|-] digits]        (digits on one side of the point are enough)
 
-The functions read `text[at]` without checking bounds, because the text ends in a newline and no cell passes one, except
-for quoted cells, which look where the text ends.
+Nothing checks bounds, because the text ends in a newline and no cell passes one, except for quoted cells, which look
+where the text ends.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from streamsvm.data.svmlight import (
+from streamsvm.data.text_numbers import (
     MIN_FLOAT32_OVERFLOW,
     MINUS,
     NEWLINE,
-    NINE,
     POINT,
     POWERS_OF_TEN,
     RETURN,
     SPACE,
     TAB,
     ZERO,
+    Address,
     Text,
+    byte_at,
+    is_digit,
     parse_number,
 )
-
-I32 = npt.NDArray[np.int32]
-I64 = npt.NDArray[np.int64]
+from streamsvm.numeric.rows import F32, I32, I64
 
 QUOTE = ord('"')
 TRUE, FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
@@ -55,7 +54,7 @@ class ParsedTable(NamedTuple):
     cell begins and ends in them, (rows + 1,).
     """
 
-    X: npt.NDArray[np.float32]
+    X: F32
     words: list[tuple[Text, I32]]
 
 
@@ -75,7 +74,7 @@ def parse_table(
     starts = np.empty((len(words), n_lines + 1), np.int32)
     limits = np.zeros((len(words), n_lines + 2), np.int32)
     doubts = np.empty((MOST_DOUBTS, 4), np.int64)
-    n_rows, n_doubts = parse_cells(buffer, ord(delimiter), places, X, starts, limits, doubts)
+    n_rows, n_doubts = parse_cells(buffer.ctypes.data, buffer.size, ord(delimiter), places, X, starts, limits, doubts)
     if n_rows <= 0:
         return None
     with np.errstate(over="ignore", under="ignore"):
@@ -108,7 +107,7 @@ def count_ends(text: Text) -> int:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def parse_cells(
-    text: Text, delimiter: int, places: I64, X: npt.NDArray[np.float32], starts: I32, limits: I32, doubts: I64
+    text: Address, size: int, delimiter: int, places: I64, X: F32, starts: I32, limits: I32, doubts: I64
 ) -> tuple[int, int]:
     """Fill X and, for each column of words, where its cells start and the sums of their lengths.
 
@@ -116,16 +115,16 @@ def parse_cells(
     between two numbers of float32 is in doubt: its row, feature, begin and end are noted.
     """
     at, row, n_doubts = np.int64(0), 0, 0  # a plain 0 has a type of its own, so that all is compiled twice
-    while at < text.size:
+    while at < size:
         blank = skip_blanks(text, at, delimiter)
-        if text[blank] == NEWLINE or text[blank] == RETURN:
+        if byte_at(text, blank) == NEWLINE or byte_at(text, blank) == RETURN:
             at = blank + 1
             continue
         for j in range(places.size):
             place = places[j]
             if place >= 0:
                 X[row, place], stop = parse_short_number(text, at)
-                if stop == at or not ends_cell(text[stop], delimiter):
+                if stop == at or not ends_cell(byte_at(text, stop), delimiter):
                     value, start, end, stop = parse_feature(text, at, delimiter)
                     X[row, place] = value
                     if is_in_doubt(value):
@@ -135,11 +134,11 @@ def parse_cells(
                         doubts[n_doubts, 2], doubts[n_doubts, 3] = start, end
                         n_doubts += 1
             else:
-                start, end, stop = find_cell(text, at, delimiter)
+                start, end, stop = find_cell(text, size, at, delimiter)
                 if place < SKIPPED:
                     k = SKIPPED - 1 - place
                     starts[k, row], limits[k, row + 1] = start, limits[k, row] + end - start
-            if stop < 0 or stop - at > MOST_CELL_BYTES or (text[stop] == delimiter) != (j < places.size - 1):
+            if stop < 0 or stop - at > MOST_CELL_BYTES or (byte_at(text, stop) == delimiter) != (j < places.size - 1):
                 return -1, 0
             at = stop + 1
         row += 1
@@ -147,22 +146,22 @@ def parse_cells(
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def parse_short_number(text: Text, at: int) -> tuple[float, int]:
+def parse_short_number(text: Address, at: int) -> tuple[float, int]:
     """Parse a number of at most EXACT_CHARACTERS without an exponent. Return it and its end, or (0, at) for all else.
 
-    Nearly all numbers are of this kind, for which both operands of the division are exact (see svmlight.scale).
+    Nearly all numbers are of this kind, for which both operands of the division are exact (see text_numbers.scale).
     """
-    start = at + (text[at] == MINUS)
+    start = at + (byte_at(text, at) == MINUS)
     mantissa, n_decimals, end = 0, 0, start
-    while ZERO <= text[end] <= NINE:
-        mantissa = mantissa * 10 + (text[end] - ZERO)
+    while is_digit(byte_at(text, end)):
+        mantissa = mantissa * 10 + (byte_at(text, end) - ZERO)
         end += 1
     n_digits = end - start
-    if text[end] == POINT:
+    if byte_at(text, end) == POINT:
         point = end
         end += 1
-        while ZERO <= text[end] <= NINE:
-            mantissa = mantissa * 10 + (text[end] - ZERO)
+        while is_digit(byte_at(text, end)):
+            mantissa = mantissa * 10 + (byte_at(text, end) - ZERO)
             end += 1
         n_decimals = end - point - 1
         n_digits += n_decimals
@@ -173,9 +172,9 @@ def parse_short_number(text: Text, at: int) -> tuple[float, int]:
 
 
 @njit(cache=True, nogil=True)
-def parse_feature(text: Text, at: int, delimiter: int) -> tuple[float, int, int, int]:
-    """Return the number of the cell at text[at], where it begins and ends, and where the cell ends (-1: irregular)."""
-    quoted = text[at] == QUOTE
+def parse_feature(text: Address, at: int, delimiter: int) -> tuple[float, int, int, int]:
+    """Return the number of the cell at `at`, where it begins and ends, and where the cell ends (-1: irregular)."""
+    quoted = byte_at(text, at) == QUOTE
     start = skip_blanks(text, at + quoted, delimiter)
     value, end = parse_number(text, start)
     if end == start:
@@ -187,28 +186,28 @@ def parse_feature(text: Text, at: int, delimiter: int) -> tuple[float, int, int,
 
 
 @njit(cache=True, nogil=True)
-def find_stop(text: Text, end: int, delimiter: int, quoted: bool) -> int:
+def find_stop(text: Address, end: int, delimiter: int, quoted: bool) -> int:
     """Return the place of the delimiter or line end behind a number that ends at `end`; -1 if there is more."""
     stop = skip_blanks(text, end, delimiter)
     if quoted:
-        if text[stop] != QUOTE:
+        if byte_at(text, stop) != QUOTE:
             return -1
         stop += 1
-    return stop if ends_cell(text[stop], delimiter) else -1
+    return stop if ends_cell(byte_at(text, stop), delimiter) else -1
 
 
 @njit(cache=True, nogil=True)
-def find_cell(text: Text, at: int, delimiter: int) -> tuple[int, int, int]:
-    """Return where the text of the cell at text[at] begins and ends, and where the cell ends (-1: irregular)."""
+def find_cell(text: Address, size: int, at: int, delimiter: int) -> tuple[int, int, int]:
+    """Return where the text of the cell at `at` begins and ends, and where the cell ends (-1: irregular)."""
     start = end = at
-    if text[at] != QUOTE:
-        while not ends_cell(text[end], delimiter):
+    if byte_at(text, at) != QUOTE:
+        while not ends_cell(byte_at(text, end), delimiter):
             end += 1
         return start, end, end
     start = end = at + 1
-    while end < text.size and (text[end] != QUOTE or text[end + 1] == QUOTE):
-        end += 1 + (text[end] == QUOTE)
-    if end < text.size and ends_cell(text[end + 1], delimiter):
+    while end < size and (byte_at(text, end) != QUOTE or byte_at(text, end + 1) == QUOTE):
+        end += 1 + (byte_at(text, end) == QUOTE)
+    if end < size and ends_cell(byte_at(text, end + 1), delimiter):
         return start, end, end + 1
     return start, end, -1
 
@@ -229,12 +228,12 @@ def copy_cells(text: Text, starts: I32, cells: Text, limits: I32) -> None:
 
 
 @njit(cache=True, nogil=True)
-def parse_boolean(text: Text, at: int) -> tuple[float, int]:
+def parse_boolean(text: Address, at: int) -> tuple[float, int]:
     """Parse `true` or `false`, in any case. Return 1 or 0 and its end, or (0, at) if it is neither."""
-    is_true = text[at] | LOWER == TRUE[0]
+    is_true = byte_at(text, at) | LOWER == TRUE[0]
     word = TRUE if is_true else FALSE
     for k in range(word.size):
-        if text[at + k] | LOWER != word[k]:
+        if byte_at(text, at + k) | LOWER != word[k]:
             return 0.0, at
     return (1.0 if is_true else 0.0), at + word.size
 
@@ -246,9 +245,9 @@ def is_in_doubt(value: float) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def skip_blanks(text: Text, at: int, delimiter: int) -> int:
+def skip_blanks(text: Address, at: int, delimiter: int) -> int:
     """Return the place of the next byte that is neither a space nor a tab, which may be the delimiter."""
-    while text[at] == SPACE or (text[at] == TAB and delimiter != TAB):
+    while byte_at(text, at) == SPACE or (byte_at(text, at) == TAB and delimiter != TAB):
         at += 1
     return at
 
@@ -256,4 +255,4 @@ def skip_blanks(text: Text, at: int, delimiter: int) -> int:
 @njit(cache=True, nogil=True)
 def ends_cell(byte: int, delimiter: int) -> bool:
     """Tell whether a cell that is not quoted ends before this byte."""
-    return byte in (delimiter, NEWLINE, RETURN)
+    return byte == delimiter or byte == NEWLINE or byte == RETURN  # noqa: PLR1714

@@ -46,7 +46,7 @@ MOST_LABEL_BYTES = 1 << 26  # of the labels that are parsed together
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """Whole rows, and one newline more. They begin at a line of the text (from 1), and have `n_lines` line ends."""
 
     text: bytearray
@@ -68,10 +68,11 @@ def read_csv(
     """Yield the rows of CSV or TSV text, plain or compressed (.gz, .bz2, .xz); "-" is standard input.
 
     Lines end at LF, CR LF or CR. The first row names the columns if it is a header (see csv_header); otherwise the
-    columns are "1", "2", ... Commas separate the columns of .csv and tabs those of .tsv; for other names the first row
-    tells whether it is comma, tab or semicolon. Labels are numbers if all labels of the first block are. A block has
-    about `block_bytes` of text; one of `threads` parses it, and at most `threads + 1` of them are in memory. Raises
-    InputError with FILE:LINE:COLUMN (from 1) and reason, or FILE and reason, after the rows of the blocks before.
+    columns are "1", "2", ... Commas separate the columns of .csv and tabs those of .tsv; for other names, and where
+    this gives one column only, the first row tells whether it is comma, tab, semicolon or bar. Labels are numbers if
+    all labels of the first block are. A block has about `block_bytes` of text; one of `threads` parses it, and at most
+    `threads + 1` of them are in memory. Raises InputError with FILE:LINE:COLUMN (from 1) and reason, or FILE and
+    reason, after the rows of the blocks before.
     """
     import_pyarrow("pyarrow")
     if columns.header not in HEADERS:
@@ -81,7 +82,7 @@ def read_csv(
     with ThreadPoolExecutor(threads, thread_name_prefix="csv") as pool:
         for path in map(str, paths):
             n_rows = 0
-            with closing(_read_blocks(path, columns, names, block_bytes)) as blocks:
+            with closing(read_blocks(path, columns, names, block_bytes)) as blocks:
                 for (layout, block), cells in work_ahead(blocks, _parse_fast, pool, threads + 1):
                     names = layout.names
                     for rows in _take_rows(block, cells, layout, numbers):
@@ -94,16 +95,16 @@ def read_csv(
                 raise InputError(f"{show_name(path)}: no rows")
 
 
-def _read_blocks(
+def read_blocks(
     path: str, columns: Columns, before: tuple[str, ...] | None, block_bytes: int
-) -> Generator[tuple[TableLayout, _Block], None, None]:
+) -> Generator[tuple[TableLayout, Block], None, None]:
     """Yield whole rows of a text, about `block_bytes` at a time, and the layout of the table."""
     try:
         with open_text(path) as file:
             head, ended = _read_head(file)
             if not head.strip():
                 return
-            delimiter = choose_delimiter(head, path)
+            delimiter = choose_delimiter(head, path, columns.sep)
             names, start = read_header(head, ended, path, columns, delimiter)
             layout = lay_out(names, path, columns, before, delimiter)
             line, text = 1 + count_lines(head[:start]), bytearray()
@@ -127,12 +128,12 @@ def _read_blocks(
         raise InputError(f"{show_name(path)}: {explain_reading(error)}") from error
 
 
-def _cut(text: bytearray, end: int, line: int) -> tuple[_Block, bytearray]:
+def _cut(text: bytearray, end: int, line: int) -> tuple[Block, bytearray]:
     """Return the block that ends at `end`, which takes the memory of the text, and the rest of the text."""
     rest = text[end:]
     del text[end:]
     text += b"\n"
-    return _Block(text, line, count_line_ends(text)), rest
+    return Block(text, line, count_line_ends(text)), rest
 
 
 def _read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
@@ -156,7 +157,7 @@ def _read_on(file: io.BufferedIOBase, text: bytearray, n_bytes: int) -> bytearra
     return longer
 
 
-def _take_rows(block: _Block, cells: _Cells | None, layout: TableLayout, numbers: bool | None) -> Iterator[SourceRows]:
+def _take_rows(block: Block, cells: _Cells | None, layout: TableLayout, numbers: bool | None) -> Iterator[SourceRows]:
     """Yield the rows of a block: at once, or in parts if its labels are so long that together they take much memory."""
     try:
         rows = None if cells is None else _check_cells(cells, layout, numbers)
@@ -168,7 +169,7 @@ def _take_rows(block: _Block, cells: _Cells | None, layout: TableLayout, numbers
             yield from _take_rows(half, _parse_fast((layout, half)), layout, False)
 
 
-def _halve(block: _Block, delimiter: str) -> Iterator[_Block]:
+def _halve(block: Block, delimiter: str) -> Iterator[Block]:
     """Yield the first rows of a block, about half of them, and the others."""
     text = block.text[:-1]
     cut = find_last_end(text[: len(text) // 2], delimiter, False)[0] or find_first_end(text, 0, delimiter)
@@ -186,7 +187,7 @@ def _require_short(labels: Iterable[str], n_rows: int) -> None:
         raise _LongLabelsError
 
 
-def _parse_fast(part: tuple[TableLayout, _Block]) -> _Cells | None:
+def _parse_fast(part: tuple[TableLayout, Block]) -> _Cells | None:
     """Parse a block by compiled code. Return None if it has no rows, or if anything in it is irregular."""
     layout, block = part
     pyarrow = import_pyarrow("pyarrow")

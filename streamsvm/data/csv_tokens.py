@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from streamsvm.data.tables import TableLayout
-from streamsvm.data.values import Vector, find_feature_fault, parse_number
+from streamsvm.data.values import FOR_MISSING, FOR_TEXT, MISSING_WORDS, Vector, find_feature_fault, parse_number
 from streamsvm.errors import InputError, say_count
 
 OPEN_CELL = "a quoted value does not end: is a quote missing?"
@@ -80,9 +80,10 @@ def explain_token(token: str) -> str:
     """Say why a token is no finite float32."""
     number = parse_number(token)
     if not token.strip():
-        return "empty (missing value)"
-    if number is None:
-        return f"not a number: {token[:40]!r}"
+        return f"empty (missing value); {FOR_MISSING}"
+    if number is None or np.isnan(number):
+        fault = "nan" if number is not None else f"not a number: {token[:40]!r}"
+        return f"{fault}; {FOR_MISSING if token.strip() in MISSING_WORDS else FOR_TEXT}"
     if abs(number) == np.inf and "inf" not in token.lower():
         return f"overflows float32: {token.strip()}"
     return find_feature_fault(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,34 @@ import numpy.typing as npt
 import zarr
 
 from streamsvm.data.checks import VECTORS, check_vector
+from streamsvm.data.disk_cache import open_cache
 from streamsvm.data.layouts import CsrLayout, DenseLayout, Layout, split
-from streamsvm.data.manifest import APPENDS_TO, ATTRIBUTE, JOINED_FORMAT, check_manifest, open_stored
+from streamsvm.data.manifest import (
+    APPENDS_TO,
+    ATTRIBUTE,
+    DELETES_FROM,
+    EDITED_FORMAT,
+    ENCODING,
+    JOINED_FORMAT,
+    check_manifest,
+    open_stored,
+)
 from streamsvm.data.object_store import open_store
 from streamsvm.data.store import StoredArray
 from streamsvm.data.stored_features import read_features, read_scaling
 from streamsvm.errors import InputError, IntegrityError, ReadError, say_count
+from streamsvm.machine import format_bytes
+from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
+from streamsvm.shown import Shown
 from streamsvm.urls import is_remote
 
 
-@dataclass(frozen=True)
-class Dataset:
+@dataclass(frozen=True, repr=False)
+class Dataset(Shown):
     """Rows on disk, in chunks that are verified as they are read. docs/storage.md describes the layout.
 
     `streamsvm.open` and `streamsvm.ingest` return it.
@@ -59,23 +72,36 @@ class Dataset:
     """
 
     path: str
-    layout: Layout = field(repr=False)
-    vectors: dict[str, StoredArray] = field(repr=False)
+    layout: Layout
+    vectors: dict[str, StoredArray]
     n_rows: int
-    chunk_starts: I64 = field(repr=False)
+    chunk_starts: I64
     classes: npt.NDArray[Any] | None
-    class_counts: I64 | None = field(repr=False)
+    class_counts: I64 | None
     fingerprint: str
-    scaling: Scaling | None = field(repr=False)
-    feature_names: tuple[str, ...] | None = field(repr=False)
-    meta: dict[str, Any] = field(repr=False)
+    scaling: Scaling | None
+    feature_names: tuple[str, ...] | None
+    meta: dict[str, Any]
     label: str | None = None
-    features: Features | None = field(default=None, repr=False)
-    reads_groups: bool = field(default=False, repr=False)  # whether rows have their groups, which no solver reads
+    features: Features | None = None
+    reads_groups: bool = False  # whether rows have their groups, which no solver reads
+    cache: str | None = None  # where copies of chunks of a store are kept (data.disk_cache)
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self.label, self.fingerprint, self.reads_groups)
+        return _reopen, (self.path, self.label, self.fingerprint, self.reads_groups, self.cache)
+
+    def _list_facts(self) -> dict[str, str | None]:
+        labels = None if self.classes is None else f"{len(self.classes):,}"
+        return {
+            "path": self.path,
+            "rows": f"{self.n_rows:,}",
+            "features": f"{self.n_features:,}, {'sparse' if self.is_sparse else 'dense'}",
+            "labels" if self.has_label_sets else "classes": labels,
+            "targets": "numbers to be predicted" if self.has_targets else None,
+            "scaling": None if self.scaling is None else self.scaling.kind,
+            "size": f"{format_bytes(self.nbytes)} in {say_count(self.n_chunks, 'chunk')}",
+        }
 
     @property
     def passed(self) -> dict[str, StoredArray]:
@@ -114,6 +140,12 @@ class Dataset:
         return self.meta.get("shuffle") is not None and "qid" not in self.vectors
 
     @property
+    def encoding(self) -> Encoding | None:
+        """How the columns of a table became the features, before any map, or None if they were numbers."""
+        about = self.meta.get(ENCODING)
+        return None if about is None else read_encoding(about)
+
+    @property
     def has_targets(self) -> bool:
         """Whether each row has a target, the number that a regression predicts, in place of a class."""
         return "target" in self.vectors
@@ -145,21 +177,22 @@ class Dataset:
             return None if self.class_counts is None else self.class_counts.astype(np.float64)
         sums = np.zeros(len(self.class_counts))
         for index in range(self.n_chunks):
+            weight = self.read_vector("sample_weight", index)
             if self.has_label_sets:
-                sets, weight = (
-                    self._read_vector(name, *self._limits(index)) for name in ("label_sets", "sample_weight")
-                )
-                sums += sum_labels(sets, len(sums), weight)
-                continue
-            y, weight = (self._read_vector(name, *self._limits(index)) for name in ("y", "sample_weight"))
-            sums += np.bincount(y, weight, len(sums))
+                sums += sum_labels(self.read_vector("label_sets", index), len(sums), weight)
+            else:
+                sums += np.bincount(self.read_vector("y", index), weight, len(sums))
         return sums
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         """Return a vector of all rows by its name (data.checks.VECTORS), or None if there is none."""
         if name not in self.vectors:
             return None
-        return np.concatenate([self._read_vector(name, *self._limits(index)) for index in range(self.n_chunks)])
+        return np.concatenate([self.read_vector(name, index) for index in range(self.n_chunks)])
+
+    def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
+        """Return a vector of the rows of chunk `index` by its name (data.checks.VECTORS)."""
+        return self._read_vector(name, *self._limits(index))
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """Yield chunk `index` in tiles, each valid until the next one. Raises IntegrityError if it is damaged."""
@@ -261,20 +294,22 @@ def split_rows(rows: Rows) -> Iterator[Rows]:
 
 
 @lru_cache(maxsize=8)
-def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool) -> Dataset:
+def _reopen(path: str, label: str | None, fingerprint: str, reads_groups: bool, cache: str | None) -> Dataset:
     """Open a pickled dataset, once in each process. Raises IntegrityError if another one has its place."""
-    dataset = open_dataset(path, label)
-    if dataset.fingerprint != fingerprint:  # rows were appended meanwhile
+    dataset = open_dataset(path, label, cache=cache)
+    if dataset.fingerprint != fingerprint:  # rows were appended or deleted meanwhile
         known = dataset.meta.get("fingerprints", [])
         if fingerprint not in known:
             raise IntegrityError(f"{path}: the dataset was replaced while it was in use")
-        from streamsvm.data.joined import open_joined
+        from streamsvm.data.edits import open_edited
 
-        dataset = open_joined(path, open_group(path)[1], most=known.index(fingerprint))
+        dataset = open_edited(path, open_group(path)[1], cache, most=known.index(fingerprint))
     return dataset.read_groups() if reads_groups else dataset
 
 
-def open_dataset(path: str | Path, label: str | None = None, groups: str | None = None) -> Dataset:
+def open_dataset(
+    path: str | Path, label: str | None = None, groups: str | None = None, cache: str | None = None
+) -> Dataset:
     """Open a dataset that `ingest` wrote, or an AnnData `.zarr` file as it is.
 
     Parameters
@@ -285,6 +320,10 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
         The column of `obs` that holds the labels of an AnnData file. Other datasets store their labels.
     groups : str, optional
         The column of `obs` that tells which rows of an AnnData file cross-validation holds out together.
+    cache : str, optional
+        A folder on a local disk and the most bytes in it, such as "/scratch/cache:200GB", for a dataset in an object
+        store: chunks that were read once are kept and read there. Each worker of a cluster uses the folder on its own
+        machine.
 
     Returns
     -------
@@ -296,16 +335,20 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
     ------
     InputError
         If there is no dataset at `path`, or none that this version can read, or if `label` or `groups` are given for a
-        dataset that stores them.
+        dataset that stores them, or `cache` for one on a local disk or with compressed chunks.
     IntegrityError
         If its metadata are damaged.
     """
     from streamsvm.data.anndata import open_anndata
-    from streamsvm.data.joined import open_joined
+    from streamsvm.data.edits import open_edited
 
     text = str(path).removeprefix("file://")
+    if cache is not None and not is_remote(text):
+        raise InputError(f"{path}: --cache keeps copies of what is read from an object store, and this is a local path")
     group, meta = open_group(text)
     if not meta:
+        if cache is not None:
+            raise InputError(f"{path}: --cache is for datasets that ingest wrote, whose chunks have checksums")
         return open_anndata(text, group, label, groups)
     for option, given in (("label", label), ("groups", groups)):
         if given is not None:
@@ -315,15 +358,19 @@ def open_dataset(path: str | Path, label: str | None = None, groups: str | None 
             )
     if APPENDS_TO in meta:
         raise InputError(f"{path}: holds rows that were appended to a dataset, which is the folder above: open that")
-    return open_joined(text, meta) if meta.get("format") == JOINED_FORMAT else read_manifest(text, group, meta)
+    if DELETES_FROM in meta:
+        raise InputError(f"{path}: holds rows that were deleted from a dataset, which is the folder above: open that")
+    is_edited = meta.get("format") in (JOINED_FORMAT, EDITED_FORMAT)
+    return open_edited(text, meta, cache) if is_edited else read_manifest(text, group, meta, cache)
 
 
-def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any]) -> Dataset:
+def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any], cache: str | None = None) -> Dataset:
     """Return the dataset that a manifest describes, once it is checked. Raises as `open_dataset`."""
     fingerprint = check_manifest(text, meta)
-    stored = partial(open_stored, text, group, meta["arrays"])
+    copies = None if cache is None else open_cache(cache, fingerprint)
+    stored = partial(open_stored, text, group, meta["arrays"], copies)
     classes = meta["classes"]
-    return Dataset(
+    dataset = Dataset(
         path=text,
         features=read_features(text, meta, stored),
         layout=_open_layout(meta, stored),
@@ -336,7 +383,13 @@ def read_manifest(text: str, group: zarr.Group, meta: dict[str, Any]) -> Dataset
         scaling=read_scaling(text, meta, stored),
         feature_names=None if meta["feature_names"] is None else tuple(meta["feature_names"]),
         meta=meta,
+        cache=cache,
     )
+    if copies is not None:
+        if not all(array.is_raw for array in dataset.layout.arrays):
+            raise InputError(f"{text}: --cache keeps raw chunks, and those of this dataset are compressed")
+        copies.make_room(dataset.nbytes)
+    return dataset
 
 
 def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:

@@ -15,9 +15,12 @@ from streamsvm.machine import default_threads
 
 if TYPE_CHECKING:
     from streamsvm.data.source_rows import SourceRows
+    from streamsvm.data.table_encoder import TableEncoder
     from streamsvm.data.tables import Columns
 
 Paths = Sequence[str | Path]
+ReadCodes = Callable[["Paths", "Columns", "TableEncoder"], "Iterator[SourceRows]"]
+MISSING = ("mean", "zero", "indicator")  # numeric.encoding.MISSING, which takes longer to import
 COMPRESSED = {".gz": 4, ".bz2": 6, ".xz": 8}  # a guess of how many times larger the text is
 
 
@@ -25,13 +28,15 @@ class Format(NamedTuple):
     """A file format.
 
     suffixes: the endings of its files. reads: the fields of `Columns` that its reader heeds, of those that users give.
-    read: returns the rows of files, given the roles of their columns. help: the format in a few words.
+    read: returns the rows of files, given the roles of their columns. help: the format in a few words. read_codes: of a
+    table with columns of text and the like, returns the rows with codes that the encoder makes of them.
     """
 
     suffixes: tuple[str, ...]
     reads: tuple[str, ...]
     read: Callable[[Paths, Columns], Iterator[SourceRows]]
     help: str
+    read_codes: ReadCodes | None = None
 
 
 def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
@@ -41,15 +46,48 @@ def _read_svmlight(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
 
 
 def _read_csv(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+    from streamsvm.data.csv_table import has_dates
     from streamsvm.data.csv_text import read_csv
 
+    if has_dates(paths, columns):
+        return _encode(_read_csv_codes)(paths, columns)
     return read_csv(paths, columns, threads=default_threads())
 
 
+def _read_csv_codes(paths: Paths, columns: Columns, encoder: TableEncoder) -> Iterator[SourceRows]:
+    from streamsvm.data.csv_table import read_csv_table
+
+    return read_csv_table(paths, columns, encoder, threads=default_threads())
+
+
 def _read_parquet(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+    from streamsvm.data.arrow_tables import has_dates
     from streamsvm.data.parquet import read_parquet
 
+    if has_dates(paths):
+        return _encode(_read_arrow("open_parquet"))(paths, columns)
     return read_parquet(paths, columns)
+
+
+def _read_arrow(opener: str) -> ReadCodes:
+    def read(paths: Paths, columns: Columns, encoder: TableEncoder) -> Iterator[SourceRows]:
+        from streamsvm.data import arrow_tables
+
+        return arrow_tables.read_arrow(paths, columns, encoder, getattr(arrow_tables, opener))
+
+    return read
+
+
+def _encode(read_codes: ReadCodes) -> Callable[[Paths, Columns], Iterator[SourceRows]]:
+    """Return the reader of tables of which the user asks for nothing that only the last row decides."""
+
+    def read(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+        from streamsvm.data.table_encoder import TableEncoder, encode_rows
+
+        encoder = TableEncoder(columns)
+        return encode_rows(read_codes(paths, columns, encoder), encoder, None, paths)
+
+    return read
 
 
 def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: ARG001
@@ -59,10 +97,21 @@ def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: 
 
 
 ROLES = ("label", "qid", "sample_weight", "groups")
+ENCODED = ("drop", "index", "missing", "one_hot", "hash_bits")
+TABLE = (*ROLES, *ENCODED)
+
+
+def _name_arrow(suffixes: tuple[str, ...], opener: str, about: str) -> Format:
+    return Format(suffixes, TABLE, _encode(_read_arrow(opener)), about, _read_arrow(opener))
+
+
 FORMATS = {  # The first one is that of files whose names tell none.
     "svmlight": Format((), ("multi_label",), _read_svmlight, "svmlight text"),
-    "csv": Format((".csv", ".tsv"), (*ROLES, "header"), _read_csv, "CSV, TSV"),
-    "parquet": Format((".parquet", ".pq"), ROLES, _read_parquet, "Parquet"),
+    "csv": Format((".csv", ".tsv"), (*TABLE, "header", "sep"), _read_csv, "CSV, TSV", _read_csv_codes),
+    "parquet": Format((".parquet", ".pq"), TABLE, _read_parquet, "Parquet", _read_arrow("open_parquet")),
+    "arrow": _name_arrow((".arrow", ".feather", ".ipc"), "open_ipc", "Arrow, Feather"),
+    "orc": _name_arrow((".orc",), "open_orc", "ORC"),
+    "jsonl": _name_arrow((".jsonl", ".ndjson"), "open_json_lines", "JSON lines"),
     "npy": Format((".npy", ".npz"), (), _read_npy, ".npy, .npz"),
 }
 
@@ -78,6 +127,11 @@ def has_known_ending(path: str | Path) -> bool:
     """Tell whether the ending of a name is that of a file of rows, compressed or not; svmlight text may have any."""
     last = Path(path).suffix.lower()
     return last in COMPRESSED or any(last in about.suffixes for about in FORMATS.values())
+
+
+def name_option(field: str) -> str:
+    """Return the option of the command line that sets a field of `Columns`."""
+    return f"--{'hash' if field == 'hash_bits' else field.replace('_', '-')}"
 
 
 def find_format(name: str) -> Format:

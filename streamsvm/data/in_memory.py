@@ -14,6 +14,7 @@ from streamsvm.data.arrays import make_canonical
 from streamsvm.data.checks import VECTORS
 from streamsvm.data.dataset import split_rows
 from streamsvm.errors import InputError
+from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.label_sets import sum_labels
 from streamsvm.numeric.rows import F64, I64, U8, CsrRows, Matrix, Rows
@@ -36,6 +37,7 @@ class ArrayDataset:
     streams = True  # there is nothing to read ahead
     scaling: Scaling | None = None
     features: Features | None = None
+    encoding: Encoding | None = None
 
     def __init__(
         self,

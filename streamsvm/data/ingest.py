@@ -22,6 +22,7 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
+from streamsvm.data.manifest import ENCODING
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
@@ -31,11 +32,13 @@ from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.label_sets import sum_labels
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows, keep_features, take_rows, to_dense
+from streamsvm.numeric.permute import permute_rows, permute_to_dense
+from streamsvm.numeric.rows import CsrRows, Matrix, Rows
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.urls import is_remote
 
 MOST_CLASSES = 100_000
+MOST_NAMES = 8  # of files that a message lists
 DENSE_FROM = 1 / 3  # from this share of non-zeros on, dense rows are about as small as sparse ones, and faster
 PART_ITEMS = 1 << 18  # values of the rows that are scaled and written together; they fit into the caches
 MOST_THREADS = 4  # that permute and scale rows, since one thread writes what they make
@@ -65,6 +68,8 @@ class IngestOptions:
         Whether to refuse labels of a single class.
     overwrite : bool
         Whether to replace a dataset of that name.
+    source_state : mapping or None
+        What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
         Whether to append the rows to the dataset of that name, which decides all but the seed and the chunk size.
     """
@@ -78,6 +83,7 @@ class IngestOptions:
     needs_two_classes: bool = True
     overwrite: bool = False
     append: bool = False
+    source_state: Mapping[str, Any] | None = None
 
 
 def write_dataset(
@@ -221,7 +227,9 @@ def write_rows(
                 counts += sum_labels(rows.label_sets, n_labels, None).astype(np.int64)
             writer.append(rows)
             interrupts.check()
-        writer.finish({**_describe(spill, survey, counts, name), **(about or {})}, scaling if about is None else None)
+        told = {} if options.source_state is None else {"source_state": dict(options.source_state)}
+        about_rows = {**_describe(spill, survey, counts, name), **told, **(about or {})}
+        writer.finish(about_rows, scaling if about is None else None)
 
 
 def _describe(spill: Spill, survey: Survey, counts: npt.NDArray[np.int64], name: str) -> dict[str, Any]:
@@ -233,6 +241,7 @@ def _describe(spill: Spill, survey: Survey, counts: npt.NDArray[np.int64], name:
         "feature_names": survey.feature_names,
         "shuffle": spill.seed,
         "source": name,
+        **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
     }
 
 
@@ -247,6 +256,7 @@ def _read_shuffled(
     with ThreadPoolExecutor(threads) as pool:
         for run in range(len(spill.run_bytes)):
             rows, order = spill.read_shuffled(run)
+            spill.remove(run)
             parts = iter(np.split(order, range(part_rows, rows.n_rows, part_rows)))
             for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
                 yield prepared
@@ -257,7 +267,7 @@ def _prepare(
     rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool, scaling: Scaling | None
 ) -> Rows:
     """Return some rows of a run as they are written: permuted, laid out, scaled and with codes for labels."""
-    X = _scale(_lay_out(take_rows(rows.X, mine), survey.n_features, sparse), scaling)
+    X = _scale(_lay_out(rows.X, mine, survey.n_features, sparse), scaling)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
         vectors["y"] = survey.codes(vectors.pop("label"))
@@ -272,9 +282,13 @@ def _is_sparse(spill: Spill, survey: Survey, options: IngestOptions) -> bool:
     return spill.dense_features is None and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
 
 
-def _lay_out(X: Matrix, n_features: int, sparse: bool) -> Matrix:
+def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], n_features: int, sparse: bool) -> Matrix:
+    """Return the rows with the given numbers, dense or sparse."""
+    if isinstance(X, CsrRows) and not sparse:
+        return permute_to_dense(X, mine, n_features)
+    X = permute_rows(X, mine)
     if isinstance(X, CsrRows):
-        return CsrRows(X.data, X.indices, X.indptr, n_features) if sparse else to_dense(keep_features(X, n_features))
+        return CsrRows(X.data, X.indices, X.indptr, n_features)
     return to_sparse(X) if sparse else X
 
 
@@ -288,5 +302,7 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
 
 
 def join_names(sources: Sequence[str | Path]) -> str:
-    """Return the name of several files in messages."""
-    return ", ".join("<stdin>" if str(source) == "-" else str(source) for source in sources)
+    """Return the name of several files in messages; of many, it has the first ones."""
+    names = ["<stdin>" if str(source) == "-" else str(source) for source in sources[:MOST_NAMES]]
+    more = f" and {len(sources) - MOST_NAMES} more" if len(sources) > MOST_NAMES else ""
+    return f"{', '.join(names)}{more}"

@@ -2,25 +2,24 @@
 
 The first addition is the dataset as ingest wrote it. Each further one is what one `ingest --append` has added, a whole
 dataset of its own in the folder `appended`. No file of an addition ever changes, so who has opened the dataset keeps
-his view of it while rows are appended. The manifest lists the additions by their fingerprints (docs/storage.md).
+his view of it while rows are appended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.dataset import Dataset, open_group, read_manifest
-from streamsvm.data.manifest import APPENDED, APPENDS_TO, JOINED_FORMAT, Meta, check_joined, make_fingerprint
-from streamsvm.errors import InputError, IntegrityError, say_count
-from streamsvm.numeric.rows import F64, I64, Rows, stack_rows, take_rows
+from streamsvm.data.dataset import Dataset
+from streamsvm.errors import InputError, say_count
+from streamsvm.numeric.rows import I64, Rows, stack_rows, take_rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JoinedDataset(Dataset):
     """The rows of several additions in the order in which they were written.
 
@@ -51,15 +50,10 @@ class JoinedDataset(Dataset):
         """See Dataset."""
         return replace(self, reads_groups=True, additions=tuple(each.read_groups() for each in self.additions))
 
-    def sum_weights(self) -> F64 | None:
+    def read_vector(self, name: str, index: int) -> npt.NDArray[Any]:
         """See Dataset."""
-        sums = [found for addition in self.additions if (found := addition.sum_weights()) is not None]
-        return sum(sums[1:], sums[0]) if sums else None
-
-    def column(self, name: str) -> npt.NDArray[Any] | None:
-        """See Dataset."""
-        columns = [values for addition in self.additions if (values := addition.column(name)) is not None]
-        return np.concatenate(columns) if columns else None
+        addition, own, _ = self._find(index)
+        return addition.read_vector(name, own)
 
     def tiles(self, index: int) -> Iterator[Rows]:
         """See Dataset."""
@@ -129,53 +123,8 @@ class JoinedDataset(Dataset):
         return shares
 
 
-def open_joined(path: str, meta: Meta, most: int | None = None) -> JoinedDataset | Dataset:
-    """Open a dataset to which rows were appended; most: as it was when it had so many additions more than the first."""
-    fingerprints = check_joined(path, meta)
-    kept = fingerprints if most is None else fingerprints[: most + 1]
-    additions = [read_manifest(path, open_group(path)[0], dict(meta["base"]))]
-    for number, before in enumerate(kept[:-1], 1):
-        addition = open_addition(path, number)
-        if addition.fingerprint != meta[APPENDED][number - 1] or addition.meta.get(APPENDS_TO) != before:
-            raise IntegrityError(f"{addition.path}/zarr.json: damaged (not what the manifest of {path} says)")
-        _check_fit(additions[0], addition)
-        additions.append(addition)
-    return additions[0] if len(additions) == 1 else _join(path, additions, kept)
-
-
-def open_addition(path: str, number: int) -> Dataset:
-    """Open the rows that were appended in the place of this number, from 1 on."""
-    name = name_addition(path, number)
-    try:
-        group, meta = open_group(name)
-    except InputError as error:
-        raise IntegrityError(f"{name}: rows that were appended are missing ({error})") from error
-    if not meta:
-        raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
-    return read_manifest(name, group, meta)
-
-
-def name_addition(path: str, number: int) -> str:
-    """Return the path of the rows that were appended in the place of this number, from 1 on."""
-    return f"{path}/{APPENDED}/{number}"
-
-
-def list_fingerprints(dataset: Dataset) -> tuple[str, ...]:
-    """Return the fingerprints that the dataset has had: as ingest wrote it, and after each time rows were appended."""
-    known = dataset.meta.get("fingerprints")
-    return (dataset.fingerprint,) if known is None else tuple(known)
-
-
-def describe_joined(dataset: Dataset, appended: str) -> Meta:
-    """Return the manifest of a dataset to which an addition with this fingerprint is appended."""
-    known = dataset.additions if isinstance(dataset, JoinedDataset) else (dataset,)
-    listed = [*(addition.fingerprint for addition in known[1:]), appended]
-    base = {**known[0].meta, "sha256": known[0].fingerprint}
-    whole = {"format": JOINED_FORMAT, "base": base, APPENDED: listed}
-    return {**whole, "sha256": make_fingerprint(whole)}
-
-
-def _join(path: str, additions: list[Dataset], fingerprints: list[str]) -> JoinedDataset:
+def join(path: str, additions: Sequence[Dataset], fingerprint: str) -> JoinedDataset:
+    """Return the rows of several additions, which are of one kind, as one dataset."""
     base = additions[0]
     starts = np.cumsum([0, *(addition.n_rows for addition in additions[:-1])])
     limits = [addition.chunk_starts[:-1] + first for addition, first in zip(additions, starts, strict=True)]
@@ -190,21 +139,11 @@ def _join(path: str, additions: list[Dataset], fingerprints: list[str]) -> Joine
         chunk_starts=np.append(np.concatenate(limits), n_rows).astype(np.int64),
         classes=base.classes,
         class_counts=np.sum(counts, axis=0) if counts else None,
-        fingerprint=fingerprints[-1],
+        fingerprint=fingerprint,
         scaling=base.scaling,
         feature_names=base.feature_names,
-        meta={**base.meta, **known, "fingerprints": fingerprints},
+        meta={**base.meta, **known},
+        reads_groups=base.reads_groups,
         additions=tuple(additions),
+        cache=base.cache,
     )
-
-
-def _check_fit(base: Dataset, addition: Dataset) -> None:
-    """Raise IntegrityError unless an addition has rows of the kind that the first addition has."""
-    same = (
-        base.is_sparse == addition.is_sparse
-        and base.n_features == addition.n_features
-        and base.vectors.keys() == addition.vectors.keys()
-        and base.meta["classes"] == addition.meta["classes"]
-    )
-    if not same or addition.scaling is not None or addition.features is not None:
-        raise IntegrityError(f"{addition.path}: its rows are of another kind than those that they were appended to")

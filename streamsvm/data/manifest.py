@@ -17,18 +17,26 @@ import zarr
 
 from streamsvm.data.checks import VECTORS
 from streamsvm.data.codecs import open_array
+from streamsvm.data.disk_cache import DiskCache
 from streamsvm.data.store import StoredArray
 from streamsvm.errors import InputError, IntegrityError
+from streamsvm.numeric.encoding import read_encoding
 from streamsvm.numeric.label_sets import count_bytes
 from streamsvm.numeric.scaling import KINDS
 
 FORMAT = 2
 SETS_FORMAT = 4  # of a dataset whose rows have sets of labels
-FORMATS = (1, 2, SETS_FORMAT)  # the formats that can be read; chunks of format 1 have no parts
-JOINED_FORMAT = 3  # of the manifest of a dataset to which rows were appended (data.joined)
+ENCODED_FORMAT = 5  # of a dataset whose rows were encoded from a table, and whose models have to encode new tables
+FORMATS = (1, 2, SETS_FORMAT, ENCODED_FORMAT)  # the formats that can be read; chunks of format 1 have no parts
+JOINED_FORMAT = 3  # of the manifest of a dataset to which rows were appended (data.edits)
+EDITED_FORMAT = 6  # of the manifest of a dataset from which rows were deleted, and to which some may be appended
 ATTRIBUTE = "streamsvm"
+ENCODING = "encoding"  # in the manifest: how the columns of a table became features (numeric.encoding)
 APPENDED = "appended"  # the folder of the rows that were appended, and the list of their fingerprints
 APPENDS_TO = "appends_to"  # in the manifest of such rows: the fingerprint of the dataset that they were appended to
+DELETED = "deleted"  # the folder of copies of the rows that were deleted
+DELETES_FROM = "deletes_from"  # in the manifest of such rows: the fingerprint of the dataset that they are deleted from
+NUMBERS = "numbers"  # the array of the numbers of these rows
 FEATURES = "features/"  # the folder of the arrays of a feature map
 PARTS = "parts/"  # the folder of the checksums of parts
 FEATURE_ARRAYS = {"offset", "factor", "matrix", "rows", "data", "indices", "indptr"}
@@ -59,7 +67,7 @@ def check_manifest(path: str, meta: Meta) -> str:
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):
         raise InputError(
-            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1 to 4; "
+            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1 to 6; "
             "read it with the version that wrote it, or write it again with `streamsvm ingest`"
         )
     fingerprint = meta.pop("sha256", None)
@@ -77,21 +85,7 @@ def check_manifest(path: str, meta: Meta) -> str:
     return fingerprint
 
 
-def check_joined(path: str, meta: Meta) -> list[str]:
-    """Check the manifest of a dataset to which rows were appended, and return all fingerprints that it has had.
-
-    Raises IntegrityError for a manifest that is damaged.
-    """
-    whole = {name: value for name, value in meta.items() if name != "sha256"}
-    base, appended = meta.get("base"), meta.get(APPENDED)
-    right = meta.get("sha256") == make_fingerprint(whole)
-    if not (right and isinstance(base, dict) and isinstance(appended, list) and appended):
-        raise IntegrityError(f"{path}/zarr.json: the manifest is damaged")
-    states = [make_fingerprint({**whole, APPENDED: appended[:k]}) for k in range(1, len(appended) + 1)]
-    return [str(base.get("sha256")), *states]
-
-
-def open_stored(path: str, group: zarr.Group, manifest: Meta, name: str) -> StoredArray:
+def open_stored(path: str, group: zarr.Group, manifest: Meta, cache: DiskCache | None, name: str) -> StoredArray:
     """Open an array that the manifest lists, with the checksums of its parts. Raises IntegrityError if it differs."""
     entry = manifest[name]
     try:
@@ -101,8 +95,8 @@ def open_stored(path: str, group: zarr.Group, manifest: Meta, name: str) -> Stor
     if describe_array(array) != {key: entry[key] for key in ("shape", "chunks", "dtype", "codecs")}:
         raise IntegrityError(f"{path}/{name}/zarr.json: damaged (not what the manifest says)")
     part_rows = entry.get("part_rows", 0)
-    parts = open_stored(path, group, manifest, PARTS + name) if part_rows else None
-    return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"), parts, part_rows)
+    parts = open_stored(path, group, manifest, cache, PARTS + name) if part_rows else None
+    return StoredArray(array, name, np.frombuffer(bytes.fromhex(entry["checksums"]), "<u4"), parts, part_rows, cache)
 
 
 def _check_facts(meta: Meta) -> None:
@@ -116,6 +110,10 @@ def _check_facts(meta: Meta) -> None:
     if names is not None:
         right = isinstance(names, list) and all(isinstance(name, str) for name in names)
         _need(right and len(names) == meta["n_features"], "'feature_names' is no list of a name for each feature")
+    _need((ENCODING in meta) == (meta["format"] == ENCODED_FORMAT), "its format is not that of its encoding")
+    if ENCODING in meta and not meta.get("features"):
+        n_encoded = read_encoding(meta[ENCODING]).n_features
+        _need(n_encoded == meta["n_features"], f"its encoding makes {n_encoded} features")
 
 
 def _check_labels(meta: Meta) -> None:
@@ -132,7 +130,7 @@ def _check_labels(meta: Meta) -> None:
     _need(all(one < other for one, other in pairwise(classes)), "'classes' do not ascend")
     counts = meta["class_counts"]
     are_sets = names == ["label_sets"]
-    least = 0 if APPENDS_TO in meta or are_sets else 1  # of rows that are appended, a class may have none
+    least = 1 - (are_sets or APPENDS_TO in meta or DELETES_FROM in meta)  # of a part of the rows, a class may have none
     right = isinstance(counts, list) and len(counts) == len(classes) and all(_is_count(n, least) for n in counts)
     if are_sets:
         _need(right and max(counts) <= meta["n_rows"], "'class_counts' are not numbers of rows with each label")
@@ -152,6 +150,8 @@ def _check_arrays(meta: Meta) -> None:
         wanted["label_sets"] = [n, count_bytes(len(meta["classes"]))], VECTORS["label_sets"]
     if meta["scaling"]:
         wanted |= {f"scaling/{name}": ([d], "float64") for name in ("offset", "factor")}
+    if DELETES_FROM in meta:
+        wanted[NUMBERS] = [n], "int64"
     for name, entry in arrays.items():
         _check_chunks(name, entry)
         if entry.get("part_rows", 0):

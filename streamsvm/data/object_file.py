@@ -60,6 +60,9 @@ class ObjectFile:
             buffer[done : done + len(part)] = part
             done += len(part)
 
+    def keep(self) -> None:
+        """Do nothing, as no copies are kept (data.disk_cache keeps them)."""
+
     def close(self) -> None:
         """Give up the requests that have not been answered."""
         for _, future in self._requested:

@@ -17,16 +17,25 @@ from streamsvm.data.parquet_pages import check_pages
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, fill_float32, import_pyarrow, lay_out
-from streamsvm.data.values import Place, Vector, find_feature_fault, has_number_labels, to_source_rows
+from streamsvm.data.values import (
+    FOR_TEXT,
+    Place,
+    Vector,
+    find_feature_fault,
+    find_remedy,
+    has_number_labels,
+    to_source_rows,
+)
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.errors import InputError, say_count
 
 _PIECE_BYTES = 32 << 20  # of a piece as float64, however many columns it has
 _PIECES_AHEAD = 2  # the one that is turned into rows, and the one that is read meanwhile
-# Types that become the same float32 with or without float64 in between.
-_ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "uint8", "uint16", "uint32")
+# Types that become the same float32 with or without float64 in between; int64 does where float64 has every number.
+_ROUNDED_ONCE = ("float", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_MOST_EXACT = 1 << 53
 # By default pyarrow holds a whole row group in memory, which may be a whole file.
-_READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
+READ_OPTIONS = {"pre_buffer": False, "buffer_size": 1 << 16, "page_checksum_verification": True}
 
 
 def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int = 65536) -> Iterator[SourceRows]:
@@ -41,11 +50,11 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
     for path in map(str, paths):
         n_rows = 0
         with (
-            _name_file(path),
+            name_file(path),
             copied(path) as copy,
             copy.open("rb") as pages,
             copy.open("rb") as opened,
-            parquet.ParquetFile(opened, **_READ_OPTIONS) as file,
+            parquet.ParquetFile(opened, **READ_OPTIONS) as file,
         ):
             layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
             names = layout.names
@@ -64,7 +73,7 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
 
 
 @contextmanager
-def _name_file(path: str) -> Iterator[None]:
+def name_file(path: str) -> Iterator[None]:
     """Raise InputError with the file and the reason where the file cannot be read, or pyarrow finds it damaged."""
     pyarrow = import_pyarrow("pyarrow")
     try:
@@ -100,7 +109,10 @@ def _read_batch(
     names = layout.feature_names
     if not are_finite(X):
         i, k = divmod(int(np.argmin(np.isfinite(X))), X.shape[1])
-        raise InputError(f"{place(names[k])(i)}: {find_feature_fault(batch.column(names[k])[i].as_py())}")
+        value = batch.column(names[k])[i].as_py()
+        fault = find_feature_fault(value)
+        remedy = find_remedy(fault)
+        raise InputError(f"{place(names[k])(i)}: {fault}" + (f"; {remedy}" if remedy else ""))
     vectors = {}
     for role, j in layout.vectors.items():
         name = layout.names[j]
@@ -114,9 +126,11 @@ def _read_batch(
 def _read_numbers(column: Any, where: str, name: str) -> Vector:
     """Return the values of a column, with nan for missing ones: as float64, or as they are if these become the same."""
     if not _is_number(column.type):
-        raise InputError(f"{where}: column {name}: {column.type} is not a number")
+        raise InputError(f"{where}: column {name}: {column.type} is not a number; {FOR_TEXT}")
     if str(column.type) in _ROUNDED_ONCE and not column.null_count:
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        values = np.asarray(column.to_numpy(zero_copy_only=False))
+        if values.dtype != np.int64 or -_MOST_EXACT <= values.min(initial=0) <= values.max(initial=0) <= _MOST_EXACT:
+            return values
     return np.asarray(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))
 
 

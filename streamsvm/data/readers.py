@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,19 @@ import numpy as np
 
 from streamsvm.data.append import append_rows
 from streamsvm.data.arrays import comes_from, read_arrays
-from streamsvm.data.dataset import Dataset
-from streamsvm.data.formats import COMPRESSED, FORMATS, find_format, guess_format
+from streamsvm.data.compilation import compile_parser
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
+from streamsvm.data.frames import has_columns, is_frame
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.sources import list_files
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
 from streamsvm.urls import is_remote
-
-ZARR_FILES = ("zarr.json", ".zgroup", ".zarray")  # one of these is in every folder of Zarr
 
 
 def ingest(
@@ -38,11 +40,18 @@ def ingest(
     file_format: str | None = None,
     label: str | None = None,
     header: str = "auto",
+    sep: str | None = None,
+    drop: str | Sequence[str] = (),
+    index: str | None = None,
+    missing: str | None = None,
+    one_hot: str | Sequence[str] = (),
+    hash_bits: int | None = None,
+    like: str | Path | None = None,
     columns: Columns | None = None,
     multi_label: bool = False,
     options: IngestOptions | None = None,
     report: Report = lambda _: None,
-    **named: Any,
+    **others: Any,
 ) -> Dataset:
     """Write files or arrays as a dataset, and open it.
 
@@ -51,8 +60,9 @@ def ingest(
     Parameters
     ----------
     source : path, list of paths, or array of shape (n_rows, n_features)
-        Files of svmlight text, CSV, TSV, Parquet, .npy or .npz ("-" is standard input), or rows: a NumPy array, a SciPy
-        sparse matrix, a pandas frame, or a Dask array or frame.
+        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .npy or .npz, patterns such as "data/*.csv",
+        folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy sparse matrix, a pandas frame, or
+        a Dask array or frame.
     destination : str or Path
         Path of the new dataset.
     y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
@@ -64,22 +74,37 @@ def ingest(
         Whole numbers that tell which query each of such rows belongs to.
     groups : array of shape (n_rows,), optional
         Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
-    file_format : {"svmlight", "csv", "parquet", "npy"}, optional
+    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "npy"}, optional
         Format of the files. By default their names tell it.
     label : str, optional
         The column of a CSV or Parquet file that holds the labels. By default it is the one named label, target, class
         or y. The labels of a frame are given as `y`: all its columns are features.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns; "auto" decides by its cells.
+    sep : str, optional
+        The character that separates the columns of CSV. By default it is found out.
+    drop : str or list of str
+        Columns of a table that are left out, by name, or by number from 1.
+    index : str, optional
+        The column of a table that names the rows, and is no feature. Predictions of tables have these names.
+    missing : {"mean", "zero", "indicator"}, optional
+        What stands for missing values of a table: the mean of the column, zero, or zero and an added feature that is 1
+        where the value is missing. By default they are refused.
+    one_hot : str or list of str
+        Columns of a table of which each category becomes a feature; "auto" is all columns of text.
+    hash_bits : int, optional
+        All other columns of text become 2^hash_bits features by a hash of their values.
+    like : path, optional
+        A dataset whose table was encoded; this table is encoded as that one was. So are rows that are appended.
     columns : Columns, optional
-        The roles of a table's columns, instead of `label` and `header`.
+        The roles of a table's columns, instead of `label` to `hash_bits`.
     multi_label : bool, default False
         Whether svmlight text has lists of labels, such as 1,3,7, of which each is a problem of its own.
     options : IngestOptions, optional
         Layout, chunk size, codec, scaling and shuffle of the dataset.
     report : callable
         It is called as the rows are read, to show progress.
-    **named
+    **others
         Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append), in
         place of `options`.
 
@@ -93,48 +118,118 @@ def ingest(
     InputError
         If the input is bad; the message names file, line, column and reason.
     """
-    chosen = options or IngestOptions(**named)
-    if _is_path(source) or (isinstance(source, list | tuple) and source and all(map(_is_path, source))):
-        paths = [source] if _is_path(source) else list(source)
+    chosen = options or IngestOptions(**others)
+    columns = columns or Columns(
+        label=label,
+        header=header,
+        multi_label=multi_label,
+        sep=sep,
+        drop=_list(drop),
+        index=index,
+        missing=missing,
+        one_hot=_list(one_hot),
+        hash_bits=hash_bits,
+    )
+    before = destination if chosen.append and not is_remote(destination) and Path(destination).exists() else like
+    vectors = {"label": y, "sample_weight": sample_weight, "qid": qid, "groups": groups}
+    named = [source] if _is_path(source) else source
+    if isinstance(named, list | tuple) and named and all(map(_is_path, named)):
+        paths = list_files(named)
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
-        pieces = open_files(paths, file_format, columns or Columns(label=label, header=header, multi_label=multi_label))
-        name, expected_bytes = join_names(paths), guess_bytes(paths)
+        scratch = None if is_remote(destination) else Path(destination).parent
+        pieces = open_files(paths, file_format, _encode_as(columns, before), scratch)
+        name, expected_bytes = join_names(named), guess_bytes(paths)
     else:
-        if label is not None or header != "auto" or columns is not None or multi_label:
-            raise InputError(
-                "label, header, columns and multi_label are for files: give the labels of rows in memory as y, and "
-                "leave the column of the labels out of a frame, since all its columns are features"
-            )
-        pieces = read_arrays(source, y, sample_weight, qid, groups=groups)
+        pieces = _open_rows(source, vectors, columns, before)
         name, expected_bytes = "X", _array_bytes(source)
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
 
 
-def open_files(paths: Sequence[str | Path], file_format: str | None, columns: Columns) -> Iterator[SourceRows]:
-    """Return the rows of files of one format. Raises InputError for unknown or different formats."""
-    _refuse_folders(paths)
+def _list(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _open_rows(
+    source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None
+) -> Iterator[SourceRows]:
+    """Return rows in memory: those of a frame with their features, if columns are to be encoded, else numbers."""
+    if is_frame(source, columns):
+        return open_frame(source, vectors, _encode_as(columns, before))
+    encoding = None if before is None else open_dataset(before).encoding
+    if encoding is not None and has_columns(source, encoding.column_names):
+        return open_frame(source, vectors, _encode_as(columns, before))
+    if columns != Columns():
+        raise InputError(
+            "label, header, columns and the like are for files and frames: give the labels of rows in memory as y"
+        )
+    given = {"y" if role == "label" else role: values for role, values in vectors.items()}
+    return read_arrays(source, **given)
+
+
+def _encode_as(columns: Columns, dataset: str | Path | None) -> Columns:
+    """Return the roles of columns that are encoded as the table of a dataset was, if there is one."""
+    encoding = None if dataset is None else open_dataset(dataset).encoding
+    if encoding is None:
+        return columns
+    for name in ENCODED[1:]:
+        if getattr(columns, name) not in (None, ()):
+            raise InputError(
+                f"{name_option(name)} has no effect on rows that are encoded as those of {dataset}: leave it out"
+            )
+    return replace(columns, drop=(), encoding=encoding, features=encoding.column_names, index=encoding.index)
+
+
+def open_files(
+    paths: Sequence[str | Path], file_format: str | None, columns: Columns, scratch: Path | None = None
+) -> Iterator[SourceRows]:
+    """Return the rows of files of one format. Raises InputError for unknown or different formats.
+
+    scratch: the folder for a scratch file, into which rows go whose encoding is not known before all are read.
+    """
+    paths = list_files(paths)
     kinds = {file_format or guess_format(path) for path in paths}
     if len(kinds) > 1:
         raise InputError(
             f"{join_names(paths)}: files of different kinds ({', '.join(sorted(kinds))}); choose one by --format"
         )
     kind = kinds.pop()
+    about = find_format(kind)
+    if columns.encoding is not None and about.read_codes is None:  # the rows are features already
+        index = None if columns.index == columns.encoding.index else columns.index
+        columns = replace(columns, encoding=None, index=index)
     _refuse_unread(join_names(paths), kind, columns)
-    return find_format(kind).read(paths, columns)
+    compile_parser(kind)
+    if columns.hash_bits is not None or (columns.encoding is not None and columns.encoding.bits is not None):
+        compile_parser("hash")
+    if about.read_codes is None or not columns.needs_encoder:
+        return about.read(paths, columns)
+    from streamsvm.data.table_encoder import TableEncoder, encode_rows
+
+    encoder = TableEncoder(columns)
+    return encode_rows(about.read_codes(paths, columns, encoder), encoder, scratch, paths)
 
 
-def _refuse_folders(paths: Sequence[str | Path]) -> None:
-    """Raise InputError for a folder, which holds no rows of text or of a table; it may be a dataset already."""
-    for folder in (Path(path) for path in paths if Path(path).is_dir()):
-        if any((folder / name).exists() for name in ZARR_FILES):
-            raise InputError(
-                f"{folder}: is a dataset already; use it as it is (for instance by `streamsvm train`), or ingest the "
-                "files that it was made of"
-            )
-        raise InputError(f"{folder}: is a folder; name the files in it")
+def open_frame(
+    frame: Any, vectors: Mapping[str, Any], columns: Columns, scratch: Path | None = None
+) -> Iterator[SourceRows]:
+    """Return the rows of a frame, whose columns are encoded; vectors: labels and the like by role, or None."""
+    from streamsvm.data.arrow_tables import read_arrow
+    from streamsvm.data.frames import open_pieces
+    from streamsvm.data.table_encoder import TableEncoder, encode_rows
+
+    given = {role: values for role, values in vectors.items() if values is not None}
+    named: dict[str, Any] = {role: f"({role})" for role in given}
+    roles = replace(columns, **named, require_label=columns.label is not None)
+    encoder = TableEncoder(roles)
+    opened = partial(open_pieces, frame, {f"({role})": values for role, values in given.items()})
+    return encode_rows(read_arrow(["X"], roles, encoder, opened), encoder, scratch, ["X"])
+
+
+def _join(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
@@ -143,8 +238,8 @@ def _refuse_unread(name: str, kind: str, columns: Columns) -> None:
         readers = [other for other, each in FORMATS.items() if field.name in each.reads]
         if readers and kind not in readers and getattr(columns, field.name) != field.default:
             raise InputError(
-                f"{name}: --{field.name.replace('_', '-')} has no effect on {kind} files: leave it out; it is for "
-                f"{' and '.join(readers)}"
+                f"{name}: {name_option(field.name)} has no effect on {kind} files: leave it out; it is for "
+                f"{_join(readers)}"
             )
 
 

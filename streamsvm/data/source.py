@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.scaling import Scaling
@@ -65,6 +66,10 @@ class RowSource(Protocol):
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Names of the features, or None."""
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How the columns of a table became the features, before any map, or None if they were numbers."""
 
     @property
     def features(self) -> Features | None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data.label_lists import LabelLists
+from streamsvm.numeric.encoding import Encoding
 
 Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_] | LabelLists
 
@@ -18,7 +19,8 @@ class SourceRows:
     """Some consecutive rows of a source, whose labels are not coded and whose features are not scaled yet.
 
     X is (rows, d), dense float32 or CSR with float32 data, sorted indices and no duplicates. If a sparse source does
-    not know d yet, d is the number of columns seen so far.
+    not know d yet, d is the number of columns seen so far. encoding: how the columns of a table became the features.
+    row_names: the texts of the column that names the rows.
     """
 
     X: npt.NDArray[np.float32] | csr_array
@@ -27,6 +29,8 @@ class SourceRows:
     sample_weight: npt.NDArray[np.float64] | None = None
     feature_names: tuple[str, ...] | None = None
     groups: npt.NDArray[np.int64] | None = None
+    encoding: Encoding | None = None
+    row_names: npt.NDArray[np.object_] | None = None
 
     @property
     def n_rows(self) -> int:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamsvm.data.label_lists import LabelLists
-from streamsvm.numeric.rows import I64, CsrRows, Matrix, take_rows
+from streamsvm.numeric.permute import permute_rows
+from streamsvm.numeric.rows import I64, CsrRows, Matrix, slice_rows
 
 RUN_BYTES = 64 << 20
 LISTS = ("label_values", "label_counts")  # the files of lists of labels
@@ -73,10 +74,14 @@ class Spill:
                 for at, part in self._read_in_parts(run):
                     drawn = np.random.default_rng((self.seed, 1, run, at)).integers(parts, size=part.n_rows)
                     self._scatter(part.X, part.vectors, drawn, first)
-                for name in self._dtypes:
-                    (self.folder / f"{run}.{name}").unlink(missing_ok=True)
+                self.remove(run)
                 self.run_bytes[run] = 0
             run += 1
+
+    def remove(self, run: int) -> None:
+        """Remove the files of a run, so that what is written next takes their memory in the system's cache."""
+        for name in self._dtypes:
+            (self.folder / f"{run}.{name}").unlink(missing_ok=True)
 
     def read_shuffled(self, run: int) -> tuple[SpilledRows, I64]:
         """Return a run's rows and the order in which they are to be written."""
@@ -123,10 +128,12 @@ class Spill:
             run = run.astype(np.uint16)  # which NumPy sorts by radix, in a fraction of the time
         order = np.argsort(run, kind="stable")
         limits = np.searchsorted(run[order], np.arange(int(run.max()) + 2)) if len(run) else np.zeros(1, np.int64)
+        X = permute_rows(X, order)
         for k in range(len(limits) - 1):
-            mine = order[limits[k] : limits[k + 1]]
-            if len(mine):
-                self._append(first + k, take_rows(X, mine), {name: values[mine] for name, values in vectors.items()})
+            part = slice(limits[k], limits[k + 1])
+            if part.stop > part.start:
+                mine = {name: values[order[part]] for name, values in vectors.items()}
+                self._append(first + k, slice_rows(X, part), mine)
 
     def _append(self, run: int, X: Matrix, vectors: dict[str, Any]) -> None:
         arrays = dict(vectors)

@@ -21,6 +21,7 @@ from zarr.storage import LocalStore
 from streamsvm.data.checked_store import check_chunks
 from streamsvm.data.chunk_file import CRC_BYTES, Bytes, Checksums, ChunkFile, PartReader, copy_from_whole, pair
 from streamsvm.data.chunk_places import ChunkPlace, LocalPlace, RemotePlace
+from streamsvm.data.disk_cache import CachedPlace, DiskCache
 from streamsvm.data.object_file import Range
 from streamsvm.data.object_store import RemoteStore
 from streamsvm.errors import IntegrityError
@@ -37,7 +38,7 @@ class StoredArray:
 
     checksums: CRC-32C of each chunk, (chunks,) uint32; None without a manifest (an AnnData file), and then nothing is
     verified. part_rows: rows of a part of a raw chunk; row k of the array `parts` holds the checksums of the parts of
-    chunk k. Without `parts` a chunk is one part.
+    chunk k. Without `parts` a chunk is one part. cache: where copies of raw chunks of a store are kept.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class StoredArray:
         checksums: Checksums | None,
         parts: StoredArray | None = None,
         part_rows: int = 0,
+        cache: DiskCache | None = None,
     ) -> None:
         self.array, self.name, self.checksums = array, name, checksums
         self.parts, self.part_rows = parts, part_rows
@@ -54,7 +56,7 @@ class StoredArray:
         self.chunk_rows = int(array.chunks[0])
         self.row_items = int(np.prod(array.shape[1:], dtype=np.int64))
         self.row_bytes = self.row_items * array.dtype.itemsize
-        self.chunk_place = _find_place(array) if checksums is not None else None
+        self.chunk_place = _find_place(array, cache) if checksums is not None else None
         one_chunk_wide = array.ndim == 1 or array.chunks[1] == array.shape[1]
         self.is_raw = self.chunk_place is not None and one_chunk_wide and _has_raw_codecs(array)
         self.place = f"{array.store}/{array.path}".removeprefix("file://")
@@ -266,11 +268,14 @@ def _cut(starts: I64, stops: I64, step: int) -> Iterator[tuple[int, I64, I64]]:
             yield k, low, high
 
 
-def _find_place(array: zarr.Array[Any]) -> ChunkPlace | None:
+def _find_place(array: zarr.Array[Any], cache: DiskCache | None) -> ChunkPlace | None:
     """Return the place of raw chunks; None for a store that only Zarr reads."""
     if isinstance(array.store, LocalStore):
         return LocalPlace(Path(array.store.root) / array.path)
-    return RemotePlace(array.store, array.path) if isinstance(array.store, RemoteStore) else None
+    if not isinstance(array.store, RemoteStore):
+        return None
+    place = RemotePlace(array.store, array.path)
+    return place if cache is None else CachedPlace(place, cache)
 
 
 def _has_raw_codecs(array: zarr.Array[Any]) -> bool:

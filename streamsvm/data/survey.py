@@ -13,6 +13,8 @@ from streamsvm.data.label_lists import LabelLists
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import as_matrix
 from streamsvm.errors import InputError
+from streamsvm.numeric.encoding import Encoding
+from streamsvm.numeric.nonzeros import count_nonzeros
 from streamsvm.numeric.rows import CsrRows, Matrix
 from streamsvm.numeric.scaling import FeatureStatistics
 
@@ -35,6 +37,7 @@ class Survey:
     labels: set[float] = field(default_factory=set)
     texts: dict[str, int] = field(default_factory=dict)
     feature_names: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
 
     def add(self, rows: SourceRows, name: str) -> tuple[Matrix, dict[str, Any]]:
         """Take note of rows, and return their features and vectors as they are to be set aside."""
@@ -59,7 +62,7 @@ class Survey:
         self.fields = set(vectors)
         self.n_rows += rows.n_rows
         self.n_features = max(self.n_features, X.shape[1])
-        self.feature_names = rows.feature_names
+        self.feature_names, self.encoding = rows.feature_names, rows.encoding
         self._count_items(X)
         if self.labels and self.texts:
             raise InputError(f"{name}: some labels are numbers, others are not")
@@ -71,10 +74,10 @@ class Survey:
         return X, vectors
 
     def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        values, codes = np.unique(labels, return_inverse=True)
         if labels.dtype.kind == "f":
-            self.labels.update(values.tolist())
+            self.labels.update(np.unique(labels).tolist())
             return labels
+        values, codes = np.unique(labels, return_inverse=True)
         numbers = [self.texts.setdefault(text, len(self.texts)) for text in values.tolist()]
         return np.asarray(numbers, np.float64)[codes]
 
@@ -86,9 +89,9 @@ class Survey:
                 self.statistics.grow(self.n_features)
                 self.statistics.add_values(X.indices, X.data.astype(np.float64))
             return
-        counts = np.count_nonzero(X, axis=1)
-        self.n_items += int(counts.sum())
-        self.longest_row = max(self.longest_row, int(counts.max(initial=0)))
+        n_items, longest = count_nonzeros(np.require(X, requirements=("C", "W")))
+        self.n_items += n_items
+        self.longest_row = max(self.longest_row, longest)
         if self.statistics:
             self.statistics.grow(self.n_features)
             self.statistics.add_dense(X.astype(np.float64))

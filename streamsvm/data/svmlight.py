@@ -6,13 +6,13 @@
     N      =  [+|-] digits        (int64)
     index  =  digits              (1 to 2^31 - 1, strictly ascending within the row; 0-based in the arrays)
     value  =  number              (float32)
-    number =  [+|-] digits [. digits] [e [+|-] digits]        (digits on one side of the point are enough)
+    number                        (as in text_numbers)
 
 Tokens are separated by spaces and tabs. A carriage return counts as a space, but not within a comment, where it would
 hide the rows behind it if it were meant to end a line. Lines that are blank or hold only a comment are no rows. `qid:`
 is on all rows or on none.
 
-The functions read `text[at]` without checking bounds, because the text ends in a newline and no token passes one.
+Nothing checks bounds, because the text ends in a newline and no token passes one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,28 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Text = npt.NDArray[np.uint8]
+from streamsvm.data.text_numbers import (
+    MIN_FLOAT32_OVERFLOW,
+    MINUS,
+    NEWLINE,
+    PLUS,
+    RETURN,
+    SPACE,
+    TAB,
+    ZERO,
+    Address,
+    Text,
+    byte_at,
+    is_digit,
+    parse_decimal,
+    parse_digits,
+    parse_number,
+)
+from streamsvm.numeric.rows import F32, F64, I32, I64
 
-NEWLINE, RETURN, TAB, SPACE, HASH = ord("\n"), ord("\r"), ord("\t"), ord(" "), ord("#")
-PLUS, MINUS, POINT, COLON, ZERO, NINE, COMMA = ord("+"), ord("-"), ord("."), ord(":"), ord("0"), ord("9"), ord(",")
+HASH, COLON, COMMA = ord("#"), ord(":"), ord(",")
 
 # The codes of what can be wrong with the token at `error_at`.
 OK, BAD_LABEL, BAD_QID, MISSING_QID, UNEXPECTED_QID, BAD_INDEX, BAD_VALUE, NUL_BYTE, LONE_RETURN = range(9)
@@ -36,21 +51,18 @@ QID_UNDECIDED, QID_ABSENT, QID_PRESENT = range(3)
 
 MAX_INDEX = 2**31 - 1
 MAX_QID = 2**63 - 1
-MIN_FLOAT32_OVERFLOW = float(2**128 - 2**103)  # halfway between the largest float32 and 2^128; it rounds to inf
-MAX_DIGITS = 18  # the most that always fit into an int64
-MAX_EXPONENT = 10**15  # larger exponents saturate, since no run of zeros before them is long enough to matter
-POWERS_OF_TEN = np.array([float(f"1e{k}") for k in range(309)])  # exact up to 10^22
+SHORT_INDEX = 9  # digits of an index that cannot be too large
 
 
 class ParsedLines(NamedTuple):
     """Rows in CSR form; after an error, the rows before it and its place."""
 
-    labels: npt.NDArray[np.float64]  # (rows,), or those of all lists one after another
-    label_limits: npt.NDArray[np.int64]  # (rows + 1,), of the lists
-    qid: npt.NDArray[np.int64]  # (rows,), meaningful if qid_rule is QID_PRESENT
-    indptr: npt.NDArray[np.int64]  # (rows + 1,)
-    indices: npt.NDArray[np.int32]  # (pairs,), 0-based
-    values: npt.NDArray[np.float32]  # (pairs,)
+    labels: F64  # (rows,), or those of all lists one after another
+    label_limits: I64  # (rows + 1,), of the lists
+    qid: I64  # (rows,), meaningful if qid_rule is QID_PRESENT
+    indptr: I64  # (rows + 1,)
+    indices: I32  # (pairs,), 0-based
+    values: F32  # (pairs,)
     n_columns: int  # largest 1-based index
     n_lines: int  # in the whole text
     qid_rule: int  # QID_UNDECIDED, QID_ABSENT or QID_PRESENT
@@ -72,7 +84,7 @@ def parse_lines(text: Text, qid_rule: int = QID_UNDECIDED, lists: bool = False) 
 
 @njit(cache=True, nogil=True)
 def parse_rows(text: Text, qid_rule: int, lists: bool) -> ParsedLines:
-    """Count lines and pairs, allocate the arrays, and parse row by row up to the first error."""
+    """Count lines and pairs, allocate the arrays, and fill them up to the first error."""
     n_lines, n_colons = count_byte(text, NEWLINE), count_byte(text, COLON)
     n_labels = n_lines + (count_byte(text, COMMA) if lists else 0)
     labels, label_limits = np.empty(n_labels, np.float64), np.zeros(n_lines + 1, np.int64)
@@ -80,31 +92,9 @@ def parse_rows(text: Text, qid_rule: int, lists: bool) -> ParsedLines:
     indptr = np.zeros(n_lines + 1, np.int64)
     indices = np.empty(n_colons, np.int32)
     values = np.empty(n_colons, np.float32)
-    rows, n_columns, error, at = 0, 0, OK, 0
-    while at < len(text):
-        at = skip_blanks(text, at)
-        if text[at] != NEWLINE and text[at] != HASH:
-            if lists:
-                error, at, label_limits[rows + 1] = parse_label_list(text, at, label_limits[rows], labels)
-            else:
-                error, at, labels[rows] = parse_label(text, at)
-                label_limits[rows + 1] = rows + 1
-            if error == OK:
-                error, at, qid_rule, qid[rows] = parse_qid(text, at, qid_rule)
-            if error == OK:
-                error, at, indptr[rows + 1], last = parse_pairs(text, at, indptr[rows], indices, values)
-            if error != OK:
-                break
-            n_columns = max(n_columns, last)
-            rows += 1
-        while text[at] != NEWLINE and text[at] != 0 and text[at] != RETURN:  # skip a comment
-            at += 1
-        end = skip_blanks(text, at)
-        if text[end] != NEWLINE:
-            error = NUL_BYTE if text[at] == 0 else LONE_RETURN
-            break
-        at = end
-        at += 1
+    rows, n_columns, qid_rule, error, at = fill_rows(
+        np.int64(text.ctypes.data), text.size, qid_rule, lists, labels, label_limits, qid, indptr, indices, values
+    )
     pairs = indptr[rows]
     return ParsedLines(
         labels=labels[: label_limits[rows]],
@@ -122,6 +112,47 @@ def parse_rows(text: Text, qid_rule: int, lists: bool) -> ParsedLines:
 
 
 @njit(cache=True, nogil=True)
+def fill_rows(
+    text: Address,
+    size: int,
+    qid_rule: int,
+    lists: bool,
+    labels: F64,
+    label_limits: I64,
+    qid: I64,
+    indptr: I64,
+    indices: I32,
+    values: F32,
+) -> tuple[int, int, int, int, int]:
+    """Parse row by row. Return (rows, largest index, qid_rule, error, where the text ends or the bad token starts)."""
+    rows, n_columns, error, at = 0, 0, OK, 0
+    while at < size:
+        at = skip_blanks(text, at)
+        if byte_at(text, at) != NEWLINE and byte_at(text, at) != HASH:
+            if lists:
+                error, at, label_limits[rows + 1] = parse_label_list(text, at, label_limits[rows], labels)
+            else:
+                error, at, labels[rows] = parse_label(text, at)
+                label_limits[rows + 1] = rows + 1
+            if error == OK:
+                error, at, qid_rule, qid[rows] = parse_qid(text, at, qid_rule)
+            if error == OK:
+                error, at, indptr[rows + 1], last = parse_pairs(text, at, indptr[rows], indices, values)
+            if error != OK:
+                break
+            n_columns = max(n_columns, last)
+            rows += 1
+        while byte_at(text, at) != NEWLINE and byte_at(text, at) != 0 and byte_at(text, at) != RETURN:  # skip a comment
+            at += 1
+        end = skip_blanks(text, at)
+        if byte_at(text, end) != NEWLINE:
+            error = NUL_BYTE if byte_at(text, at) == 0 else LONE_RETURN
+            break
+        at = end + 1
+    return rows, n_columns, qid_rule, error, at
+
+
+@njit(cache=True, nogil=True)
 def count_byte(text: Text, wanted: int) -> int:
     """Count a byte, to size the arrays. This takes a thirtieth of the parsing time."""
     count = 0
@@ -131,31 +162,31 @@ def count_byte(text: Text, wanted: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def parse_label(text: Text, at: int) -> tuple[int, int, float]:
-    """Parse the label at text[at]. Return (error, where it ends or the bad token starts, label)."""
+def parse_label(text: Address, at: int) -> tuple[int, int, float]:
+    """Parse the label at `at`. Return (error, where it ends or the bad token starts, label)."""
     label, end = parse_decimal(text, at)
-    if not ends_token(text[end]):  # long, with an exponent, or no number
+    if not ends_token(byte_at(text, end)):  # long, with an exponent, or no number
         label, end = parse_number(text, at)
-    if end == at or not ends_token(text[end]) or not abs(label) < np.inf:
+    if end == at or not ends_token(byte_at(text, end)) or not abs(label) < np.inf:
         return BAD_LABEL, at, label
     return OK, end, label
 
 
 @njit(cache=True, nogil=True)
-def parse_label_list(text: Text, at: int, n_labels: int, labels: npt.NDArray[np.float64]) -> tuple[int, int, int]:
+def parse_label_list(text: Address, at: int, n_labels: int, labels: F64) -> tuple[int, int, int]:
     """Append the labels of a list. Return (error, where it ends or the bad token starts, labels so far).
 
     The list is empty if the first token of the row is a pair, or if there is none.
     """
     end = at
-    while not ends_token(text[end]) and text[end] != COLON:
+    while not ends_token(byte_at(text, end)) and byte_at(text, end) != COLON:
         end += 1
-    if text[end] == COLON:
+    if byte_at(text, end) == COLON:
         return OK, at, n_labels
     start = at
     while True:
         label, stop = parse_number(text, start)
-        if stop == start or not (text[stop] == COMMA or stop == end) or not abs(label) < np.inf:
+        if stop == start or not (byte_at(text, stop) == COMMA or stop == end) or not abs(label) < np.inf:
             return BAD_LABEL, at, n_labels
         labels[n_labels] = label
         n_labels += 1
@@ -165,40 +196,43 @@ def parse_label_list(text: Text, at: int, n_labels: int, labels: npt.NDArray[np.
 
 
 @njit(cache=True, nogil=True)
-def parse_qid(text: Text, at: int, qid_rule: int) -> tuple[int, int, int, int]:
+def parse_qid(text: Address, at: int, qid_rule: int) -> tuple[int, int, int, int]:
     """Parse `qid:N` if it comes next. Return (error, where it ends or the bad token starts, qid_rule, N)."""
     at = skip_blanks(text, at)
-    if text[at] != ord("q") or text[at + 1] != ord("i") or text[at + 2] != ord("d") or text[at + 3] != COLON:
+    if (
+        byte_at(text, at) != ord("q")
+        or byte_at(text, at + 1) != ord("i")
+        or byte_at(text, at + 2) != ord("d")
+        or byte_at(text, at + 3) != COLON
+    ):
         error = MISSING_QID if qid_rule == QID_PRESENT else OK
         return error, at, max(qid_rule, QID_ABSENT), 0
     if qid_rule == QID_ABSENT:
         return UNEXPECTED_QID, at, qid_rule, 0
     start = at + 4
-    negative = text[start] == MINUS
-    start += negative or text[start] == PLUS
+    negative = byte_at(text, start) == MINUS
+    start += negative or byte_at(text, start) == PLUS
     qid, end = parse_digits(text, start, MAX_QID)
-    if end == start or qid < 0 or not ends_token(text[end]):
+    if end == start or qid < 0 or not ends_token(byte_at(text, end)):
         return BAD_QID, at, qid_rule, 0
     return OK, end, QID_PRESENT, -qid if negative else qid
 
 
 @njit(cache=True, nogil=True)
-def parse_pairs(
-    text: Text, at: int, pairs: int, indices: npt.NDArray[np.int32], values: npt.NDArray[np.float32]
-) -> tuple[int, int, int, int]:
+def parse_pairs(text: Address, at: int, pairs: int, indices: I32, values: F32) -> tuple[int, int, int, int]:
     """Append a row's pairs. Return (error, where the row ends or the bad token starts, pairs, last index)."""
     previous = 0
     while True:
         at = skip_blanks(text, at)
-        if text[at] == NEWLINE or text[at] == HASH:
+        if byte_at(text, at) == NEWLINE or byte_at(text, at) == HASH:
             return OK, at, pairs, previous
-        index, colon = parse_digits(text, at, MAX_INDEX)
-        if text[colon] != COLON or index <= previous:
+        index, colon = parse_index(text, at)
+        if byte_at(text, colon) != COLON or index <= previous:
             return BAD_INDEX, at, pairs, previous
-        value, end = parse_decimal(text, colon + 1)
-        if not ends_token(text[end]):  # long, with an exponent, or no number
+        value, end = parse_value(text, colon + 1)
+        if not ends_token(byte_at(text, end)):  # long, with an exponent, or no number
             value, end = parse_number(text, colon + 1)
-        if end == colon + 1 or not ends_token(text[end]) or not abs(value) < MIN_FLOAT32_OVERFLOW:
+        if end == colon + 1 or not ends_token(byte_at(text, end)) or not abs(value) < MIN_FLOAT32_OVERFLOW:
             return BAD_VALUE, at, pairs, previous
         indices[pairs] = index - 1
         values[pairs] = value
@@ -208,123 +242,36 @@ def parse_pairs(
 
 
 @njit(cache=True, nogil=True)
-def parse_digits(text: Text, at: int, limit: int) -> tuple[int, int]:
-    """Parse a run of digits. Return its value (negative beyond the limit) and its end, or (0, at) if there is none."""
-    value = 0
-    while is_digit(text[at]):
-        if value > limit // 10:
-            return -1, at
-        value = value * 10 + (text[at] - ZERO)
-        at += 1
-    return value if value <= limit else -1, at  # just beyond 2^63 - 1 it has wrapped to a negative number
+def parse_index(text: Address, at: int) -> tuple[int, int]:
+    """Do what parse_digits does up to MAX_INDEX, without a look at the limit for every digit."""
+    index, end = 0, at
+    while is_digit(byte_at(text, end)):
+        index = index * 10 + (byte_at(text, end) - ZERO)
+        end += 1
+    if end - at > SHORT_INDEX:
+        index, end = parse_digits(text, at, MAX_INDEX)
+    return index, end
 
 
 @njit(cache=True, nogil=True)
-def parse_decimal(text: Text, start: int) -> tuple[float, int]:
-    """Parse a number of at most 18 digits without an exponent. Return it and its end, or (0, start) for all else.
-
-    This common case has a function of its own, because Numba counts references to `text` (atomically) in a function
-    that is much longer, which would halve the speed of the parser.
-    """
-    at = start + (text[start] == MINUS or text[start] == PLUS)
-    first = at
-    mantissa, n_decimals = 0, 0
-    while is_digit(text[at]):
-        mantissa = mantissa * 10 + (text[at] - ZERO)
-        at += 1
-    n_digits = at - first
-    if text[at] == POINT:
-        at += 1
-        point = at
-        while is_digit(text[at]):
-            mantissa = mantissa * 10 + (text[at] - ZERO)
-            at += 1
-        n_decimals = at - point
-        n_digits += n_decimals
-    if n_digits == 0 or n_digits > MAX_DIGITS:  # none, or the mantissa may have wrapped
-        return 0.0, start
-    value = mantissa / POWERS_OF_TEN[n_decimals]
-    return -value if text[start] == MINUS else value, at
-
-
-@njit(cache=True, nogil=True)
-def parse_number(text: Text, start: int) -> tuple[float, int]:
-    """Parse a number of any length. Return it and its end, or (0, start) if there is none.
-
-    Digits after the 18th significant one are cut off, which is less than 2^-56 of the value.
-    """
-    at = start + (text[start] == MINUS or text[start] == PLUS)
-    mantissa, exponent, n_digits, past_point = 0, 0, 0, False
-    while is_digit(text[at]) or (text[at] == POINT and not past_point):
-        if text[at] == POINT:
-            past_point = True
-        elif mantissa < 10 ** (MAX_DIGITS - 1):
-            mantissa = mantissa * 10 + (text[at] - ZERO)
-            exponent -= past_point
-            n_digits += 1
-        else:
-            exponent += not past_point
-        at += 1
-    if n_digits == 0:
-        return 0.0, start
-    if text[at] == ord("e") or text[at] == ord("E"):
-        written, end = parse_exponent(text, at + 1)
-        if end == at + 1:
-            return 0.0, start
-        at, exponent = end, exponent + written
-    value = scale(float(mantissa), exponent)
-    return -value if text[start] == MINUS else value, at
-
-
-@njit(cache=True, nogil=True)
-def parse_exponent(text: Text, start: int) -> tuple[int, int]:
-    """Parse the signed digits after `e`. Return the exponent and its end, or (0, start) if there are none."""
-    at = start + (text[start] == MINUS or text[start] == PLUS)
-    first = at
-    exponent = 0
-    while is_digit(text[at]):
-        exponent = min(exponent * 10 + (text[at] - ZERO), MAX_EXPONENT)
-        at += 1
-    if at == first:
-        return 0, start
-    return -exponent if text[start] == MINUS else exponent, at
-
-
-@njit(cache=True, nogil=True)
-def scale(mantissa: float, exponent: int) -> float:
-    """Return mantissa * 10^exponent, correctly rounded if mantissa < 2^53 and |exponent| <= 22.
-
-    In that case both operands are exact (W. D. Clinger, How to read floating point numbers accurately, PLDI 1990).
-    Otherwise there are at most four roundings of half a unit of float64, which is 2^-29 units of float32.
-    """
-    if mantissa == 0.0 or exponent < -616:
-        mantissa = 0.0
-    elif exponent > 308:
-        mantissa = np.inf
-    elif exponent >= 0:
-        mantissa *= POWERS_OF_TEN[exponent]
-    elif exponent >= -308:
-        mantissa /= POWERS_OF_TEN[-exponent]
+def parse_value(text: Address, at: int) -> tuple[float, int]:
+    """Do what parse_decimal does; a single digit, which all values of text and of categories are, takes less time."""
+    if byte_at(text, at) != NEWLINE and byte_at(text, at + 1) == SPACE and is_digit(byte_at(text, at)):
+        value, end = float(byte_at(text, at) - ZERO), at + 1
     else:
-        mantissa = mantissa / POWERS_OF_TEN[308] / POWERS_OF_TEN[-exponent - 308]
-    return mantissa
+        value, end = parse_decimal(text, at)
+    return value, end
 
 
 @njit(cache=True, nogil=True)
-def skip_blanks(text: Text, at: int) -> int:
+def skip_blanks(text: Address, at: int) -> int:
     """Return the place of the next byte that is neither space nor tab nor carriage return."""
-    while text[at] == SPACE or text[at] == TAB or text[at] == RETURN:
+    while byte_at(text, at) == SPACE or byte_at(text, at) == TAB or byte_at(text, at) == RETURN:
         at += 1
     return at
 
 
 @njit(cache=True, nogil=True)
-def is_digit(byte: int) -> bool:
-    """Tell whether a byte is a digit."""
-    return ZERO <= byte <= NINE
-
-
-@njit(cache=True, nogil=True)
 def ends_token(byte: int) -> bool:
     """Tell whether a token ends before this byte."""
-    return byte in (SPACE, NEWLINE, TAB, RETURN, HASH)
+    return byte == SPACE or byte == NEWLINE or byte == TAB or byte == RETURN or byte == HASH  # noqa: PLR1714

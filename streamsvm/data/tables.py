@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from streamsvm.data.values import Vector, show_text
 from streamsvm.errors import InputError
+from streamsvm.numeric.encoding import MISSING, MOST_BITS, Encoding
 
+AUTO = ("auto",)  # of one_hot: all columns of text
 LABEL_NAMES = {"label", "target", "class", "y"}
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # a column that pandas adds to Parquet
 
@@ -38,6 +40,20 @@ class Columns:
         The column of the groups that cross-validation holds out whole.
     multi_label : bool
         Whether svmlight text has lists of labels, such as 1,3,7, which may be empty.
+    sep : str, optional
+        The character that separates the columns of text. By default it is found out (see csv_header).
+    drop : tuple of str
+        Columns that are left out.
+    index : str, optional
+        The column that names the rows, which is no feature.
+    missing : {"mean", "zero", "indicator"}, optional
+        What stands for missing values: the mean of the known values, zero, or zero and an added feature that is 1.
+    one_hot : tuple of str
+        The columns of categories, of which each becomes a feature; ("auto",) is all columns of text.
+    hash_bits : int, optional
+        All other columns of text become 2^hash_bits features by their hash.
+    encoding : Encoding, optional
+        How the columns become features, if it is known, as that of a model is.
     """
 
     label: str | None = None
@@ -48,6 +64,30 @@ class Columns:
     header: str = "auto"
     groups: str | None = None
     multi_label: bool = False
+    sep: str | None = None
+    drop: tuple[str, ...] = ()
+    index: str | None = None
+    missing: str | None = None
+    one_hot: tuple[str, ...] = ()
+    hash_bits: int | None = None
+    encoding: Encoding | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InputError for a value that an option cannot have."""
+        if self.missing not in (None, *MISSING):
+            raise InputError(f"missing {self.missing!r}: choose from {', '.join(MISSING)}")
+        if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
+            raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
+        if self.hash_bits is not None and self.one_hot == AUTO:
+            raise InputError(
+                "one_hot auto and hash_bits (--hash) are both for all columns of text: name the columns of --one-hot"
+            )
+
+    @property
+    def needs_encoder(self) -> bool:
+        """Whether more than the numbers of a table become features, or its rows have names."""
+        asked = self.index, self.missing, self.hash_bits, self.encoding
+        return bool(self.one_hot) or any(each is not None for each in asked)
 
 
 @dataclass(frozen=True)
@@ -90,40 +130,67 @@ def lay_out(
     where, position = show_name(path), {name: j for j, name in enumerate(names)}
     if before not in (None, names):
         raise InputError(f"{where}: its columns are not those of the file before: {_list(names)}")
+    dropped = _find_dropped(names, where, columns)
+    unread = {*dropped, -1 if columns.index is None else find_column(columns.index, names)}
     for j, name in enumerate(names):
+        if j in unread:
+            continue
         if not name:
-            raise InputError(f"{where}: column {j + 1} has no name; is it an index that pandas or R wrote?")
+            raise InputError(
+                f"{where}: column {j + 1} has no name; is it an index that pandas or R wrote? --index {j + 1} keeps it "
+                f"as the names of the rows, --drop {j + 1} leaves it out"
+            )
         if position[name] != j:
             raise InputError(f"{where}: columns {j + 1} and {position[name] + 1} are both named {name!r}")
     for name in columns.features or ():
         if name not in position:
             raise InputError(f"{where}: no column {name!r}, which is a feature; there are {_list(names)}")
     chosen = None if columns.features is None else tuple(position[name] for name in columns.features)
-    vectors = _find_vectors(names, where, columns, set(chosen or ()))
-    taken = set(vectors.values()) | {j for j, name in enumerate(names) if _PANDAS_INDEX.fullmatch(name)}
+    vectors = _find_vectors(names, where, columns, dropped | set(chosen or ()))
+    taken = dropped | set(vectors.values()) | {j for j, name in enumerate(names) if _PANDAS_INDEX.fullmatch(name)}
     features = tuple(j for j in range(len(names)) if j not in taken) if chosen is None else chosen
     if not features:
         raise InputError(f"{where}: no feature columns; there are {_list(names)}")
     return TableLayout(where, names, features, vectors, delimiter)
 
 
-def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, features: set[int]) -> dict[str, int]:
-    """Return the positions of label, qid, sample_weight and groups, none of which is a feature."""
+def find_column(name: str, names: Sequence[str]) -> int:
+    """Return the position of a column that is given by its name, or by its number from 1; -1 if there is none."""
+    j = names.index(name) if name in names else (int(name) if name.isdecimal() else 0) - 1
+    return j if j < len(names) else -1
+
+
+def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[int]:
+    """Return the positions of the columns that are left out. Raises InputError for one that is missing."""
+    dropped = {name: find_column(name, names) for name in columns.drop}
+    if (missing := next((name for name, j in dropped.items() if j < 0), None)) is not None:
+        raise InputError(f"{where}: column {missing!r}, which is to be left out, is missing; there are {_list(names)}")
+    return set(dropped.values())
+
+
+def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: set[int]) -> dict[str, int]:
+    """Return the positions of label, qid, sample_weight, groups and index, which are not `taken`.
+
+    The label may be missing unless it is required, and so may the index of an encoding, which names rows at best.
+    """
     vectors: dict[str, int] = {}
-    for role in ("qid", "sample_weight", "groups", "label"):
+    optional = {
+        "label": not columns.require_label,
+        "index": columns.encoding is not None and columns.index == columns.encoding.index,
+    }
+    for role in ("qid", "sample_weight", "groups", "index", "label"):
         name = getattr(columns, role)
         if name is None:
             continue
-        number = int(name) if name.isdecimal() else 0
-        j = names.index(name) if name in names else number - 1
-        if 0 <= j < len(names) and j not in features and j not in vectors.values():
+        j = find_column(name, names)
+        if 0 <= j < len(names) and j not in taken and j not in vectors.values():
             vectors[role] = j
-        elif role != "label" or columns.require_label:
+        elif not optional.get(role):
             fault = "is asked for twice" if 0 <= j < len(names) else "is missing"
             raise InputError(f"{where}: column {name!r}, the {role}, {fault}; there are {_list(names)}")
     if columns.label is None:
-        taken = features | set(vectors.values())
-        found = [j for j, name in enumerate(names) if name.lower() in LABEL_NAMES and j not in taken]
+        used = taken | set(vectors.values())
+        found = [j for j, name in enumerate(names) if name.lower() in LABEL_NAMES and j not in used]
         if len(found) == 1:
             vectors["label"] = found[0]
         elif columns.require_label:

@@ -22,6 +22,7 @@ from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import Labels, SourceRows
 from streamsvm.data.svmlight import ParsedLines, parse_lines
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
+from streamsvm.data.text_numbers import MIN_FLOAT32_OVERFLOW, NEWLINE
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.errors import InputError
 
@@ -131,7 +132,7 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterato
         filled = len(rest) + fill(file, memoryview(buffer)[len(rest) : -1])
         text = np.frombuffer(buffer, np.uint8)
         if filled < len(rest) + read_bytes:
-            buffer[filled] = svmlight.NEWLINE
+            buffer[filled] = NEWLINE
             yield _Block(name, text[: filled + 1], last=True)
             return
         cut = buffer.rfind(b"\n", len(rest), filled) + 1
@@ -203,7 +204,7 @@ def _explain_number(token: str, dtype: str) -> str:
         return "is nan"
     if "inf" in token.lower():
         return "is infinite"
-    if math.isinf(number) or (dtype == "float32" and abs(number) >= svmlight.MIN_FLOAT32_OVERFLOW):
+    if math.isinf(number) or (dtype == "float32" and abs(number) >= MIN_FLOAT32_OVERFLOW):
         return f"overflows {dtype}"
     return "is not a number"  # Python's own spellings, such as 1_000
 

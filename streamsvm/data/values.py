@@ -24,6 +24,29 @@ Place = Callable[[int], str]  # returns where the i-th value of a piece stands i
 NUMBER_KINDS = "biuf"  # the kinds of dtypes that are numbers: bool, int, unsigned int, float
 MOST_LABEL_CHARACTERS = 1000  # each label takes as much memory as the longest one read with it
 BOOLEANS = {"true": 1.0, "false": 0.0}
+# What stands for a missing number in tables: what pyarrow and pandas take for one, and the mark of the UCI repository.
+MISSING_WORDS = (
+    "",
+    "?",
+    "NA",
+    "N/A",
+    "n/a",
+    "#N/A",
+    "<NA>",
+    "#NA",
+    "NULL",
+    "null",
+    "None",
+    "NaN",
+    "nan",
+    "-nan",
+    "-NaN",
+)
+FOR_MISSING = "ingest --missing mean|zero|indicator fills missing values in (missing=... in Python)"
+FOR_TEXT = (
+    "ingest --one-hot takes a column of text as categories, --hash as hashed features, --drop leaves it out "
+    "(one_hot, hash_bits, drop in Python)"
+)
 LEAST_GROUP = -(2**62)  # groups that are texts have smaller numbers
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}")
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103  # the least float64 that rounds to an infinite float32
@@ -46,7 +69,8 @@ def to_source_rows(
     weight = to_weights(*vectors["sample_weight"]) if "sample_weight" in vectors else None
     qid = to_qid(*vectors["qid"]) if "qid" in vectors else None
     groups = to_groups(*vectors["groups"]) if "groups" in vectors else None
-    return SourceRows(X, labels, qid, weight, names, groups)
+    row_names = vectors["index"][0] if "index" in vectors else None
+    return SourceRows(X, labels, qid, weight, names, groups, row_names=row_names)
 
 
 def has_number_labels(rows: SourceRows) -> bool | None:
@@ -96,6 +120,13 @@ def find_feature_fault(value: Any) -> str:
     if math.isinf(number):
         return "infinite"
     return f"overflows float32: {number!r}" if abs(number) >= _FLOAT32_OVERFLOW else ""
+
+
+def find_remedy(fault: str) -> str:
+    """Return the option by which a table with such a feature is taken; "" if there is none."""
+    if fault in ("missing value", "nan"):
+        return FOR_MISSING
+    return FOR_TEXT if fault.startswith("not a number") else ""
 
 
 def to_labels(values: Vector, place: Place, numbers: bool | None) -> Labels:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm.data.source import RowSource
+from streamsvm.numeric.encoding import Encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.numeric.scaling import Scaling
@@ -127,6 +128,11 @@ class View:
     def feature_names(self) -> tuple[str, ...] | None:
         """See RowSource."""
         return self.source.feature_names
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """See RowSource."""
+        return self.source.encoding
 
     @property
     def features(self) -> Features | None:

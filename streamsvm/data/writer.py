@@ -20,7 +20,16 @@ from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 from streamsvm.data.checks import VECTORS
 from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
-from streamsvm.data.manifest import ATTRIBUTE, FORMAT, PARTS, SETS_FORMAT, describe_array, make_fingerprint
+from streamsvm.data.manifest import (
+    ATTRIBUTE,
+    ENCODED_FORMAT,
+    ENCODING,
+    FORMAT,
+    PARTS,
+    SETS_FORMAT,
+    describe_array,
+    make_fingerprint,
+)
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 from streamsvm.numeric.label_sets import count_bytes
@@ -264,7 +273,7 @@ class DatasetWriter:
             self._arrays[name].append(values)
         arrays = {name: entry for array in self._arrays.values() for name, entry in array.finish().items()}
         whole = {
-            "format": SETS_FORMAT if "label_sets" in self._arrays else FORMAT,
+            "format": SETS_FORMAT if "label_sets" in self._arrays else ENCODED_FORMAT if ENCODING in meta else FORMAT,
             "n_rows": self.shape.n_rows,
             "n_features": self.shape.n_features,
             "n_items": self.shape.n_items,

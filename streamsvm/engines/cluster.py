@@ -27,6 +27,7 @@ from streamsvm.engines.shares import Slot, share_out
 from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.subtrees import FAN_IN
 from streamsvm.engines.walk import WalkStep, run_walk
+from streamsvm.numeric.arithmetic import Arithmetic, describe_arithmetic, list_kinds
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.requests import Scan, Take, Walk
 
@@ -42,12 +43,21 @@ class DistributedEngine:
     """An Engine on a cluster. Every worker must be able to open the dataset `source` by its path.
 
     pin_bytes: memory of each worker for decoded chunks. fan_in: how many tasks' totals one task joins at most.
+    arithmetic: the kinds that the workers have (numeric.arithmetic).
     """
 
-    def __init__(self, source: RowSource, client: Client, pin_bytes: int = 0, fan_in: int = FAN_IN) -> None:
+    def __init__(
+        self,
+        source: RowSource,
+        client: Client,
+        pin_bytes: int = 0,
+        fan_in: int = FAN_IN,
+        arithmetic: Sequence[Arithmetic] = (),
+    ) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
         self.fan_in = fan_in
         self.scratch: str | None = None
+        self.arithmetic = list_kinds([describe_arithmetic(), *arithmetic])
         self._name, self._passes, self._workers = uuid4().hex, 0, set[str]()
         self._shares: dict[Slot, list[range]] = {}
         self._sent: tuple[RowSource, Future] | None = None

@@ -28,6 +28,7 @@ from streamsvm.engines.protocol import Costs
 from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.walk import run_walk
 from streamsvm.interrupts import waiting
+from streamsvm.numeric.arithmetic import describe_arithmetic
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan, Take, Walk
 
@@ -41,6 +42,7 @@ class ThreadedEngine:
     def __init__(self, source: RowSource, threads: int, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
         self.scratch: str | None = None
+        self.arithmetic = [describe_arithmetic()]
         self.kept: dict[str, Pins] = {}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm")
 

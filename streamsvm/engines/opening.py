@@ -113,7 +113,8 @@ def _open_cluster(
         held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and fan_in > 2 else 0)
         held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
-        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in)
+        arithmetic = [worker.arithmetic for worker in ready]
+        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial
+from streamsvm.numeric.arithmetic import Arithmetic
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan, Take, Walk
 
@@ -42,13 +43,15 @@ class Costs:
 class Engine(Protocol):
     """Carries out requests. The answers have the same bits in every engine, with any number of threads or workers.
 
-    scratch: the folder where rows are set aside, if there is one (engines.subsets).
+    scratch: the folder where rows are set aside, if there is one (engines.subsets). arithmetic: the kinds of arithmetic
+    that its processes have, that of the driver first (numeric.arithmetic).
     """
 
     source: RowSource
     pin_bytes: int
     costs: Costs
     scratch: str | None
+    arithmetic: list[Arithmetic]
 
     def scan(self, scan: Scan) -> Any:
         """Carry out a pass and return its totals. Raises IntegrityError if a chunk is damaged."""

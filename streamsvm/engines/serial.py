@@ -11,6 +11,7 @@ from streamsvm.engines.group import Pins, combine_partials, count_rows, run_grou
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.walk import run_walk
+from streamsvm.numeric.arithmetic import describe_arithmetic
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan, Take, Walk
 
@@ -24,6 +25,7 @@ class SerialEngine:
     def __init__(self, source: RowSource, pin_bytes: int = 0) -> None:
         self.source, self.pin_bytes, self.costs = source, pin_bytes, Costs()
         self.scratch: str | None = None
+        self.arithmetic = [describe_arithmetic()]
         self.kept: dict[str, Pins] = {}
 
     def scan(self, scan: Scan) -> Any:

@@ -19,6 +19,7 @@ from streamsvm.engines.patience import GIVEN_UP_SECONDS
 from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
 from streamsvm.machine import resident_bytes
+from streamsvm.numeric.arithmetic import Arithmetic, describe_arithmetic
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
@@ -44,18 +45,19 @@ BASE_DESCRIPTORS, DESCRIPTORS_PER_WORKER = 64, 16
 
 @dataclass(frozen=True)
 class ReadyWorker:
-    """A worker that has loaded its kernels: its resident memory, its threads, and its memory limit (0: no limit)."""
+    """A worker that has loaded its kernels: its memory, its threads, its memory limit (0: none), and its arithmetic."""
 
     resident_bytes: int
     threads: int
     limit_bytes: int
+    arithmetic: Arithmetic
 
 
 def prepare_worker(dask_worker: Worker, load: Load) -> ReadyWorker:
     """Load the kernels in a worker, so that its memory can be projected."""
     load()
     limit_bytes = int(dask_worker.memory_manager.memory_limit or 0)
-    return ReadyWorker(resident_bytes(), dask_worker.state.nthreads, limit_bytes)
+    return ReadyWorker(resident_bytes(), dask_worker.state.nthreads, limit_bytes, describe_arithmetic())
 
 
 def prepare_workers(client: Client, load: Load) -> list[ReadyWorker]:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.frames import has_columns
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
@@ -34,7 +34,7 @@ from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.option_fields import name_options
 from streamsvm.methods.registry import METHODS
 from streamsvm.models.model import Model
-from streamsvm.models.predict import score_chunks
+from streamsvm.models.predict import score, score_chunks, score_frame
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress
@@ -130,8 +130,9 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
         with caught():
             if is_dataset(X):
-                dataset = X if isinstance(X, Dataset) else open_dataset(X)
-                return np.concatenate([part.scores for part in score_chunks(model, dataset)])
+                return np.concatenate([part.scores for part in score(model, X)])
+            if model.encoding is not None and has_columns(X, model.encoding.column_names):
+                return np.concatenate([part.scores for part in score_frame(model, X)])
             return _decide(model, validate(self, X, reset=False))
 
     def save(self, path: str | Path) -> None:

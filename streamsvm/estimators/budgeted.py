@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
-from streamsvm import __version__
-from streamsvm.data.in_memory import ArrayDataset
-from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
+from streamsvm.estimators.budgeted_base import BudgetedSVM
 from streamsvm.estimators.inputs import check_chunk
 from streamsvm.estimators.kernel_base import KernelSVC
-from streamsvm.interrupts import caught
-from streamsvm.methods.budgeted_sgd.setup import Stream, make_stream
-from streamsvm.methods.budgeted_sgd.solver import State
-from streamsvm.methods.one_against_rest import join_models, share_options, view_classes
-from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import ClassWeight
-from streamsvm.problems.classification import CLASSIFY
-from streamsvm.training.statistics import settle_gamma
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-class BudgetedSVC(KernelSVC):
+class BudgetedSVC(BudgetedSVM, KernelSVC):
     """Kernel classifier with at most `budget` support vectors a class, trained on a shuffled stream of the rows.
 
         P(w, b) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b)),   k(x, z) = phi(x).phi(z)
@@ -88,11 +74,6 @@ class BudgetedSVC(KernelSVC):
     (True, True)
     """
 
-    solver = "budgeted-sgd"
-    tol = 1e-3  # TrainOptions asks for a tolerance, but this solver has no gap to compare with it
-    resident_rows = None
-    _stream: list[tuple[Stream, State]]
-
     def __init__(
         self,
         C: float = 1.0,
@@ -140,11 +121,6 @@ class BudgetedSVC(KernelSVC):
         self.max_seconds = max_seconds
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train anew on labelled rows; see `LinearSVC.fit`. A stream of `partial_fit` ends."""
-        self.__dict__.pop("_stream", None)
-        return super().fit(X, y, sample_weight)
-
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn one chunk of a stream of rows, in an order drawn by the seed.
 
@@ -172,35 +148,4 @@ class BudgetedSVC(KernelSVC):
         if first and classes is None and not hasattr(self, "classes_"):
             raise InputError("classes must be passed on the first call to partial_fit")
         known = classes if first and classes is not None else self.classes_
-        chunk = check_chunk(self, X, y, known, sample_weight, reset=first)
-        stream = self._start_stream(chunk) if first else self._stream
-        with caught(), one_blas_thread():
-            parts = zip(stream, self._view_problems(chunk), strict=True)
-            self._stream = [(problem, problem.learn_chunk(view, state)) for (problem, state), view in parts]
-        models = [problem.fit.make_model(state, chunk.take) for problem, state in self._stream]
-        model: Any = models[0] if len(models) == 1 else join_models(models, np.asarray(chunk.classes), [], chunk.take)
-        about = {"solver": self.solver, "C": float(self.C), "version": __version__, "status": "pass_limit"}
-        info = {**about, "objective": sum(state.objective for _, state in self._stream), "lower_bound": None}
-        self._take_model(replace(model, info=info), getattr(y, "dtype", None))
-        return self
-
-    def _start_stream(self, chunk: ArrayDataset) -> list[tuple[Stream, State]]:
-        """Return what learns each problem, and its first state: one problem for two classes, else one a class."""
-        for name in ("result_", "history_", "n_iter_", "n_passes_"):  # they belong to an earlier fit
-            self.__dict__.pop(name, None)
-        if self.class_weight == "balanced":
-            raise InputError("class_weight 'balanced' needs all rows; give a stream's weights by label")
-        make = partial(make_stream, expected_rows=self.expected_rows)
-        options = settle_gamma(SerialEngine(chunk), self._options())
-        views = self._view_problems(chunk)
-        each = [options] if len(views) == 1 else share_options(chunk, options)
-        problems = [make(view, its) for view, its in zip(views, each, strict=True)]
-        return [(problem, problem.fit.start()) for problem in problems]
-
-    def _view_problems(self, chunk: ArrayDataset) -> Sequence[Any]:
-        """Return the rows as each of the problems of many classes sees them, or as they are for two classes."""
-        return [chunk] if CLASSIFY.count_problems(chunk) == 1 else view_classes(chunk)
-
-    def _name_options(self) -> dict[str, Any]:
-        bias = {"bias": "free" if self.fit_intercept else "none"}
-        return {**self._name_kernel(), "options": {**self._list_own_options(), **bias}}
+        return self._learn(check_chunk(self, X, y, known, sample_weight, reset=first), y)

@@ -38,6 +38,8 @@ def find_logs(model: Model, scores: F64) -> F64:
 class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
     """The base class of classifiers. More than two classes are trained one against the rest."""
 
+    takes_label_sets = False  # whether `fit` takes an indicator matrix, too
+
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train on labelled rows.
 
@@ -148,6 +150,11 @@ class BaseSVC(ClassifierMixin, BaseSVM):  # type: ignore[misc]
         return float(
             accuracy_score(y if issparse(y) else np.asarray(y), np.asarray(self.predict(X)), sample_weight=weight)
         )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = self.takes_label_sets
+        return tags
 
 
 def _name_classes(classes: npt.NDArray[Any], choose_codes: Callable[[F64], Any], scores: F64) -> Any:

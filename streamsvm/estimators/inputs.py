@@ -67,9 +67,7 @@ def _check_arrays(estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any, 
     if labels is None:
         source = _make_source(estimator, rows, None, None, sample_weight)
     elif is_regressor(estimator):
-        source = _make_source(estimator, rows, None, None, sample_weight)
-        source.target = np.asarray(labels, np.float64)
-        check_targets(source.target, "y")
+        source = _add_targets(_make_source(estimator, rows, None, None, sample_weight), labels)
     else:
         source = _make_source(estimator, rows, labels, _find_classes(estimator, labels), sample_weight)
     if qid is not None:
@@ -139,6 +137,19 @@ def check_chunk(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any
         unknown = labels[~np.isin(labels, known)][0]
         raise InputError(f"y has the label {unknown}, but the classes of the stream are {list_labels(known)}")
     return _make_source(estimator, rows, labels, known, sample_weight)
+
+
+def check_target_chunk(estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> ArrayDataset:
+    """Return a chunk of a stream of rows with targets as a source. reset: whether it is the first."""
+    rows, targets = validate(estimator, X, y, reset=reset)
+    return _add_targets(_make_source(estimator, rows, None, None, sample_weight), targets)
+
+
+def _add_targets(source: ArrayDataset, targets: Any) -> ArrayDataset:
+    """Give the rows of the source their targets; InputError for such as cannot be computed with."""
+    source.target = np.asarray(targets, np.float64)
+    check_targets(source.target, "y")
+    return source
 
 
 def _make_source(

@@ -8,12 +8,14 @@ from typing import Any, cast
 
 from streamsvm.errors import InputError
 from streamsvm.estimators.budgeted import BudgetedSVC
+from streamsvm.estimators.budgeted_regression import BudgetedSVR
 from streamsvm.estimators.kernel import SVC
 from streamsvm.estimators.kernel_regression import SVR
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.linear_base import read_fit_intercept
 from streamsvm.estimators.linear_one_class import LinearOneClassSVM
 from streamsvm.estimators.logistic import LogisticRegression
+from streamsvm.estimators.nu import NuSVC, NuSVR
 from streamsvm.estimators.one_class import OneClassSVM
 from streamsvm.estimators.ranking import RankSVM
 from streamsvm.estimators.regression import LinearSVR
@@ -23,12 +25,24 @@ from streamsvm.models.model import load as load_model
 from streamsvm.numeric.calibration import find_calibration
 from streamsvm.numeric.feature_maps import PolynomialMap
 from streamsvm.numeric.kernels import Kernel
+from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.one_class import ONE_CLASS
 from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
 
 Estimator = (
-    LinearSVC | LinearSVR | LogisticRegression | SVC | SVR | BudgetedSVC | OneClassSVM | LinearOneClassSVM | RankSVM
+    LinearSVC
+    | LinearSVR
+    | LogisticRegression
+    | SVC
+    | SVR
+    | BudgetedSVC
+    | BudgetedSVR
+    | NuSVC
+    | NuSVR
+    | OneClassSVM
+    | LinearOneClassSVM
+    | RankSVM
 )
 
 
@@ -46,7 +60,8 @@ def load(path: str | Path) -> Estimator:
 
     Returns
     -------
-    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, OneClassSVM, LinearOneClassSVM or RankSVM
+    LinearSVC, LinearSVR, LogisticRegression, SVC, SVR, BudgetedSVC, BudgetedSVR, NuSVC, NuSVR,
+    OneClassSVM, LinearOneClassSVM or RankSVM
 
     Raises
     ------
@@ -61,36 +76,22 @@ def load(path: str | Path) -> Estimator:
 
 def make_estimator(model: Model) -> Estimator:
     """Return the fitted estimator of a model; KeyError if the model does not say how it was trained."""
-    C, solver = model.info["C"], model.info["solver"]
+    C = model.info["C"]
     estimator: Any  # each estimator takes models of its own kind
     if model.problem.name == REGRESS.name:
-        problem = model.info["problem"]
-        if isinstance(model, LinearModel):
-            has_bias = read_fit_intercept(problem)
-            estimator = LinearSVR(C=C, epsilon=problem["tube"], loss=problem["loss"], fit_intercept=has_bias)
-            estimator.set_params(**_name_map(model))
-        else:
-            estimator = SVR(C=C, epsilon=problem["tube"], solver=solver, **_name_kernel(model.kernel))
-        estimator._take_model(model)
-        return cast("Estimator", estimator)
-    if model.problem.name == ONE_CLASS.name:
-        return _make_one_class(model)
-    if not (model.problem.predicts_labels or find_entry(model.problem.name).compares_pairs):
-        raise InputError(f"there is no estimator for models of the task {model.problem.name}; use `streamsvm predict`")
-    if not model.problem.predicts_labels:
+        estimator = _make_regression(model)
+    elif model.problem.name == ONE_CLASS.name:
+        estimator = _make_one_class(model)
+    elif model.problem.name == NU_REGRESS.name and isinstance(model, KernelModel):
+        estimator = NuSVR(nu=model.info["problem"]["nu"], C=C, **_name_kernel(model.kernel))
+    elif model.problem.predicts_labels and isinstance(model, LinearModel):
+        estimator = _make_linear_classifier(model)
+    elif model.problem.predicts_labels and isinstance(model, KernelModel):
+        estimator = _make_kernel_classifier(model)
+    elif find_entry(model.problem.name).compares_pairs:
         estimator = RankSVM(C=C, task=model.problem.name)
-    elif isinstance(model, LinearModel):
-        task, loss = model.problem.name, model.info.get("loss")
-        named = AUTO if solver == find_method(AUTO, find_kinds(task, loss)).name else solver
-        about = {"C": C, "fit_intercept": read_fit_intercept(model.info.get("problem"))}
-        if loss == "logistic":
-            estimator = LogisticRegression(**about)
-        else:
-            multi_class = next((name for name, known in MULTI_CLASS.items() if known == task), next(iter(MULTI_CLASS)))
-            estimator = LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
     else:
-        about = _name_kernel(model.kernel)
-        estimator = BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
+        raise InputError(f"there is no estimator for models of the task {model.problem.name}; use `streamsvm predict`")
     way = find_calibration(model.info)
     if way is not None and hasattr(estimator, "probability"):
         estimator.set_params(probability=way)
@@ -98,6 +99,28 @@ def make_estimator(model: Model) -> Estimator:
         estimator.set_params(**_name_map(model))
     estimator._take_model(model)
     return cast("Estimator", estimator)
+
+
+def _make_linear_classifier(model: LinearModel) -> LinearSVC | LogisticRegression:
+    task, loss, solver = model.problem.name, model.info.get("loss"), model.info["solver"]
+    about = {"C": model.info["C"], "fit_intercept": read_fit_intercept(model.info.get("problem"))}
+    if loss == "logistic":
+        return LogisticRegression(**about)
+    named = AUTO if solver == find_method(AUTO, find_kinds(task, loss)).name else solver
+    multi_class = next((name for name, known in MULTI_CLASS.items() if known == task), next(iter(MULTI_CLASS)))
+    return LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
+
+
+def _make_regression(model: Model) -> LinearSVR | SVR | BudgetedSVR:
+    problem, solver = model.info["problem"], model.info["solver"]
+    C, epsilon = model.info["C"], problem["tube"]
+    if isinstance(model, LinearModel):
+        has_bias = read_fit_intercept(problem)
+        return LinearSVR(C=C, epsilon=epsilon, loss=problem["loss"], fit_intercept=has_bias)
+    about = _name_kernel(model.kernel)
+    if solver == "budgeted-sgd":
+        return BudgetedSVR(C=C, epsilon=epsilon, fit_intercept=bool(model.intercept != 0.0), **about)
+    return SVR(C=C, epsilon=epsilon, solver=solver, **about)
 
 
 def _name_map(model: LinearModel) -> dict[str, Any]:
@@ -110,14 +133,18 @@ def _name_map(model: LinearModel) -> dict[str, Any]:
     return {"feature_map": found.approximation, "rank": found.rank, **_name_kernel(found.kernel)}
 
 
+def _make_kernel_classifier(model: KernelModel) -> SVC | NuSVC | BudgetedSVC:
+    C, solver, about = model.info["C"], model.info["solver"], _name_kernel(model.kernel)
+    if model.problem.name == NU_CLASSIFY.name:
+        return NuSVC(nu=model.info["problem"]["nu"], **about)
+    return BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
+
+
 def _make_one_class(model: Model) -> OneClassSVM | LinearOneClassSVM:
     nu = model.info["problem"]["nu"]
-    estimator: Any = LinearOneClassSVM()
     if isinstance(model, KernelModel):
-        estimator = OneClassSVM(solver=model.info["solver"], **_name_kernel(model.kernel))
-    estimator.nu = nu
-    estimator._take_model(model)
-    return cast("OneClassSVM | LinearOneClassSVM", estimator)
+        return OneClassSVM(solver=model.info["solver"], nu=nu, **_name_kernel(model.kernel))
+    return LinearOneClassSVM(nu=nu)
 
 
 def _name_kernel(kernel: Kernel) -> dict[str, Any]:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned(Tuning):
     """The result of `tune`.
 
     Attributes
     ----------
     trials : tuple of Trial
-        One for each setting: C, gamma, others (loss, epsilon, class_weight, as far as they were tried), scores (by
+        One for each setting: C, gamma, others (loss, epsilon, nu, class_weight, as far as they were tried), scores (by
         fold, the share of held-out rows or pairs that are right), mean, converged, and passes.
     best : Trial
         The trial with the best mean, of equal ones that with the smallest C.
@@ -75,7 +75,7 @@ def tune(
     X: Any,
     y: Any = None,
     *,
-    C: Sequence[float],
+    C: Sequence[float] = (1.0,),
     gamma: Sequence[float | str] = (),
     folds: int = 5,
     sample_weight: Any = None,
@@ -97,7 +97,8 @@ def tune(
     Parameters
     ----------
     X, y, sample_weight, qid : as in the `fit` of LinearSVC, LinearSVR, SVC and RankSVM
-    C : sequence of float
+    C : sequence of float, default=(1.0,)
+        Where nu takes the place of C, as in NuSVC, it is left out.
     gamma : sequence of float or str, default=()
         Values of gamma; if there are none, gamma is a setting.
     folds : int, default=5
@@ -120,7 +121,7 @@ def tune(
         Whether a grid in `out` is replaced.
     **settings
         Other fields of streamsvm.options.TrainOptions: solver, kernel, task, tol, class_weight, seed and more. If
-        loss, epsilon or class_weight is a list, each of its values is tried.
+        loss, epsilon, nu or class_weight is a list, each of its values is tried.
 
     Returns
     -------

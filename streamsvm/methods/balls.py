@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.chunk_range import ChunkRange
+from streamsvm.data.changes import Changes
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.cutting_plane import kept_ball
 from streamsvm.methods.cutting_plane.exact_points import Magnitudes
-from streamsvm.methods.cutting_plane.kept_ball import Ball, Finder
+from streamsvm.methods.cutting_plane.kept_ball import Ball, Changed, Finder
 from streamsvm.methods.cutting_plane.near_rows import Part
 from streamsvm.methods.cutting_plane.one_read_setup import COPIES, choose_settings, make_fit, need_memory
 from streamsvm.methods.cutting_plane.one_read_state import GROUP_SHARE, OneRead
@@ -94,23 +94,32 @@ def start_fit(fit: Fit, model: Model, source: RowSource) -> Fit:
     return replace(fit, start=partial(fit.start_at, w), settings=settings)
 
 
-def set_up_update(view: ChunkRange, settings: OneRead, ball: Ball, sha256: str, found: list[Ball]) -> Fit:
-    """Return the fit that reads the new rows only: a view of the rows of a source that follow the rows of the ball.
+def leave_out(ball: Ball, settings: OneRead, changes: Changes) -> tuple[Ball, Changed]:
+    """Return a ball without the near rows that were deleted since, and what an update has to know of the changes."""
+    left, numbers = changes.renumber(ball.near.numbers)
+    left_out = changes.list_copies(ball.near.numbers[~left])
+    changed = Changed(changes.n_new, changes.n_gone, changes.source.n_rows, left_out)
+    return kept_ball.leave_out(settings, ball, left, numbers, changes.n_old) if changes.n_gone else ball, changed
+
+
+def set_up_update(changes: Changes, settings: OneRead, ball: Ball, sha256: str, found: list[Ball]) -> Fit:
+    """Return the fit that reads changed rows only: `changes.view` of the rows of a source.
 
     The ball may have more near rows than the settings have resident rows, and new near rows come on top. Memory and the
-    rounding of sums over resident rows count all of them; the totals of a task are those of a group of new rows. A
+    rounding of sums over resident rows count all of them; the totals of a task are those of a group of changed rows. A
     resumed update shares the ball, which its SHA-256 tells.
     """
-    n_new = view.n_rows
-    most = len(ball.near.numbers) + kept_ball.count_new(ball, n_new, view.n_chunks)
+    source, view = changes.source, changes.view()
+    ball, changed = leave_out(ball, settings, changes)
+    most = len(ball.near.numbers) + kept_ball.count_new(ball, changed.n_new, view.n_chunks)
     settings = replace(settings, resident_rows=max(settings.resident_rows, most))
-    whole = make_fit(view.source, settings)
+    whole = make_fit(source, settings)
     return replace(
         whole,
-        settings={**whole.settings, "updates": ball.n_rows, "ball": sha256},
+        settings={**whole.settings, "updates": changes.n_before, "ball": sha256},
         memory=partial(need_memory, view, settings, kept_ball.find_share(ball) / GROUP_SHARE, COPIES),
-        start=partial(kept_ball.start_update, settings, ball, n_new),
-        solve=partial(kept_ball.update, settings, ball, n_new, found),
+        start=partial(kept_ball.start_update, settings, ball, changed.n_new),
+        solve=partial(kept_ball.update, settings, ball, changed, found),
         dual=None,
         sample=None,
     )
@@ -162,16 +171,16 @@ def unpack_ball(arrays: Mapping[str, Any]) -> tuple[Ball, dict[str, Any]]:
     return ball, {**about, "sha256": sha256}
 
 
-def check_fit(ball: Ball, source: RowSource) -> None:
-    """Raise ValueError unless a ball is one of the first rows of a source, whose chunks end where its rows end."""
+def check_fit(ball: Ball, source: RowSource, n_rows: int) -> None:
+    """Raise ValueError unless a ball is one of n_rows rows that are like those of a source."""
     rows, numbers = ball.near.rows, ball.near.numbers
     width, has_weights = source.n_features + 1, source.take(np.zeros(1, np.int64)).sample_weight is not None
     if len(ball.centre) != width or isinstance(rows.X, CsrRows) != source.is_sparse:
         raise ValueError(f"its rows are not the rows of {source.name}: other features")
     if (rows.sample_weight is not None) != has_weights:
         raise ValueError(f"its rows are not the rows of {source.name}: weights in one of the two only")
-    if ball.n_rows not in source.chunk_starts:
-        raise ValueError(f"no chunk of {source.name} ends after {ball.n_rows:,} rows")
+    if ball.n_rows != n_rows:
+        raise ValueError(f"{source.name} had {n_rows:,} rows then, and not {ball.n_rows:,}")
     if np.any((numbers < 0) | (numbers >= ball.n_rows)) or len(np.unique(numbers)) < len(numbers):
         raise ValueError("numbers of rows that lie outside of its rows, or occur twice")
 

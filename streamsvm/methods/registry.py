@@ -22,7 +22,7 @@ from streamsvm.methods.ranking.options import RankingOptions
 
 DECOMPOSITION = Method(
     name="smo",
-    losses=("hinge", "kinked", "one-class"),
+    losses=("hinge", "kinked", "one-class", "two-sums"),
     options=DecompositionOptions,
     module="streamsvm.methods.decomposition.setup",
     kernels=("linear", "rbf", "poly", "sigmoid", "precomputed"),
@@ -91,7 +91,7 @@ METHODS = [
         side_by_side=(SideBySide(settings={"rows": "resident"}), SideBySide({"acceleration": "line-search"})),
     ),
     DECOMPOSITION,
-    replace(DECOMPOSITION, name="irwls", compiled=("irwls",)),
+    replace(DECOMPOSITION, name="irwls", losses=("hinge", "kinked", "one-class"), compiled=("irwls",)),
     Method(
         name="cutting-plane",
         losses=("one-class",),
@@ -105,7 +105,7 @@ METHODS = [
     ),
     Method(
         name="budgeted-sgd",
-        losses=("hinge",),
+        losses=("hinge", "kinked"),
         options=BudgetedOptions,
         module="streamsvm.methods.budgeted_sgd.setup",
         compiled=("budgeted-sgd", "budgeted-removal", "budgeted-average"),

@@ -38,6 +38,12 @@ def compile_scores(model: Model, is_sparse: bool, with_measures: bool = False) -
     _compile(tuple(names))
 
 
+def compile_all_scores() -> None:
+    """Load the compiled functions by which models of any kind score rows of any layout, and those of measures."""
+    sums = [f"{kind}-kernel-scores/{layout}" for kind in ("linear", "rbf") for layout in ("dense", "sparse")]
+    _compile((DENSE, SPARSE, PAIRS, *sums))
+
+
 def run_scores(name: str) -> None:
     """Call the functions of a name on two rows."""
     X: Matrix = np.eye(2, dtype=np.float32)

@@ -20,6 +20,7 @@ def evaluate(
     label: str | None = None,
     qid: str | None = None,
     header: str = "auto",
+    sep: str | None = None,
 ) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk.
 
@@ -37,6 +38,8 @@ def evaluate(
         The columns of a table that hold the labels and the query ids.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns. "auto" decides by its cells.
+    sep : str, optional
+        The character that separates the columns of CSV. By default it is found out.
 
     Returns
     -------
@@ -57,7 +60,7 @@ def evaluate(
     InputError
         If there are no labels, or if the rows do not suit the model.
     """
-    parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header)
+    parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep)
     problem = model.problem
     if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):
         return model.problem.evaluate(parts, model.classes)

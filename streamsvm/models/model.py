@@ -13,6 +13,7 @@ import numpy.typing as npt
 from streamsvm.errors import InputError, say_count
 from streamsvm.files import unpack_arrays
 from streamsvm.models.saved_model import (
+    ENCODED_FORMAT,
     FORMAT,
     Intercept,
     SavedModel,
@@ -25,6 +26,7 @@ from streamsvm.numeric import known_values
 from streamsvm.numeric import saved_parts as saved
 from streamsvm.numeric.calibration import check_calibration
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
+from streamsvm.numeric.encoding import read_encoding
 from streamsvm.numeric.feature_maps import Features, unpack_features
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
 from streamsvm.numeric.pairs_of_classes import count_pairs, expand, sum_by_class, vote
@@ -45,7 +47,7 @@ from streamsvm.problems.registry import PROBLEMS, find_problem
 from streamsvm.urls import is_remote
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearModel(SavedModel):
     """f(x) = w.x + b for rows that are scaled as the training rows. f(x) > 0 predicts classes[1].
 
@@ -111,7 +113,7 @@ class LinearModel(SavedModel):
         return arrays | pack_scaling(self.scaling) | pack_features(self.features)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RankModel(LinearModel):
     """f(x) = w.x; rows of a higher rank have higher scores. classes: the ranks of the training rows. intercept: 0."""
 
@@ -119,7 +121,7 @@ class RankModel(LinearModel):
     default_task: ClassVar[str] = "rank"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelModel(SavedModel):
     """f(x) = sum_j dual_coef_j k(x, z_j) + b over m support vectors z_j. f(x) > 0 predicts classes[1].
 
@@ -257,18 +259,13 @@ def from_arrays(arrays: dict[str, Any], name: str | Path) -> Model:
 
 def _read_model(arrays: dict[str, Any]) -> Model:
     """Return the model of a file's contents after checking every part; ValueError for an unsuitable part."""
-    about = json.loads(str(saved.read_part(arrays, "about")))
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        found = about.get("format") if isinstance(about, dict) else about
-        raise ValueError(f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT}")
-    kind = saved.read_part(about, "kind")
-    if kind not in ("linear", "rank", "kernel"):
-        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
+    about, kind = _read_about(arrays)
     d = saved.read_count(about, "n_features", saved.MOST_FEATURES)
     features = _read_features(arrays, about.get("features"))
     if features is not None and features.map.n_features != d:
         raise ValueError(f"n_features is {d}, but the map of the features has {features.map.n_features}")
     info = saved.read_info(about)
+    _check_encoding(about, info, d if features is None else features.map.d)
     problem = _find_problem(kind, info)
     classes = saved.read_classes(arrays, 2 if problem.has_classes else 0)
     n_scores = problem.count_scores(len(classes))
@@ -283,18 +280,52 @@ def _read_model(arrays: dict[str, Any]) -> Model:
     shared = (saved.read_intercept(about, n_intercepts), classes, scaling, names, info, features)
     if kind != "kernel":
         return (RankModel if kind == "rank" else LinearModel)(saved.read_floats(arrays, "coef", (*lead, d)), *shared)
+    lead = lead if by_class is None else (len(classes) - 1,)
+    return _read_kernel_model(arrays, about, d, lead, shared, by_class)
+
+
+def _read_about(arrays: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return what a file tells of its model, and the kind of the model. ValueError for another format."""
+    about = json.loads(str(saved.read_part(arrays, "about")))
+    if not isinstance(about, dict) or about.get("format") not in (FORMAT, ENCODED_FORMAT):
+        found = about.get("format") if isinstance(about, dict) else about
+        raise ValueError(
+            f"model format {str(found)[:40]}; this version of streamsvm reads {FORMAT} and {ENCODED_FORMAT}"
+        )
+    kind = saved.read_part(about, "kind")
+    if kind not in ("linear", "rank", "kernel"):
+        raise ValueError(f"kind is {str(kind)[:40]!r}; linear, rank or kernel is expected")
+    return about, kind
+
+
+def _read_kernel_model(
+    arrays: dict[str, Any],
+    about: dict[str, Any],
+    d: int,
+    lead: tuple[int, ...],
+    shared: tuple[Any, Any, Any, Any, Any, Any],
+    by_class: I64 | None,
+) -> KernelModel:
+    """Return a sum of kernels; `shared` are the parts of all models, and `lead` comes before m in the coefficients."""
     kernel, vectors = saved.read_kernel(about), saved.read_rows(arrays, "support_vectors", d)
     m = vectors.shape[0]
     if kernel.name == known_values.NAME:
         m = np.atleast_1d(saved.read_part(arrays, "support")).size
     if by_class is not None and int(by_class.sum()) != m:
         raise ValueError(f"n_support sums to {by_class.sum()}; there are {m} support vectors")
-    lead = lead if by_class is None else (len(classes) - 1,)
-    n_rows = saved.read_n_rows(info)
+    n_rows = saved.read_n_rows(saved.read_info(about))
     support = saved.read_row_numbers(arrays, "support", m, n_rows, by_class) if "support" in arrays else None
     if kernel.name == known_values.NAME and support is not None and support.max(initial=-1) >= d:
         raise ValueError(f"support names row {support.max()}, but a row has {d} kernel values")
     return KernelModel(kernel, vectors, saved.read_floats(arrays, "dual_coef", (*lead, m)), *shared, support, by_class)
+
+
+def _check_encoding(about: dict[str, Any], info: dict[str, Any], n_features: int) -> None:
+    """Raise ValueError unless the encoding of a saved model, if it has one, makes so many features."""
+    if ("encoding" in info) != (about["format"] == ENCODED_FORMAT):
+        raise ValueError(f"model format {about['format']} is not that of its encoding")
+    if "encoding" in info and read_encoding(info["encoding"]).n_features != n_features:
+        raise ValueError("encoding: it makes another number of features than the model takes")
 
 
 def _find_problem(kind: str, info: dict[str, Any]) -> Problem:

@@ -21,8 +21,9 @@ from streamsvm.data.dataset import open_dataset
 from streamsvm.data.destination import check_destination, check_file, new_file, new_folder
 from streamsvm.data.formats import guess_format, has_known_ending
 from streamsvm.data.label_lists import LabelLists
-from streamsvm.data.readers import open_files
+from streamsvm.data.readers import open_files, open_frame
 from streamsvm.data.source import RowSource
+from streamsvm.data.sources import is_folder_of_files
 from streamsvm.data.spill import as_matrix
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
@@ -53,6 +54,8 @@ def predict(
     overwrite: bool = False,
     header: str = "auto",
     probabilities: bool = False,
+    sep: str | None = None,
+    index: str | None = None,
 ) -> int:
     """Write the predicted label and the score of every row to a file, wholly or not at all.
 
@@ -77,6 +80,11 @@ def predict(
         Whether the first row of CSV names the columns. "auto" decides by its cells.
     probabilities : bool, default=False
         Whether a .csv or .zarr file has the probability of each class, too; for models that were trained with them.
+    sep : str, optional
+        The character that separates the columns of CSV. By default it is found out.
+    index : str, optional
+        The column of a table that names the rows; a .csv file of predictions begins with these names. By default it is
+        the one of the training table, if there is such a column.
 
     Returns
     -------
@@ -94,7 +102,7 @@ def predict(
     if probabilities:
         require_probabilities(model)
     write = _choose_writer(out, overwrite, probabilities)
-    return write(model, (part.scores for part in score(model, data, False, file_format, label, None, header)), out)
+    return write(model, score(model, data, False, file_format, label, None, header, sep, index), out)
 
 
 def score(
@@ -105,15 +113,19 @@ def score(
     label: str | None = None,
     qid: str | None = None,
     header: str = "auto",
+    sep: str | None = None,
+    index: str | None = None,
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file in their order, with labels and query ids if there are any.
 
     need_labels: whether rows without labels are an InputError. See `evaluate` for the other parameters.
     """
     if isinstance(data, str | Path) and _is_file(data, file_format):
-        return _score_file(model, data, need_labels, file_format, Columns(label=label, qid=qid, header=header))
+        columns = Columns(label=label, qid=qid, header=header, sep=sep, index=index)
+        return _score_file(model, data, need_labels, file_format, columns)
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
     given = {"format": file_format, "qid": qid, "header": None if header == "auto" else header}
+    given |= {"sep": sep, "index": index}
     if useless := [name for name, value in given.items() if value is not None]:
         raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
     if need_labels and source.classes is None and not source.has_targets:
@@ -131,7 +143,7 @@ def _is_file(data: str | Path, file_format: str | None) -> bool:
     """Tell whether a path is that of a file of rows, and not of a dataset. Of a URL, its ending tells."""
     if is_remote(data):
         return file_format is not None or has_known_ending(data)
-    return "://" not in str(data) and not Path(data).is_dir()
+    return "://" not in str(data) and (not Path(data).is_dir() or is_folder_of_files(data))
 
 
 def score_chunks(model: Model, source: RowSource, threads: int | None = None) -> Iterator[Scored]:
@@ -142,6 +154,11 @@ def score_chunks(model: Model, source: RowSource, threads: int | None = None) ->
     """
     if None not in (model.feature_names, source.feature_names) and model.feature_names != source.feature_names:
         raise InputError(f"{source.name}: its features are not those that the model was trained on")
+    if None not in (model.encoding, source.encoding) and model.encoding != source.encoding:
+        raise InputError(
+            f"{source.name}: its table was encoded otherwise than that of the model's training rows; give the model "
+            "the table itself, or ingest it with --like and the dataset of the training"
+        )
     scorer = model.scorer(source.n_features, source.scaling, source.is_sparse, source.features)
     compile_scores(model, source.is_sparse)
     table = None if source.classes is None else model.problem.code_labels(source.classes, model.classes)
@@ -176,7 +193,11 @@ def _score_file(
     model: Model, path: str | Path, need_labels: bool, file_format: str | None, given: Columns
 ) -> Iterator[Scored]:
     sets = model.problem.has_label_sets
-    columns = replace(given, features=model.feature_names, require_label=need_labels)
+    encoding = model.encoding
+    names = model.feature_names if encoding is None else encoding.column_names
+    columns = replace(given, features=names, require_label=need_labels, encoding=encoding)
+    if encoding is not None and given.index is None:
+        columns = replace(columns, index=encoding.index)
     columns = replace(columns, multi_label=sets and (file_format or guess_format(path)) == TEXT_OF_LISTS)
     for rows in open_files([path], file_format, columns):
         if need_labels and rows.labels is None:
@@ -192,11 +213,22 @@ def _score_file(
             raise InputError(f"{path}: {error}") from None
         labels: Any = rows.labels
         truth = None if labels is None else model.problem.code_labels(labels, model.classes)
-        yield Scored(scores, truth, rows.qid)
+        yield Scored(scores, truth, rows.qid, rows.row_names)
         interrupts.check()
 
 
-Writer = Callable[[Model, Iterator[F64], Path], int]
+def score_frame(model: Model, frame: Any) -> Iterator[Scored]:
+    """Yield the scores of the rows of a frame, whose columns are encoded as those of the training rows."""
+    encoding = model.encoding
+    assert encoding is not None
+    columns = Columns(features=encoding.column_names, require_label=False, encoding=encoding)
+    for rows in open_frame(frame, {}, columns):
+        X = as_matrix(rows.X)
+        compile_scores(model, isinstance(X, CsrRows))
+        yield Scored(model.decide(X))
+
+
+Writer = Callable[[Model, Iterator[Scored], Path], int]
 
 
 def _choose_writer(out: Path, overwrite: bool, probabilities: bool) -> Writer:
@@ -217,13 +249,15 @@ def _choose_writer(out: Path, overwrite: bool, probabilities: bool) -> Writer:
     return writers[out.suffix]
 
 
-def _write_csv(model: Model, scored: Iterator[F64], out: Path, probabilities: bool) -> int:
+def _write_csv(model: Model, scored: Iterator[Scored], out: Path, probabilities: bool) -> int:
     n_rows = 0
     cells = np.array([write_cell(label) for label in model.classes.tolist()])
     with new_file(out) as file:
         names = [write_cell(f"probability {name}") for name in model.classes.tolist()] if probabilities else []
-        file.write(f"{','.join(_name_columns(model) + names)}\n".encode())
-        for scores in scored:
+        for part in scored:
+            scores, own = part.scores, [] if part.row_names is None else ["name"]
+            if not n_rows:
+                file.write(f"{','.join(own + _name_columns(model) + names)}\n".encode())
             sets = model.problem.has_label_sets  # whose scores are too many for text
             values = np.atleast_2d(scores.T)[: 0 if sets else None]
             if probabilities:
@@ -233,6 +267,8 @@ def _write_csv(model: Model, scored: Iterator[F64], out: Path, probabilities: bo
                 columns = [_list_labels(cells, scores), *columns]
             elif model.problem.predicts_labels:
                 columns = [cells[choose(scores)].tolist(), *columns]
+            if part.row_names is not None:
+                columns = [[write_cell(name) for name in part.row_names.tolist()], *columns]
             file.write("".join(f"{','.join(line)}\n" for line in zip(*columns, strict=True)).encode())
             n_rows += len(scores)
     return n_rows
@@ -255,14 +291,15 @@ def _list_labels(cells: npt.NDArray[Any], scores: F64) -> list[str]:
     return [" ".join(each.tolist()) or EMPTY_CELL for each in lists]
 
 
-def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
+def _write_npy(model: Model, scored: Iterator[Scored], out: Path) -> int:
     n_rows, labels = 0, model.problem.predicts_labels
     dtype, sets = model.classes.dtype if labels else np.dtype(np.float64), model.problem.has_label_sets
     dtype, width = (np.dtype(np.uint8), model.score_shape) if sets else (dtype, ())
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
     with new_file(out) as file:
         np.lib.format.write_array_header_1_0(file, {**about, "shape": (0, *width)})
-        for scores in scored:
+        for part in scored:
+            scores = part.scores
             values = choose_labels(scores) if sets else model.classes[choose(scores)] if labels else scores
             file.write(values.tobytes())  # `tofile` misses a full disk
             n_rows += len(scores)
@@ -271,7 +308,7 @@ def _write_npy(model: Model, scored: Iterator[F64], out: Path) -> int:
     return n_rows
 
 
-def _write_zarr(model: Model, scored: Iterator[F64], out: Path, overwrite: bool, probabilities: bool) -> int:
+def _write_zarr(model: Model, scored: Iterator[Scored], out: Path, overwrite: bool, probabilities: bool) -> int:
     with new_folder(out, overwrite) as folder:
         group = zarr.open_group(str(folder), mode="w", zarr_format=3)
         group.attrs["classes"] = model.classes.tolist()
@@ -286,7 +323,8 @@ def _write_zarr(model: Model, scored: Iterator[F64], out: Path, overwrite: bool,
             label = group.create_array("label", shape=(0, *width), chunks=(*chunks, *width), dtype="uint8")
         elif model.problem.predicts_labels:
             label = group.create_array("label", shape=(0,), chunks=chunks, dtype="int32")
-        for scores in scored:
+        for part in scored:
+            scores = part.scores
             score.append(scores)
             if probability is not None:
                 probability.append(find_probabilities(model, scores))

@@ -12,19 +12,22 @@ import numpy.typing as npt
 
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays, write_atomically
+from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.feature_maps import Features, split_rows
 from streamsvm.numeric.overflow import refuse_overflow
 from streamsvm.numeric.rows import F64, CsrRows, Matrix, slice_rows
 from streamsvm.numeric.scaling import Scaling, make_rescaling
 from streamsvm.problems.problem import Problem
 from streamsvm.problems.registry import find_problem
+from streamsvm.shown import Shown, tell_certificate
 
 FORMAT = 1
+ENCODED_FORMAT = 2  # of a model that encodes tables (info["encoding"]), which earlier versions cannot
 Scorer = Callable[[Matrix], F64]
 Intercept = float | F64
 
 
-class SavedModel(ABC):
+class SavedModel(Shown, ABC):
     """What all models share: they score rows in memory, and they are saved.
 
     features: the map that produced the training rows, or None for rows as they were. A model with a map takes raw rows
@@ -39,10 +42,32 @@ class SavedModel(ABC):
     kind: ClassVar[str]
     default_task: ClassVar[str] = "classify"
 
+    def _list_facts(self) -> dict[str, str | None]:
+        told, vectors = self.info, getattr(self, "dual_coef", None)
+        known = {"objective", "lower_bound"} <= set(told) and told["objective"] is not None
+        return {
+            "task": self.problem.name,
+            "classes": f"{len(self.classes):,}" if len(self.classes) else None,
+            "features": f"{self.n_features:,}",
+            "support vectors": None if vectors is None else f"{vectors.shape[-1]:,}",
+            "map": None if self.features is None else f"{self.n_trained:,} features",
+            "scaling": None if self.scaling is None else self.scaling.kind,
+            "solver": told.get("solver"),
+            "C": str(told["C"]) if "C" in told else None,
+            "status": told.get("status"),
+            **(tell_certificate(told["objective"], told["lower_bound"]) if known else {}),
+        }
+
     @property
     def problem(self) -> Problem:
         """The problem that it solves, which says what its scores stand for."""
         return find_problem(self.info.get("task", self.default_task))
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How the columns of a table become the features, before any map, or None if they are numbers."""
+        about = self.info.get("encoding")
+        return None if about is None else read_encoding(about)
 
     @property
     def score_shape(self) -> tuple[int, ...]:
@@ -100,7 +125,7 @@ def describe(model: SavedModel, kind: str) -> dict[str, Any]:
     """Return what the file's JSON says of every kind of model."""
     scaling = None if model.scaling is None else model.scaling.kind
     return {
-        "format": FORMAT,
+        "format": ENCODED_FORMAT if "encoding" in model.info else FORMAT,
         "kind": kind,
         "scaling": scaling,
         "feature_names": model.feature_names,

@@ -30,13 +30,15 @@ class Calibration:
 
     key: the name in a model's `info`. fit(scores (n, K) or (n, 1), codes (n,), weight (n,)): what is stored;
     ValueError if the rows do not suffice. apply(stored, scores (n,) or (n, K)): the probabilities (n, K).
-    check(stored, n_scores): ValueError unless that was stored for so many scores.
+    check(stored, n_scores): ValueError unless that was stored for so many scores. needs_every_class: whether rows of
+    every class are needed, and not just rows.
     """
 
     key: str
     fit: Callable[[F64, I32, F64], Any]
     apply: Callable[[Any, F64], F64]
     check: Callable[[Any, int], None]
+    needs_every_class: bool = True
 
 
 def _each_class(scores: F64, codes: I32) -> list[tuple[F64, Any]]:
@@ -121,7 +123,7 @@ def _read_numbers(stored: Any, name: str, n: int, of: str) -> F64:
 CALIBRATIONS = {
     "sigmoid": Calibration("sigmoids", _fit_sigmoids, _apply_sigmoids, _check_sigmoids),
     "isotonic": Calibration("isotonic", _fit_isotonic, _apply_isotonic, _check_isotonic),
-    "temperature": Calibration("temperature", _fit_temperature, _apply_temperature, _check_temperature),
+    "temperature": Calibration("temperature", _fit_temperature, _apply_temperature, _check_temperature, False),
 }
 
 

@@ -73,6 +73,14 @@ def load_or_compile(names: Sequence[str], run: Callable[[str], None]) -> None:
             run(name)
 
 
+def load_or_compile_here(name: str, run: Callable[[str], None]) -> None:
+    """Call run(name), which calls kernels and compiles them in this process, if need be; the user is told before."""
+    if not _is_in_cache(name, run):
+        LOGGER.info("compiling kernels for %s, once, for some seconds ...", name)
+        with lock_cache():
+            run(name)
+
+
 def _is_in_cache(name: str, run: Callable[[str], None]) -> bool:
     """Call run(name) if all its kernels are in the cache; return whether they are."""
     with suppress(NotCompiledError), event.install_listener("numba:compile", _Refusal()):

@@ -17,6 +17,8 @@ import numpy.typing as npt
 from numba import njit
 from numba.extending import register_jitable
 
+from streamsvm.numeric.prefetch import prefetch
+
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I32 = npt.NDArray[np.int32]
@@ -26,6 +28,8 @@ I64 = npt.NDArray[np.int64]
 Values = F32 | F64
 
 SCORED_ROWS = 256  # rows whose scores are computed at a time: a multiple of four, see _dense_scores
+ROWS_AHEAD = 8  # rows in random order are asked for so many rows before they are copied
+LINE_ITEMS = 16  # float32 or int32 values of a line of the cache
 SUMS_MAY_BE_REORDERED = {"reassoc", "contract", "nsz"}  # LLVM may use vector registers; the order is still fixed
 
 
@@ -250,11 +254,21 @@ def add_rows(total: F64, X: Matrix, row: I64, bucket: I64, coef: F64) -> None:
 
 @njit(cache=True, nogil=True)
 def _gather(data: F32, indices: I32, indptr: I64, order: I64, to_data: F32, to_indices: I32, to_indptr: I64) -> None:
-    at = 0
-    for i in range(order.size):
-        for e in range(indptr[order[i]], indptr[order[i] + 1]):
-            to_data[at], to_indices[at] = data[e], indices[e]
-            at += 1
+    """Copy the rows. Places are unsigned, since compiled code would ask of a signed one whether it is negative."""
+    at, n = np.uint64(0), order.size
+    for i in range(n):
+        if i + 2 * ROWS_AHEAD < n:
+            prefetch(indptr, order[i + 2 * ROWS_AHEAD])
+        if i + ROWS_AHEAD < n:
+            first = indptr[order[i + ROWS_AHEAD]]
+            for k in (first, first + LINE_ITEMS):
+                prefetch(data, k)
+                prefetch(indices, k)
+        row = np.uint64(order[i])
+        first, n_items = np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)] - indptr[row])
+        for k in range(n_items):
+            to_data[at + k], to_indices[at + k] = data[first + k], indices[first + k]
+        at += n_items
         to_indptr[i + 1] = at
 
 

@@ -32,14 +32,20 @@ CLASSES = (-1, 1)  # novel rows, and rows of the class
 NOT_CHOSEN = "the task one-class has no labels by which held-out rows could be judged"
 
 
-def read_nu(options: TrainOptions) -> float:
-    """Return nu; InputError if it is no share of the rows, or if there is a C, which nu takes the place of."""
+def read_share(options: TrainOptions) -> float:
+    """Return nu; InputError if it is no share of the rows."""
     nu = NU if options.nu is None else options.nu
     if not (isinstance(nu, Real) and 0.0 < nu <= 1.0):
         raise InputError(f"nu is {nu!r}; a share of the rows above 0 and at most 1 is expected")
-    if options.C != 1.0:
-        raise InputError(f"C is {options.C:g}: the task one-class has nu in its place; leave C out")
     return float(nu)
+
+
+def read_nu(options: TrainOptions) -> float:
+    """Return nu; InputError if it is no share of the rows, or if there is a C, which nu takes the place of."""
+    nu = read_share(options)
+    if options.C != 1.0:
+        raise InputError(f"C is {options.C:g}: the task {options.task} has nu in its place; leave C out")
+    return nu
 
 
 def tell_loss(source: RowSource, options: TrainOptions) -> dict[str, Any]:  # noqa: ARG001

@@ -29,12 +29,14 @@ class Scored:
     """Scores of some consecutive rows, with their labels and query ids.
 
     scores: f(x), (n,) or (n, K) float64. truth: the labels as the problem's `code_labels` returns them, (n,), or None
-    if the rows have none. qid: query ids, (n,), or None if the rows have none.
+    if the rows have none. qid: query ids, (n,), or None if the rows have none. row_names: texts, (n,), or None if
+    nothing names the rows.
     """
 
     scores: F64
     truth: npt.NDArray[Any] | None = None
     qid: I64 | None = None
+    row_names: npt.NDArray[np.object_] | None = None
 
 
 @dataclass(frozen=True)

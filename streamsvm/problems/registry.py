@@ -20,7 +20,8 @@ class Entry(NamedTuple):
     1 - y_i f_i), "labels" are smooth losses of each of L labels of a row, "pairs" are hinge losses of pairs of rows,
     "classes" is the loss of K scores of a row (numeric.class_losses), "convex" is any convex function of a row's score
     whose slopes are bounded, "smooth" is one whose second derivatives are, "kinked" is one that can be smoothed
-    (numeric.smooth_loss), and "one-class" is that of scores below an offset. help: one line for the command line.
+    (numeric.smooth_loss), "one-class" is that of scores below an offset, and "two-sums" that of margins below one
+    (problems.nu). help: one line for the command line.
     """
 
     module: str
@@ -57,6 +58,18 @@ PROBLEMS = {  # The first one is the default.
         "MULTI_LABEL",
         {"hinge": ("hinge", "convex"), "squared_hinge": ("labels",), "logistic": ("labels",)},
         "any number of labels for each row, each against the rest",
+    ),
+    "nu-classify": Entry(
+        "streamsvm.problems.nu",
+        "NU_CLASSIFY",
+        {"nu_hinge": ("two-sums",)},
+        "two classes or more, with a kernel, where nu is the share of rows within the margin",
+    ),
+    "nu-regress": Entry(
+        "streamsvm.problems.nu",
+        "NU_REGRESS",
+        {"nu_tube": ("two-sums",)},
+        "numbers, with a kernel, where nu is the share of rows outside the tube",
     ),
     "rank": Entry(
         "streamsvm.problems.ranking", "RANK", {"hinge": ("pairs",)}, "pairs of rows of one query, or of all rows"

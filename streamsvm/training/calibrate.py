@@ -41,10 +41,13 @@ if TYPE_CHECKING:
 def make_folds(source: RowSource, options: TrainOptions, way: str) -> FoldFits:
     """Return the fits beside a training that give its model probabilities; the seed draws the folds, each class evenly.
 
-    InputError if there cannot be probabilities, or if a class has fewer rows than there are folds.
+    InputError if there cannot be probabilities, or if a class has fewer rows than there are folds, or none to fit
+    probabilities to.
     """
     require_folds(options)
-    return FoldFits(source, way, draw_folds(source, options, FOLDS))
+    folds = FoldFits(source, way, draw_folds(source, options, FOLDS))
+    folds.require_rows(options)
+    return folds
 
 
 def train_with_probabilities(

@@ -24,10 +24,11 @@ from streamsvm.engines.subsets import plan_scratch
 from streamsvm.errors import InputError, say_count
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.methods.fit import Fit
-from streamsvm.methods.set_up import choose_method, read_own_options, set_up, settle_task
+from streamsvm.methods.set_up import choose_method, read_own_options, settle_task
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
+from streamsvm.training.fold_fits import FoldFits
 from streamsvm.training.plan import KEPT_SHARE, NOTHING, Passes, Plan, Taken
 from streamsvm.training.probe import (
     SAMPLE_SECONDS,
@@ -40,7 +41,7 @@ from streamsvm.training.probe import (
     try_sample,
 )
 from streamsvm.training.statistics import needs_scale, put_stand_in
-from streamsvm.training.train import open_for
+from streamsvm.training.train import open_for, set_up_group
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -56,7 +57,11 @@ Found = tuple[Passes, Speed, float | None, Taken]
 
 
 def plan_training(
-    source: RowSource, options: TrainOptions, client: Client | None = None, keep_dual: bool = False
+    source: RowSource,
+    options: TrainOptions,
+    client: Client | None = None,
+    keep_dual: bool = False,
+    folds: FoldFits | None = None,
 ) -> Plan:
     """Project the passes, seconds, bytes and memory of a training, in some seconds and without a full pass.
 
@@ -72,6 +77,8 @@ def plan_training(
         A Dask cluster that would carry out the passes. By default `options` says where they are carried out.
     keep_dual : bool, default False
         Whether the training would keep its dual point, which takes memory.
+    folds : FoldFits, optional
+        The fits beside the training that would give its model probabilities (calibrate.make_folds).
 
     Returns
     -------
@@ -87,8 +94,9 @@ def plan_training(
     """
     options = settle_task(source, options)
     asked = put_stand_in(options)
-    fit = set_up(source, asked, keep_dual)
-    with one_blas_thread(), open_for(source, asked, [[fit]], client) as (engine, memory):
+    fits = set_up_group(source, asked, keep_dual, None, folds)
+    fit, n_fits = fits[0], len(fits)
+    with one_blas_thread(), open_for(source, asked, [[each] for each in fits], client) as (engine, memory):
         n_tasks = (options.workers or 1) * (options.threads or (1 if options.workers else default_threads()))
         match choose_method(options).passes:
             case "unknown":
@@ -96,9 +104,11 @@ def plan_training(
             case "epochs":
                 passes, speed, between, taken = _plan_epochs(options, engine, memory, n_tasks)
             case "sampled":
-                passes, speed, between, taken = _plan_passes(fit, options, engine, memory, n_tasks)
+                passes, speed, between, taken = _plan_passes(fit, n_fits, options, engine, memory, n_tasks)
     if needs_scale(options):
         passes = passes.add(1, "for gamma")
+    if folds is not None:
+        passes = passes.add(1, "that scores the rows that were held out")
     speed = _slow_down(source, memory, speed)
     first, later = speed.first * source.n_rows, speed.later * source.n_rows
     scratch, most_bytes = fit.scratch or "", _project_scratch(fit, source, memory)
@@ -144,8 +154,13 @@ def _measure_walks(engine: Engine, n_tasks: int, memory: MemoryPlan, tried: Trie
     return Speed(max(read.first, learned), max(read.later, learned), read.n_chunks)
 
 
-def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int) -> Found:
-    """Project a solver whose passes are estimated from its passes over a sample."""
+def _plan_passes(
+    fit: Fit, n_fits: int, options: TrainOptions, engine: Engine, memory: MemoryPlan, n_tasks: int
+) -> Found:
+    """Project a solver whose passes are estimated from its passes over a sample.
+
+    n_fits: how many such fits share the reads; their solvers compute one after another.
+    """
     source = engine.source
     sample = draw_sample(source, find_problem(options.task).reads_queries, options.seed)
     resident = fit.settings.get("resident_rows")
@@ -171,10 +186,10 @@ def _plan_passes(fit: Fit, options: TrainOptions, engine: Engine, memory: Memory
     taken = _measure_taken(engine, fit, tries[0], sample.n_rows)  # before the probe, which changes the engine's source
     # The first try keeps the same share of the rows as the training, so that the probe keeps no more rows than fit.
     if tries[0].scans:
-        speed = measure_passes(engine, n_tasks, memory, tries[0])
+        speed = measure_passes(engine, n_tasks, memory, tries[0], n_fits)
     else:
         speed = _measure_walks(engine, n_tasks, memory, tries[0], 1)
-    return _expect(tries, source.n_rows), speed, between, taken
+    return _expect(tries, source.n_rows), speed, n_fits * between, taken
 
 
 def _measure_taken(engine: Engine, fit: Fit, tried: Tried, sample_rows: int) -> Taken:

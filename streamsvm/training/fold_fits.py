@@ -43,7 +43,7 @@ from streamsvm.training.train import describe
 FOLDS = 5
 ENOUGH = 10.0  # times tol: a fold ends at such a gap. Brier scores and log losses change by less than 0.1%.
 MOST_SCORES = 1_000_000  # of all rows and classes, which are enough to fit any of the functions
-SCORE_BYTES = 2 * 8  # of a score, which is held twice while scores are joined
+SCORE_BYTES = 2 * 8  # of a score, which is held twice while scores are joined, and then while functions are fitted
 ROW_BYTES = 2 * (8 + 4) + 12 * 8  # of a row's weight and code, and of the vectors from which a function is fitted
 
 
@@ -106,6 +106,27 @@ class FoldFits:
         need = partial(_need_memory, fits[0], n_rows // _find_step(n_rows, n_scores), n_scores)
         return [replace(fits[0], memory=need), *fits[1:]]
 
+    def require_rows(self, options: TrainOptions) -> None:
+        """Raise InputError unless the rows outside of each fold suffice: those that are scored and have a weight."""
+        classes, codes, weight = (require_classes(self.source), *map(self.source.column, ("y", "sample_weight")))
+        assert codes is not None
+        step = _find_step(self.source.n_rows, find_problem(options.task).count_scores(len(classes)))
+        scored = np.arange(0, len(codes), step)
+        scored = scored if weight is None else scored[weight[scored] > 0.0]
+        counts = np.zeros((FOLDS, len(classes)), np.int64)
+        np.add.at(counts, (self.fold[scored], codes[scored]), 1)
+        outside = counts.sum(axis=0) - counts
+        if not CALIBRATIONS[self.way].needs_every_class:
+            outside = outside.sum(axis=1, keepdims=True)
+        if len(missing := np.argwhere(outside == 0)):
+            k, label = missing[0]
+            of_class = f" of the class {classes[label]}" if outside.shape[1] > 1 else ""
+            why = f"; one row in {step} is scored" if step > 1 else ""
+            raise InputError(
+                f"{self.source.name}: probabilities by {self.way} need rows{of_class} with a weight above 0 outside of "
+                f"each fold, and outside of fold {k + 1} there are none{why}"
+            )
+
     def begin(self, training: Training, fits: Sequence[Fit]) -> list[Training]:
         """Return the runs of the fits on the engine of a training that has begun, from their checkpoints if any."""
         run = training.run
@@ -142,6 +163,8 @@ class FoldFits:
         tiles = engine.scan(Scan(list, add, operator.add, by_row=(self.fold,)))
         parts = [part for _, part in sorted(tiles, key=lambda tile: tile[0])]
         held_out = HeldOut(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        tiles.clear()
+        parts.clear()
         try:
             return held_out.calibrate(CALIBRATIONS[self.way], self.way), max(result.passes for result in results) + 1
         except ValueError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 from streamsvm.errors import InputError
 from streamsvm.files import is_partial
+from streamsvm.numeric.arithmetic import Arithmetic
 
 LOCK = ".lock"
 FOLDS = "folds"
@@ -67,6 +68,13 @@ def compare_settings(folder: Path, settings: dict[str, Any], gamma_is_known: boo
             f"{name} was {known.get(name)!r}, now {new[name]!r}{_say_option(name)}" for name in differing
         )
         raise InputError(f"{folder}: cannot be resumed with other settings: {listed}")
+
+
+def read_arithmetic(folder: Path) -> list[Arithmetic]:
+    """Return the kinds of arithmetic with which the run in a folder was computed; none of older versions."""
+    known: Any = json.loads((folder / "settings.json").read_text()).get("arithmetic", [])
+    right = isinstance(known, list) and all(isinstance(one, dict) for one in known)
+    return known if right else []
 
 
 def _say_option(name: str) -> str:

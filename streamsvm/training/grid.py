@@ -49,7 +49,12 @@ if TYPE_CHECKING:
 
 Progress = Callable[[tuple[int, int, Event]], None]  # the number of finished fits, that of all fits, and a fit's step
 Axes = Mapping[str, Sequence[Any]]
-AXES = {"loss": "loss", "epsilon": "has_epsilon", "class_weight": "has_class_costs"}  # and what reads them
+AXES = {
+    "loss": "loss",
+    "epsilon": "has_epsilon",
+    "nu": "has_nu",
+    "class_weight": "has_class_costs",
+}  # and what reads them
 
 
 def tune(
@@ -77,7 +82,7 @@ def tune(
     folds : int, default 5
         From 2 to 254; see `draw_folds`.
     others : mapping of str to sequence, optional
-        Values of `loss`, `epsilon` and `class_weight` to try.
+        Values of `loss`, `epsilon`, `nu` and `class_weight` to try.
     forward : bool, default False
         Whether each fold comes after all rows that its fit is trained on, in the order of the groups.
     lock : Lock, optional

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
@@ -16,10 +17,12 @@ from streamsvm.engines.memory import MemoryPlan
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
-from streamsvm.methods.fit import Fit
+from streamsvm.methods.fit import Fit, Report
 from streamsvm.models.model import KernelModel, Model
+from streamsvm.numeric.arithmetic import Arithmetic, name_differences
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
+from streamsvm.training.eval_set import EvalSet
 from streamsvm.training.gaps import name_problems
 from streamsvm.training.result import Event, Listener, Result
 from streamsvm.training.run_folder import RunFolder
@@ -29,7 +32,11 @@ from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, re
 
 # The settings of a fit that a model tells, so that `verify` can compute its objective anew
 TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube", "nu")
-
+MIXED = (
+    "the processes of this run do not add alike (%s): the certificate holds, but the last bits of the model may not be "
+    "those of other runs"
+)
+LOGGER = logging.getLogger("streamsvm")
 
 Requests = Generator[Question, Any, None]
 BeginOthers = Callable[["Training"], "list[Training]"]
@@ -40,7 +47,8 @@ class Training:
     """One run, which drives its solver step by step. Without a folder (`run` is None) nothing is saved.
 
     The options are as they were given: with gamma "scale" a read of the rows precedes the solver's first, and counts.
-    enough: a gap at which the run ends, although the solver goes on to tol; None is for no such gap.
+    enough: a gap at which the run ends, although the solver goes on to tol; None is for no such gap. eval_set: rows on
+    which the model of each step is measured.
     """
 
     def __init__(
@@ -54,9 +62,10 @@ class Training:
         listener: Listener,
         spent: Spent = NOTHING,
         enough: float | None = None,
+        eval_set: EvalSet | None = None,
     ) -> None:
         self.source, self.options, self.fit, self.engine = source, options, fit, engine
-        self.plan, self.run, self.listener, self.enough = plan, run, listener, enough
+        self.plan, self.run, self.listener, self.enough, self.eval_set = plan, run, listener, enough, eval_set
         self.passes_before = spent.passes + int(needs_scale(options))
         self.history: list[dict[str, Any]] = []
         self.state, self.status = fit.start(), ""
@@ -73,6 +82,8 @@ class Training:
         before.
         """
         self.begin()
+        if len(kinds := self._list_arithmetic()) > 1:
+            LOGGER.warning(MIXED, name_differences(kinds))
         others = [] if begin_others is None else begin_others(self)
         group = [self, *others]
         try:
@@ -96,13 +107,17 @@ class Training:
 
     def begin(self) -> None:
         """Make the run's folder, if there is to be one, and take over what its checkpoint holds."""
-        saved = self.run.begin(self.state, self.source.n_rows) if self.run else None
+        saved = self.run.begin(self.state, self.source.n_rows, self.engine.arithmetic) if self.run else None
         if saved is not None:
             self.state, self.history = saved.state, saved.history
             self.status, self.seconds_before = saved.status, self.seconds_before + saved.seconds
             last = self.history[-1] if self.history else {}
             self.read_before += last.get("read_bytes", 0)
             self.written_before = last.get("scratch_bytes", 0)
+
+    def _list_arithmetic(self) -> list[Arithmetic]:
+        """Return the kinds of arithmetic of the run, also before it was resumed."""
+        return self.run.arithmetic if self.run else self.engine.arithmetic
 
     def is_over(self) -> bool:
         """Tell whether the solver has nothing left to do."""
@@ -154,6 +169,8 @@ class Training:
             "memory_bytes": resident_bytes(),
             **step.figures,
         }
+        if self.eval_set is not None:
+            line["eval_score"] = self.eval_set.measure(self._make_model(step.state))
         if self.run:
             self.run.record(line)
         status = step.status or self._limit(line)
@@ -167,23 +184,30 @@ class Training:
         gap = line["relative_gap"]
         if self.enough is not None and gap is not None and gap <= self.enough:
             return "early_stop"
+        if self.eval_set is not None and self.eval_set.has_waited(self._list_eval_scores(line)):
+            return "early_stop"
         if self.options.max_passes is not None and line["passes"] >= self.options.max_passes:
             return "pass_limit"
         if self.options.max_seconds is not None and self._seconds() >= self.options.max_seconds:
             return "time_limit"
         return ""
 
+    def _list_eval_scores(self, *more: dict[str, Any]) -> list[float]:
+        """Return the measures of the steps on held-out rows, and of these lines that are not among the steps yet."""
+        lines = self.history + [line for line in more if line not in self.history]
+        return [line["eval_score"] for line in lines if "eval_score" in line]
+
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.began
 
     def make_result(self) -> Result:
         """Return the result of the run so far. Support vectors are taken from the source."""
-        report, model = self.fit.report(self.state), self._make_model()
+        report, model = self.fit.report(self.state), self._describe_model(self._make_model(self.state))
         report = replace(report, passes=self.passes_before + report.passes)
         return Result(
             model=model,
             status=self.status,
-            status_reason=explain(self.status, report, self.options, report.finished),
+            status_reason=self._explain(report),
             solver=self.fit.method,
             objective=report.objective,
             lower_bound=report.lower_bound,
@@ -202,16 +226,31 @@ class Training:
             n_features=self.source.n_features,
             n_support_vectors=model.dual_coef.shape[-1] if isinstance(model, KernelModel) else None,
             model_sha256=hashlib.sha256(model.to_bytes()).hexdigest(),
+            arithmetic=self._list_arithmetic(),
             problems=name_problems(report.problems, self.source.classes),
             history=self.history,
         )
+
+    def _explain(self, report: Report) -> str:
+        """Return why the run has ended."""
+        scores = self._list_eval_scores()
+        if self.status == "early_stop" and self.eval_set is not None and self.eval_set.has_waited(scores):
+            return self.eval_set.explain(scores)
+        return explain(self.status, report, self.options, report.finished)
 
     def _tell_of_interrupt(self, result: Result) -> Result:
         """Return the result of this run as that of a group which a signal has ended."""
         reason = explain("interrupted", self.fit.report(self.state), self.options)
         return replace(result, status="interrupted", status_reason=reason, finished=False)
 
-    def _make_model(self) -> Model:
+    def _make_model(self, state: Any) -> Model:
+        """Return the model of a state, which takes raw rows if the run has learned from features."""
+        model = self.fit.make_model(state, lambda rows: self.engine.take(Take(rows)))
+        features = self.source.features
+        return model if features is None else replace(model, features=features, feature_names=features.feature_names)
+
+    def _describe_model(self, model: Model) -> Model:
+        """Return the model of the last state with what it tells of its training."""
         report = self.fit.report(self.state)
         info: dict[str, Any] = {
             "solver": self.fit.method,
@@ -230,10 +269,8 @@ class Training:
             known["class_costs"] = (np.asarray(told["C"]) * np.asarray(told["class_weights"])).tolist()
         if known:  # `verify` computes the objective anew from these
             info["problem"] = {**known, "n_rows": self.source.n_rows}
-        model = self.fit.make_model(self.state, lambda rows: self.engine.take(Take(rows)))
-        features = self.source.features
-        if features is not None:  # the model takes raw rows, so it has the names of the raw features
-            return replace(model, info=info, features=features, feature_names=features.feature_names)
+        if self.source.encoding is not None:
+            info["encoding"] = self.source.encoding.as_json()
         return replace(model, info=info)
 
 

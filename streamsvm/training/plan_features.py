@@ -32,6 +32,7 @@ from streamsvm.numeric.feature_maps import (
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rows import slice_rows
 from streamsvm.options import TrainOptions
+from streamsvm.training.calibrate import make_folds
 from streamsvm.training.estimate import plan_training
 from streamsvm.training.on_the_fly import make_linear
 from streamsvm.training.plan import KEPT_SHARE, Plan, show_seconds
@@ -51,14 +52,17 @@ def plan_rows(
     options: TrainOptions,
     client: Client | None = None,
     keep_dual: bool = False,
+    probabilities: str | None = None,
 ) -> Plan:
     """Project a training on the features of rows, and tell in its note whether storing the features would be faster.
 
-    Without `features` it is the plan of a training on the rows. The arguments and errors are those of `plan_training`
+    Without `features` it is the plan of a training on the rows. probabilities: the way in which the model would get
+    them, from fits on folds. The other arguments and errors are those of `plan_training`
     and `train_on_features`.
     """
+    folds = None if probabilities is None else make_folds(source, options, probabilities)
     if features is None:
-        return plan_training(source, options, client, keep_dual)
+        return plan_training(source, options, client, keep_dual, folds)
     linear = make_linear(features, options, source)
     fit = set_up_map(source, features, put_stand_in(options))
     stand_in = fit.stand_in()
@@ -66,7 +70,9 @@ def plan_rows(
     with one_blas_thread():
         found = _make_like(stand_in, sample, options)
         seconds = _time_row(found, sample)
-        plan = plan_training(Mapped(source, Features(found)), linear, client, keep_dual)
+        mapped = Mapped(source, Features(found))
+        own = None if folds is None else replace(folds, source=mapped)
+        plan = plan_training(mapped, linear, client, keep_dual, own)
     more = fit.passes + int(isinstance(found, KernelMap) and needs_scale(options))
     note = " ".join(filter(None, (plan.note, _compare(plan, seconds))))
     return replace(plan, passes=plan.passes.add(more, "that find the map"), note=note)

@@ -22,6 +22,7 @@ from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.source import RowSource
 from streamsvm.engines.memory import MemoryPlan
+from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
@@ -220,21 +221,29 @@ def measure_reading(engine: Engine, n_tasks: int, plan: MemoryPlan) -> Speed:
     return _measure(engine, n_tasks, plan, [(Scan(list, _read_only, _keep_left), 1.0)], 0.0)
 
 
-def measure_passes(engine: Engine, n_tasks: int, plan: MemoryPlan, tried: Tried) -> Speed:
-    """Measure a pass of the solver: the sum over all kinds of passes, weighted with how often each was made."""
+def measure_passes(engine: Engine, n_tasks: int, plan: MemoryPlan, tried: Tried, n_fits: int) -> Speed:
+    """Measure a pass of the solver: the sum over all kinds of passes, weighted with how often each was made.
+
+    n_fits: how many fits share a read, each of which makes such passes.
+    """
     row_seconds = tried.scan_seconds / (tried.n_rows * sum(count for _, count in tried.scans))
     kinds = [(scan, count / tried.passes) for scan, count in tried.scans]
-    return _measure(engine, n_tasks, plan, kinds, row_seconds)
+    return _measure(engine, n_tasks, plan, kinds, n_fits * row_seconds, n_fits)
 
 
 def _measure(
-    engine: Engine, n_tasks: int, plan: MemoryPlan, kinds: list[tuple[Scan, float]], row_seconds: float
+    engine: Engine,
+    n_tasks: int,
+    plan: MemoryPlan,
+    kinds: list[tuple[Scan, float]],
+    row_seconds: float,
+    n_fits: int = 1,
 ) -> Speed:
     """Carry passes out over the first chunks, of which the engine pins the same share as in the training.
 
-    kinds has a pass of each kind, and how often it is made in one pass of the solver. row_seconds is the time of a row
-    on one thread. There are enough chunks to keep n_tasks threads busy for PROBE_SECONDS, and at least one for each
-    thread. Afterwards the engine still has these chunks as its source.
+    kinds has a pass of each kind, and how often it is made in one pass of the solver; n_fits of a kind share a read.
+    row_seconds is the time of a row on one thread. There are enough chunks to keep n_tasks threads busy for
+    PROBE_SECONDS, and at least one for each thread. Afterwards the engine still has these chunks as its source.
     """
     source, per_chunk = engine.source, 1.0 / engine.source.n_chunks
     chunk_seconds = per_chunk * (source.n_rows * row_seconds + source.nbytes / READ_BYTES_A_SECOND)
@@ -247,10 +256,8 @@ def _measure(
         for scan, _ in kinds
     ]
     often = np.array([count for _, count in kinds])
-    cold, again = (
-        _time(partial(engine.scan, scans[0])),
-        np.array([_time_best(partial(engine.scan, scan)) for scan in scans]),
-    )
+    passes = [partial(answer_all, engine, n_fits * [scan]) for scan in scans]
+    cold, again = _time(passes[0]), np.array([_time_best(each) for each in passes])
     first = often @ np.array([cold, *again[1:]])
     return Speed(float(first) / part.n_rows, float(often @ again) / part.n_rows, part.n_chunks)
 

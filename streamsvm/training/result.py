@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from streamsvm.engines.memory import MemoryPlan
+from streamsvm.machine import format_bytes
 from streamsvm.models.model import Model
+from streamsvm.shown import Shown, tell_certificate
 from streamsvm.training.gaps import sum_up_gaps
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, repr=False)
+class Result(Shown):
     """A trained model, its certificate, and what it cost.
 
     Attributes
@@ -48,6 +51,9 @@ class Result:
         Support vectors of the model, or None for a linear model.
     model_sha256 : str
         SHA-256 of the model's file.
+    arithmetic : list of dict
+        The processor and the versions of the libraries that add, on which the last bits of the model depend, of the
+        processes of the run; each kind once (numeric.arithmetic).
     problems : list of dict
         Of many classes or labels, the certificate of the problem of each, or of each pair in their order.
     history : list of dict
@@ -79,9 +85,27 @@ class Result:
     n_features: int
     n_support_vectors: int | None
     model_sha256: str
+    arithmetic: list[dict[str, str]]
     problems: list[dict[str, Any]]
     history: list[dict[str, Any]]
     calibration: dict[str, Any] | None = None
+
+    def _list_facts(self) -> dict[str, str | None]:
+        peak, projected = format_bytes(self.peak_memory_bytes), format_bytes(self.projected_memory_bytes)
+        return {
+            "status": self.status,
+            "reason": self.status_reason or None,
+            "solver": self.solver,
+            **tell_certificate(self.objective, self.lower_bound),
+            "passes": f"{self.passes:,}",
+            "seconds": f"{self.seconds:.1f}",
+            "memory": f"{peak}, projected {projected}",
+        }
+
+    def to_frame(self) -> Any:
+        """Return the history as a frame of pandas, with a row for each step. ImportError without pandas."""
+        pandas = import_module("pandas")
+        return pandas.DataFrame(self.history)
 
     def as_json(self) -> dict[str, Any]:
         """Return the result without model and history: the object that `train --json` prints."""

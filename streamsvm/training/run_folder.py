@@ -30,7 +30,16 @@ from typing import Any, Generic, TypeVar
 from streamsvm.errors import InputError, WriteError, say_count
 from streamsvm.files import remove_partials, sync_folder, unpack_arrays, write_arrays, write_atomically
 from streamsvm.locks import Lock
-from streamsvm.training.folder_checks import FOLDS, LOCK, check_empty, check_place, compare_settings, remove_if_empty
+from streamsvm.numeric.arithmetic import Arithmetic, list_kinds
+from streamsvm.training.folder_checks import (
+    FOLDS,
+    LOCK,
+    check_empty,
+    check_place,
+    compare_settings,
+    read_arithmetic,
+    remove_if_empty,
+)
 from streamsvm.training.states import flatten, list_added, restore
 
 S = TypeVar("S")
@@ -103,6 +112,7 @@ class RunFolder:
         self._lock, self._owns_lock, self._on_written = lock, lock is None, on_written
         self._last_save, self._save_cost, self._share = time.monotonic(), 0.0, MOST_CHECKPOINT_SHARE / n_beside
         self._digests, self._is_new, self._is_settled = [NO_LINES], False, is_settled
+        self.arithmetic: list[Arithmetic] = []
         self._check()
 
     @property
@@ -115,15 +125,19 @@ class RunFolder:
         self.settings, self._is_settled = settings, True
         self._check()
 
-    def begin(self, start: S, n_rows: int | None = None) -> Saved[S] | None:
+    def begin(self, start: S, n_rows: int | None = None, arithmetic: Sequence[Arithmetic] = ()) -> Saved[S] | None:
         """Make and lock the folder, and return what was saved there, or None without a checkpoint.
 
-        `start` is the state that a new run starts from, and n_rows the number of rows of its data. Raises InputError if
-        the checkpoint cannot be of such a run.
+        `start` is the state that a new run starts from, and n_rows the number of rows of its data. `arithmetic` is that
+        of the processes, and is added to that of the processes of the run before. Raises InputError if the checkpoint
+        cannot be of such a run.
         """
         self.take_over()
-        write_atomically(self.path / "settings.json", (json.dumps(self.settings, indent=1) + "\n").encode())
         path = self.path / "checkpoint.npz"
+        known = read_arithmetic(self.path) if path.exists() else []
+        self.arithmetic = list_kinds([*known, *arithmetic])
+        content = json.dumps({**self.settings, "arithmetic": self.arithmetic}, indent=1) + "\n"
+        write_atomically(self.path / "settings.json", content.encode())
         if not path.exists():
             shutil.rmtree(self.path / FOLDS, ignore_errors=True)  # of another run
             write_atomically(self.path / "history.jsonl", b"")

@@ -40,8 +40,8 @@ STATUSES = {
     "early_stop": Status(
         0,
         True,
-        "A gap that is enough was reached, although it is larger than tol. Only the models of folds, whose scores give "
-        "probabilities, end so.",
+        "The measure on the rows of `--eval` has not risen for as many steps as `--patience` says. Or the model is "
+        "that of a fold, whose scores give probabilities, and has reached a gap that is enough for that.",
     ),
     "pass_limit": Status(
         3, False, "As many passes as were allowed are made. After budgeted-sgd's epochs the exit status is 0."
@@ -70,10 +70,8 @@ def explain(status: str, progress: Progress, options: TrainOptions, finished: bo
         case "stalled" if gap is None:
             return "the steps no longer change the multipliers, and the kernel has no lower bound"
         case "stalled" if find_problem(options.task).has_nu and progress.objective <= progress.rounding_bound:
-            return (
-                "the objective is 0 but for rounding: the origin lies among the rows, and no function of this kernel "
-                "is above 0 on them alone; another kernel helps, such as rbf"
-            )
+            told = NO_FUNCTION[find_problem(options.task).needs_labels]
+            return f"the objective is 0 but for rounding: {told}"
         case "stalled":
             share = (progress.tell_rounding(status) or 0.0) / progress.objective if progress.objective > 0 else 0.0
             limit = "rounding is the limit" if progress.is_rounded else "this is more than rounding explains"
@@ -87,6 +85,14 @@ def explain(status: str, progress: Progress, options: TrainOptions, finished: bo
         case "stationary":
             return "every row meets its condition within the tolerance; an indefinite kernel has no lower bound"
     return ""
+
+
+NO_FUNCTION = {  # where nu takes the place of C: of one class, and of classes, which need labels
+    False: "the origin lies among the rows, and no function of this kernel is above 0 on them alone; another kernel "
+    "helps, such as rbf",
+    True: "with this nu the classes meet, and no function of this kernel tells them apart; a larger nu helps, or "
+    "another kernel, such as rbf",
+}
 
 
 def require_finite(progress: Progress) -> None:

@@ -23,7 +23,9 @@ from streamsvm.methods.warm_up import compile_all
 from streamsvm.models.model import Model
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
+from streamsvm.problems.registry import find_problem
 from streamsvm.training.dual_file import write_dual_points
+from streamsvm.training.eval_set import EvalSet
 from streamsvm.training.loop import Training
 from streamsvm.training.remote_run import open_remote_run
 from streamsvm.training.result import Event, Listener, Result
@@ -73,6 +75,7 @@ def train(
     keep_beside: KeepBeside | None = None,
     beside: Beside | None = None,
     on_written: Callable[[Sequence[str]], None] = lambda _: None,
+    eval_set: EvalSet | None = None,
 ) -> Result:
     """Train a model on all rows of a source.
 
@@ -109,6 +112,9 @@ def train(
         Fits that are trained in the same reads, and complete the result.
     on_written : callable, optional
         Called when a checkpoint is complete, with the names of the files in `out` that were written.
+    eval_set : EvalSet, optional
+        Rows that are not learned from, on which the model is measured after each step. With a patience, the training
+        stops with the status "early_stop" when the measure has not risen for so many steps. Its model is the last one.
 
     Returns
     -------
@@ -134,6 +140,7 @@ def train(
             )
         with open_remote_run(str(out), overwrite) as remote:
             given: Any = {"keep_dual": keep_dual, "spent": spent, "start_from": start_from, "on_written": remote.put}
+            given["eval_set"] = eval_set
             return train(source, options, remote.folder, resume, client, listener, overwrite, lock, **given)
     if keep_dual and out is None:
         raise InputError("the dual point is kept in the folder of the run: say where that is to be")
@@ -142,6 +149,9 @@ def train(
     options = settle_task(source, options)
     with caught(), one_blas_thread():
         fits = set_up_group(source, put_stand_in(options), keep_dual, start_from, beside)
+        if eval_set is not None:
+            eval_set.check(source, find_problem(options.task))
+            fits[0] = eval_set.add_memory(fits[0], find_problem(options.task), source.classes)
         folder = _open_run(source, out, resume, overwrite, lock, options, fits[0], on_written)
         owner, chains = "" if out is None else str(Path(out).resolve()), [[fit] for fit in fits]
         with folder as run:
@@ -154,7 +164,7 @@ def train(
                     fits = set_up_group(source, settled, keep_dual, start_from, beside)
                     if run:
                         run.settle(describe(source, options, fits[0]))
-                training = Training(source, options, fits[0], *opened, run, listener, spent)
+                training = Training(source, options, fits[0], *opened, run, listener, spent, eval_set=eval_set)
                 result = _carry_out(training, fits[1:], beside, keep_dual)
             return _finish(run, result, keep_beside)
 

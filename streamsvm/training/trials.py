@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from streamsvm.shown import Shown
 from streamsvm.training.train import Result
+
+IN_TUNING = ("status", "objective", "lower bound", "gap")  # of the training on all rows
 
 
 @dataclass(frozen=True)
 class Trial:
     """A setting, the share of held-out rows (or pairs) that are right in each fold, and its longest fit's passes.
 
-    others: by name, what else differs between the settings of the grid (loss, epsilon, class_weight).
+    others: by name, what else differs between the settings of the grid (loss, epsilon, nu, class_weight).
     """
 
     C: float
@@ -36,8 +40,8 @@ class Trial:
         return float(np.mean(self.scores))
 
 
-@dataclass(frozen=True)
-class Tuning:
+@dataclass(frozen=True, repr=False)
+class Tuning(Shown):
     """The trials of a grid, the best of them (the smallest C, if several are), and `result`, its training on all rows.
 
     passes, read_bytes and seconds are the costs of the trials and their scores, the read for gamma="scale" included,
@@ -51,6 +55,28 @@ class Tuning:
     passes: int
     read_bytes: int
     seconds: float
+
+    def _list_facts(self) -> dict[str, str | None]:
+        best = ", ".join(f"{name} {value}" for name, value in self.best.params.items())
+        return {
+            "best": f"{best}, mean score {self.best.mean:.4f}",
+            "trials": f"{len(self.trials):,}",
+            "passes": f"{self.passes:,}",
+            **{name: value for name, value in self.result._list_facts().items() if name in IN_TUNING},
+        }
+
+    def to_frame(self) -> Any:
+        """Return the trials as a frame of pandas: a row for each setting, with its mean and the score of each fold.
+
+        ImportError without pandas.
+        """
+        pandas = import_module("pandas")
+        rows = []
+        for trial in self.trials:
+            by_fold = {f"fold {k}": score for k, score in enumerate(trial.scores)}
+            told = {"mean": trial.mean, **by_fold, "converged": trial.converged, "passes": trial.passes}
+            rows.append({**trial.params, **told})
+        return pandas.DataFrame(rows)
 
     def as_json(self) -> dict[str, Any]:
         """Return the tuning without the model, as `tune --json` prints it."""

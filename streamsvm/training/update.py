@@ -1,9 +1,9 @@
 """Training that starts from a model that there is: from its weights, or from the ball that was kept beside it.
 
-The ball (methods.cutting_plane.kept_ball) stands for all rows that it was made of. If rows were appended since, they
-are read alone, and P and the lower bound of all rows follow as long as the new optimum lies in the ball. Otherwise all
-rows are read, from the weights of the model on. Nothing is taken from the old model on trust but the ball, which is
-bound to the fingerprint of its rows and to their costs.
+The ball (methods.cutting_plane.kept_ball) stands for all rows that it was made of. If rows were appended or deleted
+since, they are read alone, and P and the lower bound of all rows follow as long as the new optimum lies in the ball.
+Otherwise all rows are read, from the weights of the model on. Nothing is taken from the old model on trust but the
+ball, which is bound to the fingerprint of its rows and to their costs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamsvm.data.chunk_range import ChunkRange
+from streamsvm.data.changes import Changes, find_changes
 from streamsvm.data.source import RowSource
 from streamsvm.engines.one_read import answer_all
 from streamsvm.engines.opening import Opened
@@ -44,7 +44,7 @@ from streamsvm.training.loop import Training
 from streamsvm.training.result import Listener, Result
 from streamsvm.training.run_folder import RunFolder
 from streamsvm.training.spent import NOTHING, Spent
-from streamsvm.training.train import open_for, train
+from streamsvm.training.train import describe, open_for, train
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -56,11 +56,11 @@ ALL_ROWS = "All rows are read: {}."
 
 @dataclass(frozen=True)
 class _Kept:
-    """A ball that fits the rows and costs of a training, its SHA-256, and the number of the chunk after its rows."""
+    """A ball that fits the rows and costs of a training, its SHA-256, and what has changed since in its rows."""
 
     ball: Ball
     sha256: str
-    first_chunk: int
+    changes: Changes
 
 
 def train_from(
@@ -83,8 +83,8 @@ def train_from(
         See `train`.
     start_from : str or Path, optional
         A model of the same classes and features: its file, or the folder of its run. If a ball lies beside it, and the
-        rows of the source are those of the ball and others that were appended since, only the new rows are read, as
-        long as the new optimum lies in the ball.
+        rows of the source are those of the ball but for rows that were appended or deleted since, only these are read,
+        as long as the new optimum lies in the ball.
     keep_ball : bool, default False
         Whether to keep a ball in `out`. After a training on all rows its centre is the new optimum, which takes one
         more read of all rows, and one for a sample unless the rows are shuffled. `Result` counts their bytes and
@@ -117,7 +117,7 @@ def train_from(
 def _try_update(
     source: RowSource, options: TrainOptions, start_from: Path, out: str | Path | None, resume: bool, *given: Any
 ) -> tuple[Result | None, Spent]:
-    """Return the result if a ball lies beside the model and the new rows and the ball prove it; what was spent if not.
+    """Return the result if a ball lies beside the model and proves it with what has changed; what was spent if not.
 
     The ball is in memory no longer than this takes, so that a training on all rows has room.
     """
@@ -200,19 +200,19 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept |
     arrays = unpack_arrays(path)
     with _naming(path):
         ball, about = unpack_ball(arrays)
-    known = [source.fingerprint, *getattr(source, "meta", {}).get("fingerprints", [])]
-    if about["fingerprint"] not in known:
+    changes = find_changes(source, about["fingerprint"])
+    if changes is None:
         raise InputError(
-            f"{path}: was kept for other rows than those of {source.name}, or than those that others were appended to; "
-            "remove it to read all rows"
+            f"{path}: was kept for other rows than those of {source.name}, or than those that it had before it was "
+            "edited; remove it to read all rows"
         )
     with _naming(path):
-        check_fit(ball, source)
+        check_fit(ball, source, changes.n_before)
     settings = choose_ball_settings(source, options)
     if about["class_costs"] != list(settings.class_costs) or about["bias_feature"] != settings.bias_feature:
         LOGGER.warning(ALL_ROWS.format("the ball that was kept is for other costs (C, class weights, the bias)"))
         return None
-    return _Kept(ball, about["sha256"], int(source.chunk_starts.searchsorted(ball.n_rows)))
+    return _Kept(ball, about["sha256"], changes)
 
 
 def _update(
@@ -226,41 +226,55 @@ def _update(
     listener: Listener,
     client: Client | None,
 ) -> tuple[Result | None, Spent]:
-    """Return the result if the new rows and the ball prove it, and what was spent otherwise."""
-    began = time.monotonic()
-    found: list[Ball] = []
-    if kept.first_chunk == source.n_chunks:
-        LOGGER.warning(ALL_ROWS.format("no rows were appended since the ball was kept"))
+    """Return the result if the changed rows and the ball prove it, and what was spent otherwise."""
+    began, found, changes = time.monotonic(), list[Ball](), kept.changes
+    if why := _tell_why_not(kept):
+        LOGGER.warning(ALL_ROWS.format(why))
         return None, NOTHING
     settings = choose_ball_settings(source, options)
-    view = ChunkRange(source, kept.first_chunk, source.n_chunks)
-    fit = set_up_update(view, settings, kept.ball, kept.sha256, found)
-    told = {"solver": fit.method, "seed": options.seed, "data": source.name, "fingerprint": source.fingerprint}
-    folder = None if out is None else RunFolder(out, {**told, **fit.settings}, resume, overwrite)
+    fit = set_up_update(changes, settings, kept.ball, kept.sha256, found)
+    folder = None if out is None else RunFolder(out, describe(source, options, fit), resume, overwrite)
     with (
         caught(),
         one_blas_thread(),
         closing(folder) if folder else nullcontext(),
-        open_for(view, options, [[fit]], client) as opened,
+        open_for(changes.view(), options, [[fit]], client) as opened,
     ):
         training = Training(source, options, fit, *opened, None, listener)
         result = training.carry_out()
-        read_bytes = opened[0].costs.read_bytes
         if result.status != "converged":
             LOGGER.warning(ALL_ROWS.format("the new optimum is not proved to lie in the ball that was kept"))
-            return None, Spent(0, read_bytes, time.monotonic() - began)
-        LOGGER.info(
-            f"{say_count(view.n_rows, 'new row')} were read; the other {kept.ball.n_rows:,} are known from the ball."
-        )
+            return None, Spent(0, opened[0].costs.read_bytes, time.monotonic() - began)
+        counts = {"new row": changes.n_new, "deleted row": changes.n_gone}
+        read = " and ".join(say_count(count, what) for what, count in counts.items() if count)
+        is_one = changes.n_new + changes.n_gone == 1
+        LOGGER.info(f"{read} {'was' if is_one else 'were'} read; the other {changes.n_old:,} are known from the ball.")
         if folder:
-            training.run = folder
-            folder.take_over()  # if an update was there, it had the same settings, and is made again
-            folder.overwrite = True
-            folder.begin(training.state, source.n_rows)
-            for line in training.history:
-                folder.record(line)
-            training.save()
-            if keep_ball:  # before the model, with which the run is complete
-                _write_ball(Path(folder.path), found[0], pack_ball(found[0], settings, source.fingerprint))
-            folder.finish(result.model.to_bytes(), result.as_json())
+            packed = pack_ball(found[0], settings, source.fingerprint) if keep_ball else None
+            _write_update(folder, training, result, found[0], packed)
     return result, NOTHING
+
+
+def _tell_why_not(kept: _Kept) -> str:
+    """Return why a ball is of no use after what has changed, or "" if it may be of use."""
+    changes, near = kept.changes, kept.ball.near
+    if not changes.n_new + changes.n_gone:
+        return "no rows were appended or deleted since the ball was kept"
+    is_left = not changes.n_gone or (near.radius > 0.0 and changes.renumber(near.numbers)[0].any())
+    return "" if is_left else "of the ball that was kept nothing is left without the rows that were deleted"
+
+
+def _write_update(
+    folder: RunFolder, training: Training, result: Result, ball: Ball, packed: dict[str, Any] | None
+) -> None:
+    """Write the run of an update into its folder, with its ball if that is packed to be kept."""
+    training.run = folder
+    folder.take_over()  # if an update was there, it had the same settings, and is made again
+    folder.overwrite = True
+    folder.begin(training.state, training.source.n_rows)
+    for line in training.history:
+        folder.record(line)
+    training.save()
+    if packed is not None:  # before the model, with which the run is complete
+        _write_ball(Path(folder.path), ball, packed)
+    folder.finish(result.model.to_bytes(), result.as_json())

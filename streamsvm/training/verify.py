@@ -34,7 +34,7 @@ from streamsvm.numeric.scaling import same_scaling
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Progress, Scan
-from streamsvm.training import verify_classes, verify_dual, verify_kernel, verify_loss, verify_one_class
+from streamsvm.training import verify_classes, verify_dual, verify_kernel, verify_loss, verify_nu, verify_one_class
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
@@ -123,7 +123,7 @@ def verify(
     points = None if not dual or in_model else _read_points(model, source, dual_file)
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
         objective, rounding, bound = _evaluate(model, engine, problem, points)
-    if dual and isinstance(model, KernelModel) and not model.problem.has_nu:
+    if dual and isinstance(model, KernelModel) and not (model.problem.has_nu and model.problem.has_classes):
         bound = verify_kernel.bound(model, source, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
@@ -195,7 +195,8 @@ def _open(
     is_ranking = _compares_pairs(model)
     size = model.support_vectors.nbytes * 4 if isinstance(model, KernelModel) else 16 * model.coef.nbytes
     held, totals = (0, 0) if not points else verify_dual.count_bytes(points, *_shape(source), is_ranking)
-    held += 48 * source.n_rows if is_ranking else 0
+    compares_all = is_ranking or (model.problem.has_nu and not model.problem.has_classes)
+    held += 48 * source.n_rows if compares_all else 0
     return open_engine(
         source,
         load=partial(compile_kernels, _name_kernels(model), source.is_sparse),
@@ -228,6 +229,11 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
     if find_entry(model.problem.name).joins_classes:
         assert isinstance(model, LinearModel)
         return *verify_classes.evaluate(model, engine, problem), None
+    if model.problem.has_nu and model.problem.own_classes is None:
+        assert isinstance(model, KernelModel)
+        if model.problem.has_classes:
+            return verify_nu.evaluate(model, engine, problem)
+        return *verify_nu.evaluate_tube(model, engine, problem), None
     if model.problem.has_nu and isinstance(model, KernelModel):
         return verify_one_class.evaluate(model, engine, problem)
     if model.problem.has_nu:

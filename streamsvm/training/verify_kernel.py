@@ -31,7 +31,7 @@ def evaluate(model: KernelModel, engine: Engine, losses: Sequence[ConvexLoss]) -
 
     losses: of each problem.
     """
-    pick, model = _choose_rows(model), _separate(model)
+    pick, model = choose_rows(model), separate(model)
     coefs, biases = np.atleast_2d(model.dual_coef), np.atleast_1d(np.asarray(model.intercept, np.float64))
     shared = (model.kernel, model.support_vectors, coefs, biases)
     add = partial(_add_kernel_losses, losses, pick)
@@ -43,7 +43,7 @@ def evaluate(model: KernelModel, engine: Engine, losses: Sequence[ConvexLoss]) -
     return half + float(loss), bound_rounding(terms, float(size) + 2 * half + float(np.sum(np.abs(coefs))))
 
 
-def _separate(model: KernelModel) -> KernelModel:
+def separate(model: KernelModel) -> KernelModel:
     """Return the model with the coefficients of each problem over all support vectors; InputError if it has none."""
     refuse_known_values(model)
     return model if model.n_support is None else model.list_pairs()
@@ -55,7 +55,7 @@ def refuse_known_values(model: KernelModel) -> None:
         raise InputError("the objective of a model of known kernel values cannot be computed anew")
 
 
-def _choose_rows(model: KernelModel) -> Pick:
+def choose_rows(model: KernelModel) -> Pick:
     """Return what tells the rows of each problem, with labels 1 and 0, and their numbers in a tile."""
     if model.n_support is not None:
         return partial(_pick_pair, list_pairs(len(model.n_support)))
@@ -115,7 +115,7 @@ def bound(model: KernelModel, source: RowSource, problem: dict[str, Any]) -> Bou
         raise InputError("the lower bound of a regression with kernels cannot be computed anew; leave out --dual")
     if model.info["lower_bound"] is None:
         return None
-    model = _separate(model)
+    model = separate(model)
     coefs, costs = np.atleast_2d(model.dual_coef), np.atleast_2d(np.asarray(problem["class_costs"], np.float64))
     total, squares = np.abs(coefs).sum(axis=1), measure_squares(model, coefs)
     if np.any(np.abs(coefs.sum(axis=1)) > SUM_SHARE * total):

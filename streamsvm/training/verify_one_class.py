@@ -2,7 +2,7 @@
 
     Q = 1/2 sum_ij a_i a_j k(x_i, x_j)     >=     M^2 / (2 |w|^2),   M = N rho - sum_i C_i max(0, rho - w.phi(x_i))
 
-Both follow from the model alone (see numeric.one_class_certificates), so that no dual point need be kept.
+Both follow from the model alone (see numeric.fixed_sum_certificates), so that no dual point need be kept.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.dual_points import Bound
 from streamsvm.numeric.exact_losses import compute_exact_scores
+from streamsvm.numeric.fixed_sum_certificates import BOUNDARY_SHARE
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Matrix, Rows
@@ -58,10 +59,12 @@ def evaluate_linear(model: LinearModel, engine: Engine, problem: dict[str, Any])
     """
     square, rho = float(model.coef @ model.coef), -float(np.asarray(model.intercept))
     error = bound_rounding(len(model.coef) + 4, square)
-    scan = Scan(partial(np.zeros, 3), partial(_add_exact_losses, rho), operator.add, (model.coef[None],))
-    loss, size, cost = (float(total) for total in engine.scan(scan))
-    total = float(problem["nu"]) * cost
-    margin = total * rho - loss - bound_rounding(engine.source.n_rows + 8, size + 2 * abs(total * rho))
+    offsets = np.array([rho, rho / (1.0 - BOUNDARY_SHARE * np.sign(rho))])  # the model's, and that of its training
+    scan = Scan(partial(np.zeros, (3, 2)), partial(_add_exact_losses, offsets), operator.add, (model.coef[None],))
+    losses, sizes, costs = engine.scan(scan)
+    totals = float(problem["nu"]) * costs
+    rounding = bound_rounding(engine.source.n_rows + 8, 1.0) * (sizes + 2 * np.abs(totals * offsets))
+    margin = float(np.max(totals * offsets - losses - rounding))
     value = margin**2 / (2 * (square + error)) if margin > 0.0 else 0.0
     return square / 2, error, Bound(value, error)
 
@@ -88,9 +91,14 @@ def _add_losses(rho: float, totals: F64, rows: Rows, kernel: Kernel, vectors: Ma
     totals += float(costs @ np.maximum(rho - f + errors, 0.0)), float(costs @ (np.abs(f) + abs(rho) + errors))
 
 
-def _add_exact_losses(rho: float, totals: F64, rows: Rows, W: F64) -> None:
-    """Add the losses by scores in twice the precision, the sizes that bound their rounding, and the weights."""
+def _add_exact_losses(offsets: F64, totals: F64, rows: Rows, W: F64) -> None:
+    """Add the losses by scores in twice the precision, the sizes that bound their rounding, and the weights.
+
+    A row whose score is above the offset has no loss, however its score is rounded to float64.
+    """
     pairs = compute_exact_scores(rows.X, W)[0]
-    f = pairs[:, 0] + pairs[:, 1]
+    f = (pairs[:, 0] + pairs[:, 1])[:, None]
     costs = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    totals += float(costs @ np.maximum(rho - f, 0.0)), float(costs @ (np.abs(f) + abs(rho))), float(np.sum(costs))
+    totals[0] += costs @ np.maximum(offsets - f, 0.0)
+    totals[1] += costs @ np.where(f <= offsets, np.abs(f) + np.abs(offsets), 0.0)
+    totals[2] += float(np.sum(costs))

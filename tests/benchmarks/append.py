@@ -1,10 +1,11 @@
-"""Rows are appended, and the model is updated: what is read, and how often the kept ball is left. Prints a table.
+"""Rows are appended, deleted or relabelled, and the model is updated: what is read, and how often the ball is left.
 
-    STREAMSVM_DATA=FOLDER python -m tests.benchmarks.append [--rows 2000000] [--seeds 3]
+    STREAMSVM_DATA=FOLDER python -m tests.benchmarks.append [--rows 2000000] [--seeds 3] [--edits added deleted ...]
 
 Covertype (class 2 against the rest, features of variance 1) and generated rows of two overlapping classes. For each
-seed, 1% or 10% of the rows are drawn at random and held back; a model of the others is trained, and its ball kept; then
-the rows are appended, and the model is updated, beside a new training on all rows. "read" is bytes read over the bytes
+seed, 1% or 10% of the rows are drawn at random. Added: a model of the other rows is trained, and its ball kept; then
+these rows are appended, and the model is updated, beside a new training on all rows. Deleted, relabelled: a model of
+all rows is trained, and these rows are deleted, or get the other label. "read" is bytes read over the bytes
 of the whole dataset, "left" how often the new optimum was not proved in the ball, so that all rows were read. Chunks
 that fit into the memory are read once for all passes, so bytes are fewer than passes. CPU seconds are those of this
 process; the first line has the time to load what is compiled.
@@ -30,11 +31,13 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.delete import delete_rows
 from streamsvm.data.readers import ingest
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.update import train_from
 
 FEATURES = 30
+EDITS = ("added", "deleted", "relabelled")
 
 
 def main() -> None:
@@ -42,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--edits", nargs="+", choices=EDITS, default=EDITS)
     parser.add_argument("--starts", action="store_true")
     parser.add_argument("--many", type=int)
     options = parser.parse_args()
@@ -51,14 +55,15 @@ def main() -> None:
     if options.starts:
         _print_starts()
         return
-    print("| data | C | resident | new rows | ball: read | gap | left | CPU s ", end="")
+    print("| data | C | resident | rows | ball: read | gap | left | CPU s ", end="")
     print("| new training: read | passes | gap | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for name, X, y, costs, shares in _list_data(options.rows):
         for C in costs:
             for resident in shares:
-                for share in (0.01, 0.1):
-                    print(_measure(name, X, y, C, resident, share, options.seeds), flush=True)
+                for edit in options.edits:
+                    for share in (0.01, 0.1):
+                        print(_measure(name, X, y, C, resident, edit, share, options.seeds), flush=True)
 
 
 def _list_data(n_rows: int) -> Iterator[tuple[str, Any, Any, tuple[float, ...], tuple[str, ...]]]:
@@ -122,7 +127,7 @@ def _print_many(n_appends: int, at_once: int = 20_000, few: int = 10) -> None:
             )
 
 
-def _measure(name: str, X: Any, y: Any, C: float, resident: str, share: float, n_seeds: int) -> str:
+def _measure(name: str, X: Any, y: Any, C: float, resident: str, edit: str, share: float, n_seeds: int) -> str:
     """Return a line of the table: the means over the seeds."""
     updates, trainings, n_left = [], [], 0
     for seed in range(n_seeds):
@@ -131,8 +136,16 @@ def _measure(name: str, X: Any, y: Any, C: float, resident: str, share: float, n
         with tempfile.TemporaryDirectory() as folder:
             path, run = Path(folder) / "rows.zarr", Path(folder) / "run"
             options = TrainOptions(C=C, resident_rows=resident)
-            train_from(ingest(X[old], path, y[old]), options, run, keep_ball=True)
-            dataset = ingest(X[new], path, y[new], append=True)
+            first = old if edit == "added" else slice(None)
+            dataset = ingest(X[first], path, y[first])
+            train_from(dataset, options, run, keep_ball=True)
+            if edit == "added":
+                dataset = ingest(X[new], path, y[new], append=True)
+            else:
+                rows = dataset.take(order[: len(new)])
+                dataset = delete_rows(path, order[: len(new)])
+            if edit == "relabelled":
+                dataset = ingest(rows.X, path, np.where(rows.y == 1, -1, 1), append=True)
             update = _run(train_from, dataset, options, None, run)
             training = _run(train, dataset, options)
             assert update[2] <= options.tol
@@ -141,8 +154,8 @@ def _measure(name: str, X: Any, y: Any, C: float, resident: str, share: float, n
             trainings.append(training)
     (read, _, gap, seconds), (reads, passes, other, more) = np.mean(updates, axis=0), np.mean(trainings, axis=0)
     return (
-        f"| {name} | {C:g} | {resident} | {share:.0%} | {read:.3f} | {gap:.1e} | {n_left} of {n_seeds} | {seconds:.2f} "
-        f"| {reads:.2f} | {passes:.1f} | {other:.1e} | {more:.2f} |"
+        f"| {name} | {C:g} | {resident} | {share:.0%} {edit} | {read:.3f} | {gap:.1e} | {n_left} of {n_seeds} "
+        f"| {seconds:.2f} | {reads:.2f} | {passes:.1f} | {other:.1e} | {more:.2f} |"
     )
 
 

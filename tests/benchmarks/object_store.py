@@ -4,7 +4,8 @@
 
 The store is tests/object_server.py in a process of its own on loopback, whose answers begin after the latency. No chunk
 is kept in memory, and all are verified. The jobs run in turn (local, remote, local, remote, ...): medians of --rounds.
---requests: how many ranges of an open chunk may be in flight, in place of the default.
+--requests: how many ranges of an open chunk may be in flight, in place of the default. --cache: for each latency, the
+first pass, which fills a cache on the disk, and the second one, which reads it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 from streamsvm.data import object_file, object_store
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.disk_cache import open_cache
 from streamsvm.data.generated import Truth, write_generated
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.numeric.rows import Rows
@@ -83,7 +85,25 @@ def compare(path: str, latency: float, given: argparse.Namespace) -> list[list[s
             rates = (f"{local.nbytes / seconds / 1e6:.0f} MB/s" for seconds in (there, here))
             numbers = f"{there:.2f} s", *rates, f"{spent:.2f} s"
             lines.append([f"{1000 * latency:.0f} ms", str(requests), *numbers])
+        lines += [] if not given.cache else fill_cache(path, latency, given)
         server.communicate()
+    return lines
+
+
+def fill_cache(path: str, latency: float, given: argparse.Namespace) -> list[list[str]]:
+    """Return the lines of a pass that fills a cache and of one that reads it."""
+    jobs: list[list[tuple[float, float]]] = [[], []]
+    for _ in range(given.rounds):
+        with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
+            cached = open_dataset("s3://bucket/rows.zarr", cache=f"{folder}:100GB")
+            for times in jobs:
+                times.append(measure(cached, given.threads))
+            open_cache.cache_clear()
+    lines = []
+    for name, times in zip(("fills the cache", "reads the cache"), jobs, strict=True):
+        seconds, spent = np.median(times, axis=0)
+        rate = f"{cached.nbytes / seconds / 1e6:.0f} MB/s"
+        lines.append([f"{1000 * latency:.0f} ms", name, f"{seconds:.2f} s", rate, "", f"{spent:.2f} s"])
     return lines
 
 
@@ -95,6 +115,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cache", action="store_true")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:

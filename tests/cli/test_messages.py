@@ -76,7 +76,10 @@ def test_a_dataset_is_no_source(run: Run, data: Path, text: Path, tmp_path: Path
     told = f"streamsvm ingest: {data}: is a dataset already; use it as it is (for instance by `streamsvm train`), or "
     assert (ran.code, ran.err.startswith(told)) == (2, True)
     ran = run("ingest", text.parent, tmp_path / "x.zarr")
-    assert (ran.code, f"{text.parent}: is a folder; name the files in it" in ran.err) == (2, True)
+    assert (
+        ran.code,
+        f"{text.parent}: is a folder without files of rows, by their endings; name the files in it" in ran.err,
+    ) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -115,8 +115,8 @@ def test_refused_before_anything_is_trained(data: str, tmp_path: Path, capsys: p
     assert "budgeted-sgd cannot be trained on folds" in capsys.readouterr().err
     assert main([*asked, "--task", "one-class", "--kernel", "rbf", "--solver", "smo"]) == 2
     assert "probabilities are for classes, and the task is one-class" in capsys.readouterr().err
-    assert main([*asked, "--plan"]) == 2  # the plan knows nothing of folds
-    assert "--probabilities has no effect with --plan" in capsys.readouterr().err
+    assert main([*asked, "--solver", "budgeted-sgd", "--plan"]) == 2
+    assert "budgeted-sgd cannot be trained on folds" in capsys.readouterr().err
     assert not Path(run).exists()
     assert main(["train", data, "--out", run]) == 0
     capsys.readouterr()

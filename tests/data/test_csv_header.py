@@ -95,6 +95,8 @@ HEADERS = [
     ("b,1,a\n1,2,3\n", Columns(features=("a", "b"), require_label=False), True),
     ("a,b,c\n1,2,3\n", LAST, True),
     ("a,b,c\nd,e,f\n", LAST, True),
+    ("0,1,2,3,4,5\n0,2,3,1,1,7\n1,2,3,4,5,6\n", Columns(label="1"), True),
+    ("0,1,2,3,4,5\n6,7,8,9,10,11\n", Columns(label="1"), None),
     ("9,b,7\n1,2,3\n4,x,3\n", LAST, None),
     ("9,x,7\n1,2,3\n4,x,3\n", LAST, False),
 ]

@@ -300,5 +300,5 @@ def test_it_is_shown_in_one_line(write: Write, sparse_rows: csr_array) -> None:
     dataset = write(sparse_rows, np.arange(60.0), chunk_bytes=64)
     shown = repr(dataset)
     assert dataset.path in shown
-    assert "n_rows=60" in shown
+    assert "rows: 60, features: " in shown
     assert len(shown) < 600 + len(dataset.path)

@@ -58,6 +58,21 @@ def test_the_same_seed_gives_the_same_bytes(
     assert all(len({seen[dataset][name] for dataset in "acd"}) == 3 for name in weights)
 
 
+def test_runs_that_are_read_are_on_the_disk_no_more(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "RUN_BYTES", 2000)
+    read, seen = spill.Spill.read_shuffled, []
+
+    def look(self: spill.Spill, run: int) -> Any:
+        seen.append(sorted({int(file.name.split(".")[0]) for file in self.folder.iterdir()}))
+        return read(self, run)
+
+    monkeypatch.setattr(spill.Spill, "read_shuffled", look)
+    write(*numbered_rows(500), expected_bytes=8000, shuffle=0)
+    last = seen[0][-1]
+    assert last > 2
+    assert seen[: last + 1] == [list(range(k, last + 1)) for k in range(last + 1)]
+
+
 def test_the_shuffle_is_a_uniform_permutation(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "RUN_BYTES", 100_000)
     n = 20_000

@@ -38,6 +38,15 @@ def test_parquet_types(tmp_path: Path) -> None:
     assert listed(read_parquet([path], Columns("b", features=("h",))))["labels"] == [1, 0, 1]
 
 
+def test_whole_numbers_are_rounded_as_numbers_of_text_are(tmp_path: Path) -> None:
+    """First to float64, then to float32: 2^60 + 2^36 + 1 becomes 2^60, though 2^60 + 2^37 is nearer."""
+    numbers = [2**60 + 2**36 + 1, -(2**60) - 2**36 - 1, 2**53, 2**53 + 1, 16_777_217]
+    pq.write_table(pa.table({"a": numbers, "y": [1] * len(numbers)}), tmp_path / "t.parquet")
+    read = listed(read_parquet([tmp_path / "t.parquet"], ANY, piece_rows=2))
+    assert read["X"] == [[float(np.float32(float(number)))] for number in numbers]
+    assert read["X"][0] == [2**60]
+
+
 @pytest.mark.parametrize(
     ("column", "values", "reason"),
     [

@@ -161,6 +161,16 @@ def test_a_row_larger_than_a_run_ends_up_alone(n: int, tmp_path: Path, monkeypat
     assert sorted(float(part[0, 0]) for part in found if part.shape[0]) == list(range(1, n + 1))  # type: ignore[index]
 
 
+def test_a_run_that_is_removed_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill_module, "RUN_BYTES", 100)
+    spill = Spill(tmp_path, 0, 200)
+    spill.add(numbered(50), {"label": np.arange(50.0)})
+    n_kept = spill.read_shuffled(1)[0].n_rows
+    spill.remove(0)
+    assert {file.name.split(".")[0] for file in tmp_path.iterdir()} == {"1"}
+    assert spill.read_shuffled(1)[0].n_rows == n_kept
+
+
 def test_pieces_without_rows_change_no_row(tmp_path: Path) -> None:
     spill = Spill(tmp_path, 0, 0)
     for n in (0, 5, 0):

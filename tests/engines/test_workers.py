@@ -23,6 +23,7 @@ from streamsvm.engines import workers
 from streamsvm.engines.workers import Load, ReadyWorker, connect, prepare_worker, prepare_workers, start_workers
 from streamsvm.errors import InputError
 from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.numeric.arithmetic import describe_arithmetic
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import WORKER_BYTES, make_problem
 
@@ -62,7 +63,7 @@ def test_workers_are_as_asked_for_and_end_with_the_block(workers_import_tests: N
     with start_workers(1, 2, WORKER_BYTES // 2) as client:
         (ready,) = client.run(prepare_worker, load=compile_kernels).values()
         started = set(psutil.Process().children(recursive=True)) - before
-        assert ready == ReadyWorker(ready.resident_bytes, 2, WORKER_BYTES // 2)
+        assert ready == ReadyWorker(ready.resident_bytes, 2, WORKER_BYTES // 2, describe_arithmetic())
         assert 50_000_000 < ready.resident_bytes < 1_000_000_000
         assert len(started) >= 1
         cluster: Any = client.cluster
@@ -103,7 +104,7 @@ class TwoHosts:
     def run(self, function: Any, workers: list[str], load: Load, on_error: str) -> dict[str, ReadyWorker]:
         assert (function, load, on_error) == (prepare_worker, compile_kernels, "return")
         self.calls.append(set(workers))
-        return dict.fromkeys(workers, ReadyWorker(1, 1, 0))
+        return dict.fromkeys(workers, ReadyWorker(1, 1, 0, {}))
 
 
 def test_hosts_compile_side_by_side() -> None:

@@ -122,4 +122,6 @@ def test_what_is_not_for_it_is_refused() -> None:
     with pytest.raises(InputError, match="half-width of a tube"):
         SVR(epsilon=-1.0).fit(X, Y)
     with pytest.raises(InputError, match="solver"):
-        SVR(solver="budgeted-sgd").fit(X, Y)
+        SVR(solver="interior-point").fit(X, Y)
+    with pytest.raises(InputError, match="makes sums of kernels"):
+        SVR(solver="newton").fit(X, Y)

@@ -85,6 +85,28 @@ def test_saved_loaded_and_verified(tmp_path: Path) -> None:
     assert others.lower_bound < 0.99 * model.lower_bound_
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_verification_proves_what_training_proved_where_long_rows_cancel(tmp_path: Path) -> None:
+    """Most rows are a thousand times longer than those that decide, and have no loss whose rounding could count."""
+    rng = np.random.default_rng(7)
+    rows = (0.7 * rng.normal(size=(3000, 8)) + 3) * 10.0 ** rng.uniform(-3, 4, size=(3000, 1))
+    dataset = ingest(rows.astype(np.float32), tmp_path / "rows.zarr")
+    model = LinearOneClassSVM(nu=0.02).fit(dataset)
+    assert model.status_ == "converged"
+    found = verify(model.model_, dataset)
+    assert found.lower_bound is not None
+    assert 1 - found.lower_bound / found.objective <= 1e-9
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_model_of_a_limit_has_an_offset_of_its_own_scores() -> None:
+    rng = np.random.default_rng(22)
+    rows = (rng.normal(size=(8000, 5)) + 3) * 10.0 ** rng.uniform(-3, 4, size=(8000, 1))
+    model = LinearOneClassSVM(nu=0.5, max_passes=1, resident_rows=50, tol=1e-6).fit(rows.astype(np.float32))
+    assert model.status_ == "pass_limit"
+    assert np.mean(model.predict(rows.astype(np.float32)) < 0) == pytest.approx(0.5, abs=0.1)
+
+
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table, data, run = tmp_path / "own.csv", str(tmp_path / "rows.zarr"), str(tmp_path / "run")
     np.savetxt(table, X, delimiter=",", header="a,b,c", comments="")

@@ -12,16 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamsvm.cli.command import main
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.readers import ingest
 from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.errors import InputError
 from streamsvm.models.model import load
+from streamsvm.numeric.calibration import CALIBRATIONS
+from streamsvm.numeric.temperature import BLOCK_SCORES
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan
 from streamsvm.training import fold_fits, run_folder
 from streamsvm.training import train as training
 from streamsvm.training.calibrate import train_with_probabilities
+from streamsvm.training.fold_fits import ROW_BYTES, SCORE_BYTES, HeldOut
 from streamsvm.training.train import train
+from tests.data.conftest import measure_peak
 from tests.faults.instants import in_fork
 
 RANDOM = np.random.default_rng(2)
@@ -151,3 +157,51 @@ def test_folds_of_another_run_are_removed(dataset: Dataset, tmp_path: Path) -> N
     found = train_with_probabilities(dataset, other, "sigmoid", out, resume=True)
     expected = train_with_probabilities(dataset, other, "sigmoid")
     assert found.model_sha256 == expected.model_sha256
+
+
+@pytest.mark.parametrize("what", ["weights", "scored rows"])
+def test_a_class_that_cannot_be_calibrated_is_refused_before_the_first_pass(
+    what: str, reads: list[Scan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of class b outside of some fold have no weight, or are not among those that are scored."""
+    rare, weight = np.full(600, "a"), np.ones(600)
+    rare[:9] = "b"
+    if what == "weights":
+        weight[:8] = 0.0
+    else:
+        monkeypatch.setattr(fold_fits, "MOST_SCORES", 3)
+    dataset = ingest(X, tmp_path / "rows.zarr", rare, sample_weight=weight)
+    for way in ("sigmoid", "isotonic"):
+        with pytest.raises(InputError, match=f"probabilities by {way} need rows of the class b with a weight above 0"):
+            train_with_probabilities(dataset, LINEAR, way)
+    assert not reads
+    assert train_with_probabilities(dataset, LINEAR, "temperature").status == "converged"
+    none = ingest(X, tmp_path / "none.zarr", Y, sample_weight=np.zeros(600))
+    with pytest.raises(InputError, match="probabilities by temperature need rows with a weight above 0"):
+        train_with_probabilities(none, LINEAR, "temperature")
+
+
+def test_an_update_is_refused_before_the_first_pass(dataset: Dataset, tmp_path: Path) -> None:
+    rare = np.full(600, "a")
+    rare[:3] = "b"
+    ingest(X, tmp_path / "rows.zarr", rare)
+    given = ["train", str(tmp_path / "rows.zarr"), "--keep-ball", "--probabilities", "sigmoid"]
+    assert main([*given, "--out", str(tmp_path / "run")]) == 2
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("way", ["isotonic", "temperature"])
+def test_scores_take_the_memory_that_is_counted(way: str) -> None:
+    """Of many classes; a few scores are computed on at a time."""
+    n_rows, K = 4_000 if way == "temperature" else 1_000, 100
+    random, codes = np.random.default_rng(0), (np.arange(n_rows) // 5 % K).astype(np.int32)
+    fold = (np.arange(n_rows) % 5).astype(np.uint8)
+    scores = random.normal(size=(n_rows, K)) + (codes[:, None] == np.arange(K))
+
+    def calibrate() -> None:
+        HeldOut(scores, codes, np.ones(n_rows), fold).calibrate(CALIBRATIONS[way], way)
+
+    calibrate()  # whatever is made once only
+    counted = n_rows * (ROW_BYTES + SCORE_BYTES * K)
+    assert scores.nbytes + measure_peak(calibrate) <= counted + 6 * 8 * BLOCK_SCORES

@@ -21,6 +21,7 @@ from streamsvm.machine import format_bytes
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Scan
 from streamsvm.training import estimate, probe
+from streamsvm.training.calibrate import make_folds, train_with_probabilities
 from streamsvm.training.estimate import plan_training
 from streamsvm.training.plan import NOTHING, Passes, Plan
 from streamsvm.training.probe import draw_sample, repeat, try_sample
@@ -86,6 +87,24 @@ def test_passes_and_bytes_are_as_planned(large: Dataset, solver: str, own: dict[
     assert least <= real.passes <= most
     assert plan.sum_bytes(real.passes) == pytest.approx(real.read_bytes, rel=0.1)
     assert plan.memory.projected_bytes == pytest.approx(real.projected_memory_bytes, rel=0.2)
+
+
+@pytest.mark.usefixtures("small_sample")
+@pytest.mark.parametrize("own", [{"acceleration": "line-search"}, {}])
+def test_folds_are_planned(own: dict[str, str], large: Dataset) -> None:
+    """They take the memory of six fits, and one read more than the model."""
+    options = TrainOptions(C=0.01, threads=1, options=own)
+    plan = plan_training(large, options, folds=make_folds(large, options, "sigmoid"))
+    alone, real = plan_training(large, options), train_with_probabilities(large, options, "sigmoid")
+    least, about, most = plan.count_passes()
+    assert least is not None
+    assert about is not None
+    assert most is not None
+    assert (about, "and one that scores the rows" in plan.passes.how) == ((alone.count_passes()[1] or 0) + 1, True)
+    assert least <= real.passes <= most
+    assert plan.memory.projected_bytes == pytest.approx(real.projected_memory_bytes, rel=0.2)
+    assert plan.memory.parts["solver"] > 2 * alone.memory.parts["solver"]
+    assert plan.sum_bytes(real.passes) == pytest.approx(real.read_bytes, rel=0.1)
 
 
 @pytest.mark.usefixtures("small_sample")

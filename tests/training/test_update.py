@@ -16,6 +16,7 @@ from distributed import Client
 from scipy.sparse import csr_array
 
 from streamsvm.cli.command import main
+from streamsvm.data.changes import Changes, find_changes
 from streamsvm.data.chunk_range import ChunkRange
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.readers import ingest
@@ -57,9 +58,12 @@ def write(path: Path, seed: int = 0, *, n_new: int = 100, layout: str = "dense",
     return dataset, append, (X, y, weight)
 
 
-def view_new(dataset: Dataset, ball: Ball) -> ChunkRange:
-    """The rows that were appended after the rows of a ball."""
-    return ChunkRange(dataset, int(dataset.chunk_starts.searchsorted(ball.n_rows)), dataset.n_chunks)
+def find(dataset: Dataset, run: Path) -> tuple[Changes, Ball]:
+    """What has changed since the ball of a run was kept, and the ball."""
+    ball, about = unpack_ball(unpack_arrays(run / NAME))
+    changes = find_changes(dataset, about["fingerprint"])
+    assert changes is not None
+    return changes, ball
 
 
 def compute_primal(rows: Any, result: Result, C: float) -> float:
@@ -138,7 +142,7 @@ def test_other_costs_and_no_new_rows_are_told(tmp_path: Path, caplog: pytest.Log
     train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
     with caplog.at_level(logging.WARNING, logger="streamsvm"):
         assert train_from(dataset, OPTIONS, start_from=tmp_path / "0").passes >= 1
-        assert "no rows were appended since the ball was kept" in caplog.text
+        assert "no rows were appended or deleted since the ball was kept" in caplog.text
         dataset, options = append(), replace(OPTIONS, C=0.02)
         result = train_from(dataset, options, start_from=tmp_path / "0")
         assert "the ball that was kept is for other costs" in caplog.text
@@ -149,9 +153,9 @@ def test_all_near_rows_are_charged(tmp_path: Path) -> None:
     """Also where today's options have fewer resident rows than the ball: in memory, and in the rounding of sums."""
     dataset, append, rows = write(tmp_path / "d.zarr", n_new=1000)
     train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
-    ball, _ = unpack_ball(unpack_arrays(tmp_path / "0" / NAME))
     few, dataset = replace(OPTIONS, resident_rows="1%"), append()
-    fit = set_up_update(view_new(dataset, ball), choose_ball_settings(dataset, few), ball, "0", [])
+    changes, ball = find(dataset, tmp_path / "0")
+    fit = set_up_update(changes, choose_ball_settings(dataset, few), ball, "0", [])
     n_near, row_bytes = len(ball.near.numbers), dataset.nbytes // N + 64
     assert n_near > 1000
     assert fit.start().terms >= n_near
@@ -236,10 +240,10 @@ def test_the_totals_of_an_update_are_those_of_the_new_rows(tmp_path: Path) -> No
     """A group of new rows keeps the share of its rows that the ball has of its own, and no group is larger."""
     dataset, append, _ = write(tmp_path / "d.zarr", n_new=100)
     train_from(dataset, OPTIONS, tmp_path / "0", keep_ball=True)
-    ball, _ = unpack_ball(unpack_arrays(tmp_path / "0" / NAME))
     dataset = append()
+    changes, ball = find(dataset, tmp_path / "0")
     settings = choose_ball_settings(dataset, OPTIONS)
-    fit = set_up_update(view_new(dataset, ball), settings, ball, "0", [])
+    fit = set_up_update(changes, settings, ball, "0", [])
     row_bytes, cuts = dataset.nbytes // N + 64, settings.totals_bytes(D)
     share = len(ball.near.numbers) / ball.n_rows
     assert fit.memory(1).totals_bytes - cuts == pytest.approx(6 * (100 * share + 1) * row_bytes, rel=0.05)

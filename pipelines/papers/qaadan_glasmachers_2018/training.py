@@ -32,7 +32,7 @@ REPEATS = 200
 def solve_exactly(problem: Problem, split: Split) -> tuple[float, int]:
     """Return the accuracy of the exact SVM in per cent, and its number of support vectors."""
     model = SVC(C=problem.C, gamma=problem.gamma, n_jobs=1).fit(to_scipy(split.X), split.y)
-    return 100.0 * float(model.score(to_scipy(split.X_test), split.y_test)), len(model.dual_coef_[0])
+    return 100.0 * float(model.score(to_scipy(split.X_test), split.y_test)), model.dual_coef_.shape[1]
 
 
 def measure(

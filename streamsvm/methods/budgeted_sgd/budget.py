@@ -12,6 +12,10 @@ The second rate is the default. After an epoch with the first one, each of the l
 the weight C, and the model depends on these rows. A rate that falls linearly ends nearer to the optimum than an average
 of the iterates does (Defazio et al. 2023 derive it for last iterates), and merged vectors fit the last iterate only.
 
+A regression has the loss c_i max(0, |t_i - f(x_i)| - epsilon). A row outside its tube is added +-s eta_t times, where
+s = min(c_i, (|t_i - f(x_i)| - epsilon) / (eta_t k(x_i, x_i))), so that no step takes it beyond the edge of its tube
+(Kulis & Bartlett 2010, "Implicit online learning"). Plain steps overshoot where C is large, as eta_t begins near C.
+
 All coefficients share a scale, so that shrinking w changes one number. A free b is not shrunk, and its steps are
 c_i y_i / sqrt(t) times the factor by which the rate has fallen.
 
@@ -70,6 +74,8 @@ def make_rules(
     free_bias: bool = False,
     period: int = 0,
     replicas: int = 1,
+    tube: float | None = None,
+    bias_unit: float = 1.0,
 ) -> BudgetRules:
     """Return the rules by which a model is trained; InputError if they do not go together.
 
@@ -77,6 +83,7 @@ def make_rules(
     and removal remove M - 1 vectors at once. regularisation: lambda = 1 / (n C).
     period: n, the rows of an epoch, in which the rate falls to 0; or 0 for the rate of Pegasos.
     replicas: the number of models among which the rows are divided.
+    tube: epsilon of a regression, whose rows have targets, or None for labels. bias_unit: the unit of its targets.
     """
     if maintenance not in MAINTENANCES:
         raise InputError(f"maintenance is {maintenance!r}: choose from {', '.join(MAINTENANCES)}")
@@ -101,6 +108,9 @@ def make_rules(
         free_bias=free_bias,
         period=period,
         replicas=replicas,
+        is_regression=tube is not None,
+        tube=0.0 if tube is None else float(tube),
+        bias_unit=float(bias_unit),
     )
 
 
@@ -204,20 +214,42 @@ def _compute_rate(rules: BudgetRules, steps: int) -> tuple[float, float]:
 
 
 @register_jitable
-def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, y: F64, cost: F64, K: F32) -> None:
+def _find_own_value(rules: BudgetRules, square: float) -> float:
+    """Return k(x, x) of a row of this squared length."""
+    value, squares = np.full((1, 1), np.float32(square)), np.full(1, np.float32(square))
+    apply_kernel(rules.kernel, np.float32(rules.gamma), np.float32(rules.coef0), rules.degree, value, squares, squares)
+    return float(value[0, 0])
+
+
+@register_jitable
+def _find_slope(rules: BudgetRules, goal: float, score: float, cost: float, rate: float, square: float) -> float:
+    """Return how much of the row is added at this rate, 0 if it has no loss. goal: its label or its target."""
+    if not rules.is_regression:
+        return cost * goal if goal * score < 1.0 else 0.0
+    outside = abs(goal - score) - rules.tube
+    if not outside > 0.0:
+        return 0.0
+    own = _find_own_value(rules, square) * rate
+    size = min(cost, outside / own) if own > 0.0 else cost
+    return size if goal > score else -size
+
+
+@register_jitable
+def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, goals: F64, cost: F64, K: F32) -> None:
     """Make the steps of a pack, one a row, in order. K (rows, slots): kernel values of the rows and the vectors."""
-    for i in range(y.size):
+    for i in range(goals.size):
         n, steps, scale = state.counts[VECTORS], state.counts[STEPS], state.totals[SCALE]
         score = scale * _sum_products(K[i, :n], state.alpha[:n]) + state.totals[BIAS]
         rate, fall = _compute_rate(rules, steps)
         scale = scale * (1.0 - rules.regularisation * rate) if scale > 0.0 else rate
         state.counts[STEPS], state.totals[SCALE] = steps + 1, scale
-        if not (y[i] * score < 1.0 and cost[i] * rate > 0.0):
+        slope = _find_slope(rules, goals[i], score, cost[i], rate, pack.squares[i])
+        if slope == 0.0 or not cost[i] * rate > 0.0:
             continue
         state.counts[VIOLATIONS] += 1
         if rules.free_bias:
-            state.totals[BIAS] += cost[i] * y[i] * fall / np.sqrt(steps + 1.0)
-        slot = _add_row(state, pack, i, cost[i] * y[i] * (rate / scale))
+            state.totals[BIAS] += slope * rules.bias_unit * fall / np.sqrt(steps + 1.0)
+        slot = _add_row(state, pack, i, slope * (rate / scale))
         form_column(state, rules, pack, i + 1, slot, K)
         if state.counts[VECTORS] > rules.budget:
             slot = keep_budget(state, rules, table, K[i + 1 :])
@@ -227,29 +259,29 @@ def _replay(state: BudgetState, rules: BudgetRules, table: F32, pack: Pack, y: F
 
 @njit(cache=True, nogil=True)
 def _learn(
-    state: BudgetState, rules: BudgetRules, table: F32, X: Split, order: I64, y: F64, cost: F64, pack_rows: int
+    state: BudgetState, rules: BudgetRules, table: F32, X: Split, order: I64, goals: F64, cost: F64, pack_rows: int
 ) -> None:
     """Make one step for each row of `order`, a pack at a time."""
     position = np.full(state.vectors.shape[0], -1, np.int64)
     K = np.empty((pack_rows, state.alpha.size), np.float32)
-    own_y, own_cost = np.empty(pack_rows), np.empty(pack_rows)
+    own_goals, own_cost = np.empty(pack_rows), np.empty(pack_rows)
     for at in range(0, order.size, pack_rows):
         chosen = order[at : at + pack_rows]
         pack = collect_pack(X.values, X.indices, X.indptr, chosen, position)
         meet_pack(state, rules, pack, K)
         for k in range(chosen.size):
-            own_y[k], own_cost[k] = y[chosen[k]], cost[chosen[k]]
-        _replay(state, rules, table, pack, own_y[: chosen.size], own_cost[: chosen.size], K)
+            own_goals[k], own_cost[k] = goals[chosen[k]], cost[chosen[k]]
+        _replay(state, rules, table, pack, own_goals[: chosen.size], own_cost[: chosen.size], K)
 
 
 def learn_rows(
-    state: BudgetState, rules: BudgetRules, X: Matrix, y: F64, cost: F64, order: I64, pack_rows: int = 64
+    state: BudgetState, rules: BudgetRules, X: Matrix, goals: F64, cost: F64, order: I64, pack_rows: int = 64
 ) -> None:
     """Make one step for each of the rows X[order], in that order. The state changes in place.
 
-    X (n, d): float32, dense or sparse with ascending indices in each row. y (n,): -1 or +1; cost (n,): c_i >= 0, the
-    class weight times the sample weight. Neither pack_rows nor the division of the rows among calls changes a bit of
-    the result.
+    X (n, d): float32, dense or sparse with ascending indices in each row. goals (n,): labels of -1 or +1, or targets;
+    cost (n,): c_i >= 0, the class weight times the sample weight. Neither pack_rows nor the division of the rows among
+    calls changes a bit of the result.
     """
     table = choose_table(rules)
-    _learn(state, rules, table, split(X), order, y, cost, pack_rows)
+    _learn(state, rules, table, split(X), order, goals, cost, pack_rows)

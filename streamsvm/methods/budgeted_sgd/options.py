@@ -22,4 +22,6 @@ class BudgetedOptions:
     replicas: int = count(
         1, default=1, help="models that learn shares of the rows side by side; their mean is the result"
     )
-    bias: str = choice("none", "free", help="whether the model has a bias")
+    bias: str | None = choice(
+        "none", "free", default=None, help="whether the model has a bias; one of a regression has if not given"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +26,12 @@ from streamsvm.numeric.kernels import TILE_ROWS, TILE_VALUES, Kernel, add_kernel
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.options import TrainOptions, check_numbers, compute_class_costs, make_kernel
+from streamsvm.problems.registry import find_problem
+from streamsvm.problems.regression import EpsilonInsensitive
 from streamsvm.requests import MemoryNeed
 
 MERGE = 2
+NOT_TOLD = ("threads", "epochs", "seed", "tube", "numbers", "bias_start", "bias_unit")
 BUFFER_BYTES = 32 << 20
 MOST_CHUNKS = 8  # most chunks of a buffer; a buffer has two chunks even if they are larger than BUFFER_BYTES
 SAMPLE_CHUNKS = 4  # chunks from which the rows are drawn that estimate the objective
@@ -39,13 +43,14 @@ TABLE_BYTES = 16 << 20  # the tables of merging, and small objects
 
 def set_up(source: RowSource, options: TrainOptions, own: BudgetedOptions) -> Fit:
     """Return the fit. Raises InputError for settings that do not go together."""
-    return _make_fit(source, _choose_settings(source, options, own))
+    return _make_fit(source, options, _choose_settings(source, options, own))
 
 
 def _choose_settings(source: RowSource, options: TrainOptions, own: BudgetedOptions) -> BudgetedSGD:
+    loss = _make_regression_loss(source, options)
     settings = BudgetedSGD(
         C=float(options.C),
-        class_weights=compute_class_costs(source, replace(options, C=1.0)),
+        class_weights=compute_class_costs(source, replace(options, C=1.0)) if loss is None else (1.0, 1.0),
         kernel=make_kernel(source, options),
         n_rows=source.n_rows,
         n_features=source.n_features,
@@ -55,23 +60,44 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: BudgetedOpti
         budget=own.budget,
         merge=own.merge or min(MERGE, own.budget + 1),
         maintenance=own.maintenance,
-        free_bias=own.bias == "free",
+        free_bias=(own.bias or ("none" if loss is None else "free")) == "free",
         epochs=own.epochs,
         pack_rows=own.pack,
         replicas=own.replicas,
         threads=options.threads or default_threads(),
         seed=options.seed,
+        tube=None if loss is None else loss.epsilon,
+        numbers=np.empty(0) if loss is None else loss.numbers,
     )
     _check(settings)
     return settings
 
 
-def _make_fit(source: RowSource, settings: BudgetedSGD) -> Fit:
-    """Return the fit with these settings. `epochs` is not among the settings that a resumed run must share."""
+def _make_regression_loss(source: RowSource, options: TrainOptions) -> EpsilonInsensitive | None:
+    """Return the loss of a regression, or None for classes, whose loss is the hinge."""
+    make = find_problem(options.task).make_loss
+    loss = None if make is None else make(source, options)
+    return loss if isinstance(loss, EpsilonInsensitive) else None
+
+
+def _tell(source: RowSource, options: TrainOptions, settings: BudgetedSGD) -> dict[str, Any]:
+    """Return the settings that a resumed run must share. `epochs` is not among them, since it may go on for more."""
     told = {**asdict(settings), "class_weights": list(settings.class_weights)}
+    for name in NOT_TOLD:
+        del told[name]
+    if settings.tube is None:
+        return told
+    problem = find_problem(options.task)
+    assert problem.tell_loss is not None
+    del told["class_weights"]
+    return {**told, **problem.tell_loss(source, options)}
+
+
+def _make_fit(source: RowSource, options: TrainOptions, settings: BudgetedSGD) -> Fit:
+    """Return the fit with these settings."""
     return Fit(
         method="budgeted-sgd",
-        settings={name: value for name, value in told.items() if name not in ("threads", "epochs", "seed")},
+        settings=_tell(source, options, settings),
         memory=partial(_need_memory, settings, source),
         start=partial(budgeted_sgd.start_state, settings),
         solve=partial(budgeted_sgd.solve, settings, _choose_sample(source, settings.seed)),
@@ -113,7 +139,7 @@ def _make_model(settings: BudgetedSGD, source: RowSource, state: State, take: Ta
         support_vectors=vectors,
         dual_coef=coef,
         intercept=bias,
-        classes=np.asarray(source.classes),
+        classes=np.asarray(source.classes) if settings.tube is None else np.empty(0),
         scaling=source.scaling,
         feature_names=source.feature_names,
     )
@@ -166,7 +192,9 @@ def make_stream(chunk: RowSource, options: TrainOptions, expected_rows: int | No
         raise InputError(f"expected_rows is {expected_rows!r}; a whole number of at least 1 is expected")
     own = read_options(BudgetedOptions, options.options, options.solver)
     settings = replace(_choose_settings(chunk, options, own), n_rows=int(n_rows), replicas=1)
-    return Stream(settings, _make_fit(chunk, settings))
+    if settings.tube is not None:
+        settings = budgeted_sgd.aim_bias(settings, chunk.take(_choose_sample(chunk, settings.seed)))
+    return Stream(settings, _make_fit(chunk, options, settings))
 
 
 def count_state_bytes(settings: BudgetedSGD) -> int:

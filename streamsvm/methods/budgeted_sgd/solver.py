@@ -2,8 +2,9 @@
 
     min  P(w) = 1/2 |w|^2 + C sum_i c_i max(0, 1 - y_i (w.phi(x_i) + b))          c_i = class weight * sample weight
 
-This is P of eq. (1) of Qaadan & Glasmachers 2018 times n C, with lambda = 1 / (n C). budget.py makes the steps, one a
-row, and this file says in which order the rows come. In every epoch:
+This is P of eq. (1) of Qaadan & Glasmachers 2018 times n C, with lambda = 1 / (n C). A regression has the losses
+c_i max(0, |t_i - (w.phi(x_i) + b)| - epsilon) of targets t_i, with c_i = sample weight. budget.py makes the steps, one
+a row, and this file says in which order the rows come. In every epoch:
 
     the seed draws an order of the chunks, and several successive chunks make a buffer
     the seed draws an order of the rows of a buffer, in which they are learned while the next buffer is read
@@ -24,9 +25,9 @@ Sources: Wang, Crammer & Vucetic 2012; Qaadan & Glasmachers 2018; averaging: Zin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.average import average_models
 from streamsvm.methods.budgeted_sgd.budget import Maintenance, learn_rows, make_rules
 from streamsvm.methods.budgeted_sgd.state import (
+    BIAS,
     DEGRADATION,
     GRADIENT_ERROR,
     MAINTAINED,
@@ -45,7 +47,9 @@ from streamsvm.methods.budgeted_sgd.state import (
     BudgetRules,
     BudgetState,
     make_state,
+    pack_models,
     read_model,
+    unpack_models,
 )
 from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_squares
 from streamsvm.numeric.labels import read_labels
@@ -67,6 +71,8 @@ class BudgetedSGD:
     n_rows: n of lambda = 1 / (n C). n_chunks: chunks of the data; buffer_chunks: chunks of a buffer.
     budget, merge, maintenance, free_bias: see `make_rules`. pack_rows: rows of a pack. threads: of the driver, which
     estimates P.
+    tube: epsilon of a regression, or None for classes; numbers: the target that each code of a label stands for, empty
+    if the rows have targets. bias_start, bias_unit: b before the first step, and the unit of its steps (`aim_bias`).
     """
 
     C: float
@@ -86,6 +92,10 @@ class BudgetedSGD:
     replicas: int = 1
     threads: int = 1
     seed: int = 0
+    tube: float | None = None
+    numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
+    bias_start: float = 0.0
+    bias_unit: float = 1.0
 
     @property
     def replica_budget(self) -> int:
@@ -105,6 +115,8 @@ class BudgetedSGD:
             free_bias=self.free_bias,
             period=self.n_rows,
             replicas=self.replicas,
+            tube=self.tube,
+            bias_unit=self.bias_unit,
         )
 
     @property
@@ -144,12 +156,17 @@ class Carry(NamedTuple):
 
 def start_state(settings: BudgetedSGD) -> State:
     """Return the state before any row is read: models without support vectors."""
-    return State(pack_models([make_state(settings.n_features, settings.replica_budget)] * settings.replicas))
+    model = make_state(settings.n_features, settings.replica_budget)
+    model.totals[BIAS] = settings.bias_start
+    return State(pack_models([model] * settings.replicas))
 
 
 def solve(settings: BudgetedSGD, sample: I64, state: State) -> Solver:
     """Go on from a state to the end of the last epoch. sample: the numbers of the rows by which P is estimated."""
     rows: Rows = yield Take(sample)
+    settings = aim_bias(settings, rows)
+    if settings.tube is not None and (state.epoch, state.buffer) == (0, 0):
+        state = start_state(settings)
     while state.epoch < settings.epochs:
         orders = draw_orders(settings, state.epoch)
         segment = [order[state.buffer : state.buffer + SEGMENT_BUFFERS] for order in orders]
@@ -160,6 +177,29 @@ def solve(settings: BudgetedSGD, sample: I64, state: State) -> Solver:
         state, figures = _update(settings, state, [carry.model for carry in carries], rows, epoch_ends)
         status = "pass_limit" if state.epoch == settings.epochs else None
         yield Step(state, Progress(state.objective, None, state.epoch), status, figures)
+
+
+def aim_bias(settings: BudgetedSGD, sample: Rows) -> BudgetedSGD:
+    """Return the settings of a regression with where b begins and the unit of its steps; those of classes as they are.
+
+    The start is the median of the targets of a sample, and the unit is their mean distance from it.
+    """
+    if settings.tube is None or not settings.free_bias:
+        return settings
+    goals, costs = read_goals(settings, sample)
+    goals = goals[costs > 0.0]
+    if not len(goals):
+        return settings
+    start = float(np.median(goals))
+    return replace(settings, bias_start=start, bias_unit=float(np.mean(np.abs(goals - start))))
+
+
+def read_goals(settings: BudgetedSGD, rows: Rows) -> tuple[F64, F64]:
+    """Return the labels -1 and +1 or the targets of rows, and their costs c_i, (n,) each."""
+    if settings.tube is None:
+        return read_labels(settings.class_weights, rows.y, rows.sample_weight)
+    goals = settings.numbers[rows.y] if rows.target is None else np.asarray(rows.target, np.float64)
+    return goals, np.ones(rows.n_rows) if rows.sample_weight is None else np.asarray(rows.sample_weight, np.float64)
 
 
 def draw_orders(settings: BudgetedSGD, epoch: int) -> list[list[list[int]]]:
@@ -177,13 +217,13 @@ def learn_buffer(settings: BudgetedSGD, epoch: int, carry: Carry, rows: Rows) ->
     order = np.random.default_rng((settings.seed, epoch, owner, carry.buffer)).permutation(rows.n_rows)
     if not settings.shares_chunks:
         order = np.ascontiguousarray(order[carry.replica :: settings.replicas])
-    y, cost = read_labels(settings.class_weights, rows.y, rows.sample_weight)
+    goals, cost = read_goals(settings, rows)
     after, rules = Carry(model, carry.replica, carry.buffer + 1), settings.rules
     require_range(settings.kernel, rows.X)
     yield after
     for at in range(0, len(order), LEARNED_ROWS):
         part = order[at : at + LEARNED_ROWS]
-        learn_rows(model, rules, rows.X, y, cost, order=part, pack_rows=settings.pack_rows)
+        learn_rows(model, rules, rows.X, goals, cost, order=part, pack_rows=settings.pack_rows)
         yield after
 
 
@@ -232,13 +272,17 @@ def read_current(settings: BudgetedSGD, state: State) -> BudgetState:
 
 
 def estimate_objective(settings: BudgetedSGD, model: BudgetState, sample: Rows) -> float:
-    """Return 1/2 |w|^2 + n C mean_i c_i max(0, 1 - y_i f(x_i)), where i runs over the sample."""
+    """Return 1/2 |w|^2 + n C mean_i c_i max(0, 1 - y_i f(x_i)), where i runs over the sample.
+
+    Of a regression, the loss is max(0, |t_i - f(x_i)| - epsilon).
+    """
     vectors, coef, bias = read_vectors(settings, model)
     scores, f = np.zeros(len(coef)), np.full(sample.n_rows, bias)
     add_kernel_sums(settings.kernel, vectors, vectors, coef, scores, settings.threads)
     add_kernel_sums(settings.kernel, sample.X, vectors, coef, f, settings.threads)
-    y, cost = read_labels(settings.class_weights, sample.y, sample.sample_weight)
-    loss = float(np.mean(cost * np.maximum(0.0, 1.0 - y * f)))
+    goals, cost = read_goals(settings, sample)
+    lacks = 1.0 - goals * f if settings.tube is None else np.abs(goals - f) - settings.tube
+    loss = float(np.mean(cost * np.maximum(0.0, lacks)))
     return 0.5 * float(coef @ scores) + settings.n_rows * settings.C * loss
 
 
@@ -267,18 +311,3 @@ def describe_model(model: BudgetState) -> dict[str, float]:
         "degradation": float(totals[DEGRADATION] / max(int(counts[MAINTAINED]), 1)),
         "gradient_error": float(totals[GRADIENT_ERROR] / max(int(counts[STEPS]), 1)),
     }
-
-
-def pack_models(models: list[BudgetState]) -> npt.NDArray[np.void]:
-    """Return the models as records, with a field for each array."""
-    fields: list[Any] = [(name, part.dtype, part.shape) for name, part in models[0]._asdict().items()]
-    records = np.zeros(len(models), np.dtype(fields))
-    for k, model in enumerate(models):
-        for name, part in model._asdict().items():
-            records[name][k] = part
-    return records
-
-
-def unpack_models(records: npt.NDArray[np.void]) -> list[BudgetState]:
-    """Return the models of the records, as copies."""
-    return [BudgetState._make(np.array(record[name]) for name in BudgetState._fields) for record in records]

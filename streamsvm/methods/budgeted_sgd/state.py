@@ -9,9 +9,10 @@ are merged at once; |Delta|^2, the weight degradation of a maintenance, and E_t 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba.extending import register_jitable
 
 from streamsvm.numeric.kernel_values import apply_kernel
@@ -41,7 +42,11 @@ class BudgetState(NamedTuple):
 
 
 class BudgetRules(NamedTuple):
-    """How a model is trained; see `make_rules`. kernel: a position in KERNELS; maintenance: one of the codes above."""
+    """How a model is trained; see `make_rules`. kernel: a position in KERNELS; maintenance: one of the codes above.
+
+    is_regression, tube: whether rows have targets, and epsilon, the half-width of the tube around them.
+    bias_unit: by which steps of b are multiplied.
+    """
 
     kernel: int
     gamma: float
@@ -54,6 +59,9 @@ class BudgetRules(NamedTuple):
     free_bias: bool
     period: int
     replicas: int
+    is_regression: bool
+    tube: float
+    bias_unit: float
 
 
 class Pack(NamedTuple):
@@ -88,6 +96,21 @@ def read_model(state: BudgetState) -> tuple[F32, F64, float]:
     n = int(state.counts[VECTORS])
     vectors: F32 = np.ascontiguousarray(state.vectors[:, :n].T)
     return vectors, state.alpha[:n] * state.totals[SCALE], float(state.totals[BIAS])
+
+
+def pack_models(models: list[BudgetState]) -> npt.NDArray[np.void]:
+    """Return the models as records, with a field for each array."""
+    fields: list[Any] = [(name, part.dtype, part.shape) for name, part in models[0]._asdict().items()]
+    records = np.zeros(len(models), np.dtype(fields))
+    for k, model in enumerate(models):
+        for name, part in model._asdict().items():
+            records[name][k] = part
+    return records
+
+
+def unpack_models(records: npt.NDArray[np.void]) -> list[BudgetState]:
+    """Return the models of the records, as copies."""
+    return [BudgetState._make(np.array(record[name]) for name in BudgetState._fields) for record in records]
 
 
 @register_jitable(fastmath={"contract"})

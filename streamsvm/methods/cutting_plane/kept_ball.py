@@ -9,6 +9,10 @@ The near rows, c, g and r are kept. When rows are added, a pass over these alone
 norm, gives their own c, g and near rows. Both together are what a pass over all rows would have given, with a radius
 that is the smaller one of both. So P and a lower bound of all rows are proved as by one read
 (cutting_plane.ball_proof): the bound in any case, and P if the new optimum lies in the ball.
+
+When rows are deleted, c and g lose what these rows have added, and the near rows those that are deleted. A pass over
+the deleted rows alone finds it: a far row lies on the side of the margin at w_0 where it lay, however its score is
+rounded, since its distance was rounded downwards. The side of a near row is the one that was kept with it.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamsvm.methods.cutting_plane.ball_proof import gather, prove
 from streamsvm.methods.cutting_plane.cuts import count_pass, find_status
@@ -29,12 +34,26 @@ from streamsvm.methods.cutting_plane.exact_points import (
     start_magnitudes,
     take_magnitudes,
 )
-from streamsvm.methods.cutting_plane.near_rows import Look, NearTotals, Part, add_near, combine_near, start_near
+from streamsvm.methods.cutting_plane.near_rows import (
+    Look,
+    NearTotals,
+    Part,
+    add_known,
+    add_near,
+    choose_part,
+    choose_rows,
+    combine_near,
+    find_margins,
+    start_near,
+)
 from streamsvm.methods.cutting_plane.one_read_state import ALLOWANCE, GROUP_SHARE, OneRead, State, start_state
+from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.row_norms import RowNorm, make_norm
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.samples import draw_sample
 from streamsvm.requests import All, Question, Scan, Solver, Step, Take
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -85,25 +104,69 @@ def find_share(ball: Ball) -> float:
     return min(1.0, GROUP_SHARE * len(ball.near.numbers) / ball.n_rows)
 
 
-def update(settings: OneRead, ball: Ball, n_new: int, found: list[Ball], state: State) -> Solver:
-    """Prove what a pass over the new rows and the ball prove together; `found` gets the ball of all rows.
+@dataclass(frozen=True)
+class Changed:
+    """Which rows of a pass are new, and which are copies of rows that were deleted.
 
-    The pass is over the new rows alone, and `passes` counts reads of all rows, so it is not counted.
+    n_new, n_gone: how many rows are new, and how many rows of the ball are gone; first_copy: the number of the first
+    copy of a deleted row; left_out: copies that do not count, since their rows were near ones, or are no rows of the
+    ball; their numbers ascend.
+    """
+
+    n_new: int
+    n_gone: int
+    first_copy: int
+    left_out: I64
+
+
+@dataclass
+class ChangedTotals:
+    """Sums over the new rows, with the new rows that are kept, and sums over the far rows that are gone."""
+
+    new: NearTotals
+    gone: NearTotals
+
+
+def leave_out(settings: OneRead, ball: Ball, left: Flags, numbers: I64, n_rows: int) -> Ball:
+    """Return a ball of n_rows rows without some near rows: left (n,) tells which stay, and `numbers` are theirs now.
+
+    The sums lose what near rows have added that are gone. Those over the far rows that are gone are found by `update`.
+    """
+    near, gone = choose_part(ball.near, np.flatnonzero(left)), choose_part(ball.near, np.flatnonzero(~left))
+    look, sums = _make_look(settings, ball.centre, RowNorm(ball.A), 1.0), start_near(len(ball.centre))
+    if len(gone.numbers):
+        add_known(sums, gone.rows, look, gone.margins)
+    magnitudes = start_magnitudes(len(ball.centre))
+    add_magnitudes(magnitudes, gone.rows, look.class_costs, look.bias_feature)
+    return replace(
+        ball,
+        gradient=ball.gradient - sums.gradient,
+        cost=ball.cost - sums.cost,
+        near=replace(near, numbers=numbers),
+        n_rows=n_rows,
+        magnitudes=combine_magnitudes(ball.magnitudes, magnitudes),
+    )
+
+
+def update(settings: OneRead, ball: Ball, changed: Changed, found: list[Ball], state: State) -> Solver:
+    """Prove what a pass over the changed rows and the ball prove together; `found` gets the ball of all rows.
+
+    The pass is over the changed rows alone, and `passes` counts reads of all rows, so it is not counted.
     """
     look = _make_look(settings, ball.centre, RowNorm(ball.A), find_share(ball))
-    new, magnitudes = yield All(_look(settings, look))
-    old = NearTotals(ball.gradient, np.zeros_like(ball.gradient), ball.cost, n_rows=ball.n_rows)
+    totals, magnitudes = yield All(_look_for_changes(settings, look, changed))
+    gradient, cost = ball.gradient - totals.gone.gradient, ball.cost - totals.gone.cost
+    old = NearTotals(gradient, np.zeros_like(gradient), cost, n_rows=ball.n_rows)
     old.radius, old.parts = ball.near.radius, [ball.near]
-    totals = combine_near(look.share, old, new)
+    whole = combine_near(look.share, old, totals.new)
     both = combine_magnitudes(ball.magnitudes, magnitudes)
     before, state = state, take_magnitudes(state, [both])
-    near, weight = gather(totals, look)
-    found.append(Ball(ball.centre, ball.A, totals.gradient, totals.cost, near, totals.n_rows, both))
-    state, figures = prove(settings, state, totals, near, weight)
+    near, weight = gather(whole, look)
+    found.append(Ball(ball.centre, ball.A, whole.gradient, whole.cost, near, whole.n_rows, both))
+    state, figures = prove(settings, state, whole, near, weight)
     state = count_pass(state, before, 0)
-    yield Step(
-        state, state.progress, find_status(state, settings.tol) or "stalled", {**figures, "new_rows": float(n_new)}
-    )
+    figures = {**figures, "new_rows": float(changed.n_new), "deleted_rows": float(changed.n_gone)}
+    yield Step(state, state.progress, find_status(state, settings.tol) or "stalled", figures)
 
 
 def _make_look(settings: OneRead, centre: F64, norm: RowNorm, share: float) -> Look:
@@ -123,7 +186,34 @@ def _make_look(settings: OneRead, centre: F64, norm: RowNorm, share: float) -> L
 
 
 def _look(settings: OneRead, look: Look) -> list[Scan]:
-    width, costs = len(look.w), np.array(settings.class_costs)
-    near = Scan(partial(start_near, width), add_near, partial(combine_near, look.share), (look,))
-    sums = Scan(partial(start_magnitudes, width), add_magnitudes, combine_magnitudes, (costs, settings.bias_feature))
-    return [near, sums]
+    near = Scan(partial(start_near, len(look.w)), add_near, partial(combine_near, look.share), (look,))
+    return [near, _look_for_magnitudes(settings, look)]
+
+
+def _look_for_changes(settings: OneRead, look: Look, changed: Changed) -> list[Scan]:
+    start, combine = partial(_start_changes, len(look.w)), partial(_combine_changes, look.share)
+    return [Scan(start, _add_changes, combine, (look, changed)), _look_for_magnitudes(settings, look)]
+
+
+def _look_for_magnitudes(settings: OneRead, look: Look) -> Scan:
+    shared = np.array(settings.class_costs), settings.bias_feature
+    return Scan(partial(start_magnitudes, len(look.w)), add_magnitudes, combine_magnitudes, shared)
+
+
+def _start_changes(width: int) -> ChangedTotals:
+    return ChangedTotals(start_near(width), start_near(width))
+
+
+def _add_changes(totals: ChangedTotals, rows: Rows, look: Look, changed: Changed) -> None:
+    """Add a tile, all of whose rows are new, or are copies of rows that are gone."""
+    if rows.start < changed.first_copy:
+        add_near(totals.new, rows, look)
+        return
+    a, b = np.searchsorted(changed.left_out, (rows.start, rows.start + rows.n_rows))
+    gone = choose_rows(rows, np.delete(np.arange(rows.n_rows), changed.left_out[a:b] - rows.start))
+    add_known(totals.gone, gone, look, find_margins(look, gone, read_labels(look.class_costs, gone.y, None)[0]))
+
+
+def _combine_changes(share: float, left: ChangedTotals, right: ChangedTotals) -> ChangedTotals:
+    new, gone = combine_near(share, left.new, right.new), combine_near(share, left.gone, right.gone)
+    return ChangedTotals(new, gone)

@@ -116,6 +116,12 @@ def add_near(totals: NearTotals, rows: Rows, look: Look) -> None:
         totals.parts, totals.radius = _keep_nearest(totals, look.share)
 
 
+def add_known(totals: NearTotals, rows: Rows, look: Look, margins: F64) -> None:
+    """Add rows with the given m_i, (n,), none of which is to be kept."""
+    y, costs = read_labels(look.class_costs, rows.y, rows.sample_weight)
+    totals.cost += _add_active(totals.gradient, look, rows, y, costs, (margins < 1.0) & (costs > 0.0))
+
+
 def _add_active(gradient: F64, look: Look, rows: Rows, y: F64, costs: F64, is_active: npt.NDArray[np.bool_]) -> float:
     """Add C_i y_i x_i of the active rows to the gradient, and return the sum of their C_i."""
     active = np.flatnonzero(is_active)
@@ -158,7 +164,7 @@ def _keep_below_radius(look: Look, rows: Rows, margins: F64, costs: F64, radius:
     reach = find_reach(look, some, m)
     part = Part(some, rows.list_numbers()[chosen], m, reach, reach * factor[chosen])
     below = np.flatnonzero(part.priority < radius)
-    return part if len(below) == len(chosen) else _choose(part, below)
+    return part if len(below) == len(chosen) else choose_part(part, below)
 
 
 def find_reach(look: Look, rows: Rows, margins: F64) -> F64:
@@ -219,12 +225,12 @@ def _keep_nearest(totals: NearTotals, share: float) -> tuple[list[Part], float]:
         return [whole], totals.radius
     order = np.argsort(whole.priority, kind="stable")
     radius = min(totals.radius, float(whole.priority[order[most]]))
-    return [_choose(whole, np.sort(order[:most]))], radius
+    return [choose_part(whole, np.sort(order[:most]))], radius
 
 
 def keep_below(parts: list[Part], radius: float) -> list[Part]:
     """Return the parts' rows with q_i below a radius, which becomes the radius of each unless its own is smaller."""
-    kept = [_choose(part, np.flatnonzero(part.priority < radius)) for part in parts]
+    kept = [choose_part(part, np.flatnonzero(part.priority < radius)) for part in parts]
     return [replace(part, radius=min(part.radius, radius)) for part in kept]
 
 
@@ -256,7 +262,8 @@ def count_for(part: Part, draws: bool) -> F64:
     return weights
 
 
-def _choose(part: Part, chosen: I64) -> Part:
+def choose_part(part: Part, chosen: I64) -> Part:
+    """Return the rows of a part with these places."""
     own = part.numbers[chosen], part.margins[chosen], part.reach[chosen], part.priority[chosen]
     return Part(choose_rows(part.rows, chosen), *own, part.radius)
 

@@ -5,7 +5,7 @@
 is the dual of the problem of Schoelkopf et al. 2001 with the linear kernel, times (nu n)^2. For a point w let
 M(w, rho) = N rho - sum_i C_i max(0, rho - w.x_i). Its maximum over rho is the least w.v for v in V, so that
 
-    M^2 / (2 |w|^2)  <=  Q*  <=  1/2 |v|^2        (numeric.one_class_certificates)
+    M^2 / (2 |w|^2)  <=  Q*  <=  1/2 |v|^2        (numeric.fixed_sum_certificates)
 
 A pass at (w, rho) sums up the far rows with scores below rho, and keeps the rows near it (cutting_plane.lowest_rows).
 With far rows at their costs, or at 0, the multipliers of the near rows are a quadratic program in memory
@@ -35,8 +35,8 @@ from streamsvm.methods.cutting_plane.lowest_rows import (
     start_lowest,
 )
 from streamsvm.methods.cutting_plane.nearest_point import find_nearest
+from streamsvm.numeric.fixed_sum_certificates import find_offset
 from streamsvm.numeric.kernels import combine_rows
-from streamsvm.numeric.one_class_certificates import find_offset
 from streamsvm.numeric.rounding import UNIT, bound_rounding
 from streamsvm.numeric.rows import F64, I64, Rows, compute_scores, take_rows
 from streamsvm.requests import Progress, Scan, Solver, Step, Take, find_status
@@ -253,7 +253,13 @@ def _look_for_offset(state: State, totals: LowestTotals, near: Near, total: floa
         edges, at = np.linspace(totals.least, totals.most, BINS), int(np.argmin(np.abs(near.f - rho)))
         rho = float(compute_scores(take_rows(near.X, np.array([at])), state.best[None])[0, 0])
         return replace(state, w=state.best, rho=rho, best_rho=rho, edges=edges)
-    return replace(state, rho=rho, best_rho=rho, edges=np.linspace(low, high, BINS))
+    return replace(state, rho=rho, best_rho=_carry_over(rho, state), edges=np.linspace(low, high, BINS))
+
+
+def _carry_over(rho: float, state: State) -> float:
+    """Return an offset for the best point, which no pass has met yet: that of the centre, times the scores' ratio."""
+    square = float(state.w @ state.w)
+    return rho * float(state.w @ state.best) / square if square > 0.0 else rho
 
 
 def _end_step(state: State, before: State) -> State:

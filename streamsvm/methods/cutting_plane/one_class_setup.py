@@ -19,7 +19,7 @@ from streamsvm.methods.cutting_plane.one_class import BINS, MOST_POINTS, LinearO
 from streamsvm.methods.cutting_plane.options import OTHER_BYTES, OneClassOptions
 from streamsvm.methods.fit import FirstSample, Fit, TakeRows, report_progress
 from streamsvm.models.model import LinearModel
-from streamsvm.numeric.one_class_certificates import BOUNDARY_SHARE
+from streamsvm.numeric.fixed_sum_certificates import BOUNDARY_SHARE
 from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.samples import draw_sample
 from streamsvm.options import BUDGET_SHARE, TrainOptions, count_resident

@@ -21,12 +21,14 @@ import numpy.typing as npt
 
 from streamsvm import interrupts
 from streamsvm.errors import InputError
+from streamsvm.methods.decomposition.balance import restore_balance
+from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals
 from streamsvm.methods.decomposition.irwls import solve_by_irwls
-from streamsvm.methods.decomposition.one_class import OneClassRows, find_rises
+from streamsvm.methods.decomposition.nu_tube import NuTubeRows, Tube, cut_step
 from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.selection import Conditions, choose_working_set
-from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
+from streamsvm.methods.decomposition.tube import AnyRows, Hinges, choose_sides
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.decomposition.working_set_qp import solve_by_qp
 from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
@@ -52,7 +54,8 @@ INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": sol
 class ActiveSet:
     """m rows in memory. X (m, d); y (m,), -1 or +1; costs, alpha, f (m,); rows (m,), their numbers in the dataset.
 
-    tube: of a regression, whose rows have sides y; else None. total: the sum that the multipliers of one class have.
+    tube: of a regression, whose rows have sides y; else None. totals: the sums that the
+    multipliers of both sides have, where these are fixed (fixed_sums.py).
 
     Four fields serve to bound the errors of f. errors: (m,), a bound for the time when f was formed. moved: the sum of
     |change of a_j| over all changes since then. terms: (m,), the sum of |change of a_j| k(x_i, x_j) over these changes,
@@ -70,19 +73,37 @@ class ActiveSet:
     moved: float = 0.0
     largest: float = 1.0
     tube: Tube | None = None
-    total: float | None = None
+    totals: Totals | None = None
 
     @property
-    def hinges(self) -> Hinges | OneClassRows:
+    def hinges(self) -> AnyRows:
         """The hinges of the rows."""
-        if self.total is not None:
-            return OneClassRows(self.y, self.costs, self.alpha, self.f, self.total)
+        if self.totals is not None and self.tube is not None:
+            return NuTubeRows(self.y, self.costs, self.alpha, self.f, self.tube, self.totals)
+        if self.totals is not None:
+            return SummedRows(self.y, self.costs, self.alpha, self.f, self.totals)
         return Hinges(self.y, self.costs, self.alpha, self.f, self.tube)
+
+    @property
+    def keeps_sides(self) -> bool:
+        """Whether working sets keep the sums of both sides."""
+        hinges = self.hinges
+        return isinstance(hinges, SummedRows) or (isinstance(hinges, NuTubeRows) and hinges.by_side)
 
     @property
     def has_labels(self) -> bool:
         """Whether the corners of the rows are their labels y."""
-        return self.tube is None and self.total is None
+        return self.tube is None and self.totals is None
+
+    def restore_balance(self, others: F64) -> None:
+        """Correct the rounding of sum_i y_i a_i, or of the fixed sums; others: y_i a_i of the rows not in the set."""
+        match self.hinges:
+            case SummedRows() as rows:
+                rows.restore_sums()
+            case NuTubeRows() as rows:
+                rows.restore_sums(others)
+            case _:
+                restore_balance(self.y, self.alpha, self.costs, others)
 
     def settle(self) -> Conditions:
         """Put each row on its side; return the optimality conditions."""
@@ -186,13 +207,13 @@ def _improve_working_set(
         f=active.f[chosen],
         costs=active.costs[chosen],
         corners=None if active.has_labels else active.hinges.corners[chosen],
+        by_side=active.keeps_sides,
     )
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.sum(problem.K, dtype=np.float64) + np.sum(problem.f)
-    if not np.isfinite(total):
+    extremes = np.array([np.max(problem.K), np.min(problem.K), np.max(problem.f), np.min(problem.f)], np.float64)
+    if not np.all(np.isfinite(extremes)):
         raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
     asked = max(tol / 2, INNER_TOL_SHARE * problem.violation())
-    alpha = INNER_SOLVERS[rounds.inner](problem, asked)
+    alpha = _solve_working_set(active, rounds, problem, asked)
     changed = np.flatnonzero(alpha != problem.alpha)
     coef = (alpha - problem.alpha)[changed] * problem.y[changed]
     f_before = active.f.copy()
@@ -204,6 +225,17 @@ def _improve_working_set(
         return 0.0, False
     after = replace(problem, alpha=alpha, f=active.f[chosen])
     return gain, after.violation() <= UNSOLVED_VIOLATION * asked
+
+
+def _solve_working_set(active: ActiveSet, rounds: Rounds, problem: WorkingSet, tol: float) -> F64:
+    """Return the multipliers of a working set, of nu-SVR with no greater sum than there is room for (nu_tube.py)."""
+    alpha, hinges = INNER_SOLVERS[rounds.inner](problem, tol), active.hinges
+    if not isinstance(hinges, NuTubeRows) or problem.by_side:
+        return alpha
+    cut = cut_step(problem.alpha, alpha, hinges.room)
+    if hinges.room == 0.0 and np.array_equal(cut, problem.alpha):
+        return INNER_SOLVERS[rounds.inner](replace(problem, by_side=True), tol)
+    return np.clip(cut, 0.0, problem.costs)
 
 
 def _sum_gains(problem: WorkingSet, alpha: F64) -> float:
@@ -264,12 +296,14 @@ def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol
 
 
 def fill(active: ActiveSet, rounds: Rounds, cache: ColumnCache) -> None:
-    """Let the multipliers of one class rise to their sum, those of the lowest scores first."""
-    assert active.total is not None
-    rises = find_rises(active.costs, active.alpha, active.f, active.total)
+    """Let the multipliers rise to their fixed sums, if they have such, those of the lowest scores first."""
+    hinges = active.hinges
+    if not isinstance(hinges, SummedRows):
+        return
+    rises = hinges.find_rises()
     changed = np.flatnonzero(rises)
     active.alpha[changed] = np.minimum(active.alpha + rises, active.costs)[changed]
-    _update_sums(active, rounds, cache, changed, rounds.damping * rises[changed])
+    _update_sums(active, rounds, cache, changed, rounds.damping * (active.y * rises)[changed])
 
 
 def _update_sums(active: ActiveSet, rounds: Rounds, cache: ColumnCache, changed: I64, coef: F64) -> None:

@@ -59,14 +59,12 @@ def solve_all(
     share: each improvement goes on until this share of the violation is left; largest: the greatest k_ii.
     Return a bound of the errors of f, (n,), and whether kernel values of more digits would help.
     """
-    others = np.empty(0) if active.total is None else np.array([-active.total])
-    if active.total is not None:
-        fill(active, rounds, cache)
+    fill(active, rounds, cache)
     for _ in range(MOST_REFINEMENTS):
         violation = active.settle().violation
         before = active.alpha.copy()
         solved = improve(active, rounds, cache, share * violation, MOST_ROUNDS)
-        restore_balance(active.y, active.alpha, active.costs, others)
+        active.restore_balance(np.empty(0))
         expected = active.f.copy()
         errors = form_exact_sums(active, rounds.kernel, rounds.threads)
         if not np.all(np.isfinite(active.f)):
@@ -84,11 +82,11 @@ def solve_all(
 def suits_factor(active: ActiveSet, kernel: Kernel) -> bool:
     """Whether the kernel has a factor with which a step of the interior-point method takes well under a second.
 
-    The method is not for one class, whose sum of multipliers is not 0.
+    The method is not for fixed sums of multipliers (fixed_sums.py).
     """
     n, d = active.X.shape
     rank = min(n, d) if is_linear(kernel) else n
-    return active.total is None and kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
+    return active.totals is None and kernel.is_definite and max((n + rank) * rank**2, n * n * d) <= MOST_PRODUCTS
 
 
 def is_linear(kernel: Kernel) -> bool:
@@ -179,9 +177,9 @@ def bounds_by_terms(kernel: Kernel, X: Matrix) -> bool:
 
 def _find_unit(active: ActiveSet) -> float:
     """Return the unit of the slacks: that of labels, of the targets, or of the scores of one class."""
-    if active.total is not None:
-        return float(np.std(active.f))
-    return 1.0 if active.tube is None else float(np.std(active.tube.targets))
+    if active.tube is not None:
+        return float(np.std(active.tube.targets))
+    return 1.0 if active.totals is None else float(np.std(active.f))
 
 
 def _bound_working_sums(active: ActiveSet, kernel: Kernel) -> F64:

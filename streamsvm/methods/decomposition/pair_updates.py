@@ -11,6 +11,9 @@ i is the row of greatest e that can move up. The order "second-order" chooses th
 the curvature, the denominator of t, is not positive (equal rows, indefinite kernels), F falls all the way and t is as
 long as the box allows.
 
+Where the sums of both sides are kept (`WorkingSet.by_side`), both rows of a pair are of one side, and that is the side
+with the greater violation, as in LIBSVM's Solver_NU (Chang & Lin 2001, "Training nu-support vector classifiers").
+
 A step consists of three sweeps over q numbers, which LLVM turns into vector code: the errors together with their
 extremes, the search for i, and the scores of all j. The scores only rank the pairs, so they are float32; all other
 numbers are float64.
@@ -28,7 +31,7 @@ from numba.extending import register_jitable
 from streamsvm.methods.decomposition.extremes import larger
 from streamsvm.methods.decomposition.working_set import F32, WorkingSet
 from streamsvm.numeric.rounding import add_two
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, I64
 
 Order = Literal["second-order", "first-order"]
 
@@ -46,13 +49,17 @@ VECTOR_FLAGS = {"nnan", "nsz", "contract"}
 
 
 class _Pairs(NamedTuple):
-    """What does not change from step to step: K (q, q), its diagonal, the start's errors, the bounds of y_i a_i."""
+    """What does not change from step to step: K (q, q), its diagonal, the start's errors, the bounds of y_i a_i.
+
+    side: (q,), the number of the sum that each row belongs to: 0, or 1 for the second of two sums that are kept.
+    """
 
     K: F32 | F64
     diagonal: F32
     errors: F64
     least: F64
     greatest: F64
+    side: I64
 
 
 @register_jitable(fastmath=VECTOR_FLAGS)
@@ -125,11 +132,16 @@ def _step_pair(K: F32, moved: F64, least: F64, greatest: F64, i: int, j: int, di
 
 
 @register_jitable
-def _refresh_errors(K: F32, start_errors: F64, start: F64, moved: F64, least: F64, greatest: F64, errors: F64) -> None:
-    """Remove the rounding of many steps: correct the sum of `moved` in the row with most room; sum the errors anew."""
+def _refresh_errors(problem: _Pairs, start: F64, moved: F64, errors: F64, side: int) -> None:
+    """Remove the rounding of many steps: correct the sum of `moved` on a side in the row with most room.
+
+    The errors are summed anew from those of the start.
+    """
     freest, most_room, drift, rest = 0, -np.inf, 0.0, 0.0
     for i in range(moved.size):
-        room = min(greatest[i] - moved[i], moved[i] - least[i])
+        if problem.side[i] != side:
+            continue
+        room = min(problem.greatest[i] - moved[i], moved[i] - problem.least[i])
         if room > most_room:
             freest, most_room = i, room
         drift, lost = add_two(drift, start[i])
@@ -139,45 +151,62 @@ def _refresh_errors(K: F32, start_errors: F64, start: F64, moved: F64, least: F6
     if abs(drift) < most_room:
         moved[freest] += drift
     for i in range(errors.size):
-        errors[i] = start_errors[i]
+        errors[i] = problem.errors[i]
     for i in range(errors.size):
         change = moved[i] - start[i]
         if change != 0.0:
             for k in range(errors.size):
-                errors[k] -= change * np.float64(K[i, k])
+                errors[k] -= change * np.float64(problem.K[i, k])
+
+
+@register_jitable
+def _find_side(problem: _Pairs, errors: F64, i: int, j: int, t: float, up: F64, down: F64) -> tuple[int, float, float]:
+    """Update the errors after a step t; return the side of the greatest violation, and its m and M.
+
+    up, down: (sides, q), a row for each sum that is kept, in which the rows of the other sum cannot move.
+    """
+    high, low = _update_errors(errors, problem.K[i], problem.K[j], t, up[0], down[0])
+    side = 0
+    if len(up) > 1:
+        other_high, other_low = _update_errors(errors, problem.K[i], problem.K[i], 0.0, up[1], down[1])
+        if not high - low >= other_high - other_low:
+            side, high, low = 1, other_high, other_low
+    return side, high, low
 
 
 @njit(cache=True, nogil=True)
 def _run(problem: _Pairs, moved: F64, tol: float, max_steps: int, second_order: bool) -> int:
-    """Take steps until m - M <= tol; `moved` changes in place. Return the number of steps."""
-    K, start_errors, least, greatest = problem.K, problem.errors, problem.least, problem.greatest
-    start, errors, up, down = moved.copy(), start_errors.copy(), np.empty(moved.size), np.empty(moved.size)
+    """Take steps until m - M <= tol for each sum that is kept; `moved` changes in place. Return the number of steps."""
+    K, least, greatest = problem.K, problem.least, problem.greatest
+    start, errors, n_sides = moved.copy(), problem.errors.copy(), problem.side.max() + 1
+    up, down = np.full((n_sides, moved.size), -np.inf), np.full((n_sides, moved.size), np.inf)
     scores = np.empty(errors.size, np.float32)
     for k in range(moved.size):
-        up[k] = 0.0 if moved[k] < greatest[k] else -np.inf
-        down[k] = 0.0 if moved[k] > least[k] else np.inf
+        up[problem.side[k], k] = 0.0 if moved[k] < greatest[k] else -np.inf
+        down[problem.side[k], k] = 0.0 if moved[k] > least[k] else np.inf
     refresh_at = REFRESH_STEPS_PER_ROW * errors.size
     i, j, t = 0, 0, 0.0
     for steps in range(max_steps):
-        high, low = _update_errors(errors, K[i], K[j], t, up, down)
+        side, high, low = _find_side(problem, errors, i, j, t, up, down)
         if steps >= refresh_at and (high - low <= tol or steps >= 4 * refresh_at):
-            _refresh_errors(K, start_errors, start, moved, least, greatest, errors)
+            for each in range(n_sides):
+                _refresh_errors(problem, start, moved, errors, each)
             refresh_at = steps + REFRESH_STEPS_PER_ROW * errors.size
-            high, low = _update_errors(errors, K[i], K[i], 0.0, up, down)
+            side, high, low = _find_side(problem, errors, i, i, 0.0, up, down)
         if high - low <= tol:
             return steps
-        i = _find_error(errors, up, high)
+        i = _find_error(errors, up[side], high)
         if i < 0 or not high - low < np.inf:
             return steps  # the errors are not finite numbers
         if second_order:
-            j = _find_second(errors, down, K[i], problem.diagonal, i, high, low, scores)
+            j = _find_second(errors, down[side], K[i], problem.diagonal, i, high, low, scores)
         else:
-            j = _find_error(errors, down, low)
+            j = _find_error(errors, down[side], low)
         t = _step_pair(K, moved, least, greatest, i, j, high - errors[j]) if j >= 0 else 0.0
         if t == 0.0:
             return steps
-        up[i], down[i] = 0.0 if moved[i] < greatest[i] else -np.inf, 0.0
-        up[j], down[j] = 0.0, 0.0 if moved[j] > least[j] else np.inf
+        up[side, i], down[side, i] = 0.0 if moved[i] < greatest[i] else -np.inf, 0.0
+        up[side, j], down[side, j] = 0.0, 0.0 if moved[j] > least[j] else np.inf
     return max_steps
 
 
@@ -197,7 +226,8 @@ def solve_by_pairs(problem: WorkingSet, tol: float, max_steps: int | None = None
     moved, least, greatest = (np.ldexp(bound, bits) for bound in (moved, least, greatest))
     errors, diagonal = problem.errors, np.diagonal(K).astype(np.float32)
     tol = max(tol, EPS * float(np.max(np.abs(errors))))
-    _run(_Pairs(K, diagonal, errors, least, greatest), moved, tol, max_steps, order == "second-order")
+    side = np.where(problem.y < 0, 1, 0) if problem.by_side else np.zeros(len(moved), np.int64)
+    _run(_Pairs(K, diagonal, errors, least, greatest, side), moved, tol, max_steps, order == "second-order")
     return np.minimum(np.abs(np.ldexp(moved, -bits)), problem.costs)
 
 

@@ -65,6 +65,24 @@ def find_conditions(y: F64, costs: F64, alpha: F64, f: F64, corners: F64 | None 
     return Conditions(errors - bias, up, down, above_zero & below_cost, is_used, most, least, bias)
 
 
+def join_conditions(first: Conditions, second: Conditions, is_first: Mask) -> Conditions:
+    """Return the conditions of rows of which each sum has those of its own rows. is_first: (n,), of the first sum.
+
+    `most` and `least` are those of the greater violation, about a bias of 0.
+    """
+    half = max(first.violation, second.violation) / 2
+    return Conditions(
+        np.where(is_first, first.errors, second.errors),
+        first.up | second.up,
+        first.down | second.down,
+        first.free,
+        first.is_used | second.is_used,
+        half,
+        -half,
+        0.0,
+    )
+
+
 def choose_working_set(
     rule: str, conditions: Conditions, previous: I64, size: int, tol: float, rng: np.random.Generator
 ) -> I64:
@@ -105,7 +123,10 @@ def _pick_sides(conditions: Conditions, size: int) -> I64:
 
 def _find_largest(values: F64, k: int) -> I64:
     """Return the positions of the k largest values, largest first; equal values are ordered by position."""
-    if 0 < k < len(values):
+    k = min(max(k, 0), len(values))
+    if k == 0:
+        return np.empty(0, np.int64)
+    if k < len(values):
         limit = np.partition(values, len(values) - k)[len(values) - k]
         candidates = np.flatnonzero(values >= limit)
     else:
@@ -153,8 +174,8 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
     """
     e, free = conditions.errors, conditions.free
     shares = np.abs(e) / max(float(np.max(np.abs(e))), LEAST_WEIGHT)
-    up, down = (_draw(np.flatnonzero(side & ~free), shares**2, rng) for side in conditions.find_violators(tol))
-    some_free = _draw(np.flatnonzero(free), shares, rng)[: max(size // 2, size - len(up) - len(down))]
+    up, down = (_draw(np.flatnonzero(side & ~free), shares**2, size, rng) for side in conditions.find_violators(tol))
+    some_free = _draw(np.flatnonzero(free), shares, max(size // 2, size - len(up) - len(down)), rng)
     room = size - len(some_free)
     n_up = min(len(up), max(room // 2, room - len(down)))
     drawn = np.concatenate((some_free, up[:n_up], down[: room - n_up]))
@@ -164,13 +185,13 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
     return np.sort(np.concatenate((drawn, others[_find_largest(-np.abs(e[others]), size - len(drawn))])))
 
 
-def _draw(rows: I64, weights: F64, rng: np.random.Generator) -> I64:
-    """Return the rows in a random order, in which they are drawn one after the other with these weights.
+def _draw(rows: I64, weights: F64, size: int, rng: np.random.Generator) -> I64:
+    """Return at most `size` rows in a random order, in which they are drawn one after the other with these weights.
 
     Efraimidis & Spirakis (2006), Weighted random sampling with a reservoir.
     """
     lives = rng.standard_exponential(len(rows)) / np.maximum(weights[rows], LEAST_WEIGHT)
-    drawn: I64 = rows[np.argsort(lives, kind="stable")]
+    drawn: I64 = rows[_find_largest(-lives, size)]
     return drawn
 
 

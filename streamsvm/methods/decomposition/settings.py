@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamsvm.errors import InputError
+from streamsvm.methods.decomposition.nu_tube import Tube
 from streamsvm.methods.decomposition.state import OUT_OF_RANGE
-from streamsvm.methods.decomposition.tube import Tube
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32
@@ -24,7 +24,9 @@ class Decomposition:
 
     class_costs: C_i of the classes coded 0 and 1, before sample weights. tol: the relative duality gap.
     tube: epsilon of a regression, whose two class costs are C, or None for a classification. numbers: the targets that
-    codes of labels stand for in a regression. nu: of one class, whose class costs are 1, else None.
+    codes of labels stand for in a regression. nu: of one class, whose class costs are 1, of nu-SVC, and of nu-SVR,
+    whose tube is 0 here (nu_tube.py); else None.
+    two_sums: of nu-SVC, which has labels; the multipliers of each of its classes have a fixed sum.
     inner: a name of active_set.INNER_SOLVERS; selection: one of selection.RULES.
     working_rows: rows of a working set. resident_rows: rows of an active set; precise_rows: rows of an active set in
     float64, or None for as many. cache_bytes: memory for kernel columns.
@@ -46,6 +48,12 @@ class Decomposition:
     tube: float | None = None
     numbers: F64 = field(default_factory=lambda: np.empty(0), compare=False)
     nu: float | None = None
+    two_sums: bool = False
+
+
+def takes_pairs_only(settings: Decomposition) -> bool:
+    """Whether working sets may keep two sums, so that only pair steps solve them."""
+    return settings.nu is not None and (settings.two_sums or settings.tube is not None)
 
 
 def is_small(settings: Decomposition, n_rows: int) -> bool:
@@ -58,7 +66,7 @@ def read_hinges(
     settings: Decomposition, n_rows: int, y: I32 | F64 | None, weight: F64 | None
 ) -> tuple[F64, F64, Tube | None]:
     """Return y_i, C_i and the tube of rows whose codes or targets are `y`; the sides of a regression are not chosen."""
-    if settings.nu is not None:
+    if settings.nu is not None and not settings.two_sums and settings.tube is None:
         return np.ones(n_rows), np.ones(n_rows) if weight is None else np.array(weight, np.float64), None
     assert y is not None
     if settings.tube is None:

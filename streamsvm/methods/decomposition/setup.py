@@ -40,10 +40,11 @@ from streamsvm.numeric.kernels import (
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import F64, Matrix, Rows, slice_rows, take_rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
-from streamsvm.problems.one_class import read_nu
+from streamsvm.problems.nu import NU_REGRESS
+from streamsvm.problems.one_class import read_share
 from streamsvm.problems.problem import Labels, Problem
 from streamsvm.problems.registry import find_problem
-from streamsvm.problems.regression import EpsilonInsensitive
+from streamsvm.problems.regression import EpsilonInsensitive, read_numbers
 from streamsvm.requests import MemoryNeed
 
 NOT_TOLD = ("threads", "pass_threads", "seed", "numbers")
@@ -73,6 +74,7 @@ def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) 
         del told["tube"]
     if settings.nu is None:
         del told["nu"]
+    del told["two_sums"]
     if not (settings.tube is None and settings.nu is None):
         assert problem.tell_loss is not None
         del told["class_costs"]
@@ -101,19 +103,24 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
     cache_bytes = 0 if options.kernel == "linear" else own.cache_bytes  # a linear kernel keeps no values
     working_rows = int(np.clip(resident_rows // WORKING_SHARE, *WORKING_ROWS[inner]))
     problem, loss = find_problem(options.task), _make_regression_loss(source, options)
-    has_classes = loss is None and not problem.has_nu
-    if own.selection == "platt" and not has_classes:
-        raise InputError("selection platt: Platt's loops are for two classes; choose another selection")
+    has_classes = problem.has_classes and problem.own_classes is None
+    if own.selection == "platt" and (problem.has_nu or not has_classes):
+        raise InputError("selection platt: Platt's loops are for two classes and C; choose another selection")
+    if problem.has_nu and problem.own_classes is None and inner != "smo":
+        raise InputError(
+            f"inner {inner}: it keeps one sum of multipliers, and the task {problem.name} has two; use smo"
+        )
     if options.kernel == known_values.NAME and own.selection == "platt":
         raise InputError("selection platt: Platt's loops compute kernel values; choose another for known values")
     kernel = make_kernel(source, options)
-    if problem.has_nu and kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
+    if problem.own_classes is not None and kernel.name == "poly" and kernel.degree == 1 and kernel.coef0 < 0:
         told = "a constant in all kernel values changes no model of one class, and one below 0 leaves no lower bound"
         raise InputError(f"coef0 is {kernel.coef0:g}: {told}; leave coef0 out")
     return Decomposition(
         tube=None if loss is None else loss.epsilon,
         numbers=np.empty(0) if loss is None else loss.numbers,
-        nu=read_nu(options) if problem.has_nu else None,
+        nu=read_share(options) if problem.has_nu else None,
+        two_sums=problem.has_nu and has_classes,
         class_costs=compute_class_costs(source, options) if has_classes else (options.C, options.C),
         kernel=kernel,
         inner=inner,
@@ -153,7 +160,9 @@ def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> Me
 
 
 def _make_regression_loss(source: RowSource, options: TrainOptions) -> EpsilonInsensitive | None:
-    """Return the loss of a regression, or None for classes, whose loss is the hinge."""
+    """Return the loss of a regression, or None for classes and one class. nu-SVR begins without a tube."""
+    if options.task == NU_REGRESS.name:
+        return EpsilonInsensitive(float(options.C), 0.0, read_numbers(source))
     make = find_problem(options.task).make_loss
     loss = None if make is None else make(source, options)
     return loss if isinstance(loss, EpsilonInsensitive) else None
@@ -236,7 +245,7 @@ def _find_spare(source: RowSource, options: TrainOptions) -> int:
     figure (OTHER_BYTES). If the budget is too small the result is zero, so the message names the least memory needed.
     """
     budget_bytes = options.memory_bytes or default_budget_bytes()
-    vectors = _count_vectors(find_problem(options.task).has_epsilon)
+    vectors = _count_vectors(not find_problem(options.task).has_classes)
     least = 8 * vectors * source.n_rows + LEAST_ACTIVE_ROWS * _active_row_bytes(source)
     return max(0, budget_bytes - OTHER_BYTES - least)
 

@@ -12,10 +12,10 @@ a_i, f_i, C_i and y_i of each row. A step:
     P, D and their gap follow from a and f over all rows (numeric.certificates)
 
 D rises with every step. The draw is that of Pérez-Cruz et al. 2000, section 3, for the active set instead of a working
-set: an active set of the worst violators overshoots (Adult with a tenth of the rows active takes 10 passes if rows are
-drawn, and more than 40 with the worst violators). Two more rules prevent overshooting: equally many rows of either
-side, and damping while there are many violators (10 passes of Adult, and 35 without damping). A linear kernel is folded
-into w, so that a pass needs w alone.
+set: an active set of the worst violators overshoots (Adult with a tenth of the rows active takes 8 or 9 passes if rows
+are drawn, and more than 40 with the worst violators). Two more rules prevent overshooting: equally many rows of either
+side, and damping while there are violators (35 passes of Adult without damping). A linear kernel is folded into w, so
+that a pass needs w alone.
 
 Active sets are improved with float32 kernel values, but passes compute kernel values in float64, so that f proves the
 gap: with float32 alone, a gap of 1e-3 was computed as 3e-6 (C = 1e4). Every step begins with the f of a pass. A bound
@@ -43,11 +43,16 @@ from streamsvm.methods.decomposition.all_active import (
     solve_by_interior_point,
     suits_factor,
 )
-from streamsvm.methods.decomposition.balance import restore_balance
-from streamsvm.methods.decomposition.one_class import choose_lowest, compute_total, is_full
+from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals, compute_total, find_part, split_total
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
 from streamsvm.methods.decomposition.selection import draw_active_rows
-from streamsvm.methods.decomposition.settings import Decomposition, is_small, read_hinges, suits_float32
+from streamsvm.methods.decomposition.settings import (
+    Decomposition,
+    is_small,
+    read_hinges,
+    suits_float32,
+    takes_pairs_only,
+)
 from streamsvm.methods.decomposition.state import State, require_range, update_state
 from streamsvm.methods.decomposition.tube import choose_sides
 from streamsvm.numeric import known_values
@@ -83,9 +88,11 @@ def solve(settings: Decomposition, state: State) -> Solver:
             state = _solve_all(settings, state, active)
         else:
             f_before = active.f.copy()
-            change, first = _improve(settings, state, active), state.passes == 0
+            rounds, first = _make_rounds(settings, state, active, None), state.passes == 0
+            change = _improve(settings, state, active, rounds)
             sums = yield Scan(RowSums, add_sums, combine_sums, (*change, first, settings.pass_threads))
-            state = _add_up(settings, state, active, f_before, sums)
+            expected = f_before + (active.f - f_before) / rounds.damping
+            state = _add_up(settings, state, active, expected, sums)
             del change, sums
         del active  # frees the memory before the next rows are taken
         yield Step(state, state.progress, _find_status(settings, state))
@@ -93,10 +100,10 @@ def solve(settings: Decomposition, state: State) -> Solver:
 
 def _find_status(settings: Decomposition, state: State) -> str | None:
     """Return why the run ends after this step, or None if it goes on."""
-    if settings.nu is not None and not is_full(state.alpha, state.total):  # no point of the problem yet
+    if isinstance(state.hinges, SummedRows) and not state.hinges.is_full:  # no point of the problem yet
         return "stalled" if state.stuck >= STUCK_STEPS else None
-    if settings.nu is not None and 0.0 <= state.objective <= state.rounding_bound:
-        return "stalled"  # the origin is among the rows: w is 0 but for rounding, and the model says nothing of rows
+    if isinstance(state.hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
+        return "stalled"  # w is 0 but for rounding: the origin is among the rows, or the classes meet
     if settings.kernel.is_definite:
         return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
     if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:
@@ -119,24 +126,28 @@ def _choose_active_rows(settings: Decomposition, state: State) -> I64:
         return np.arange(n_rows)
     if state.passes == 0:
         return np.sort(rng.choice(n_rows, size, replace=False))
-    if settings.nu is not None and not is_full(state.alpha, state.total):
-        return choose_lowest(state.costs, state.alpha, state.f, size)
+    if isinstance(state.hinges, SummedRows) and not state.hinges.is_full:
+        return state.hinges.choose_lowest(size)
     conditions = state.hinges.find_conditions()
     tol = VIOLATION_SHARE * conditions.violation
     return draw_active_rows(conditions, size, tol, rng)
 
 
 def _choose_damping(state: State, active: ActiveSet) -> float:
-    """Return the square root of the number of violators per active row, or 1 if there are fewer violators.
+    """Return sqrt(1 + v / m) for m active rows, where v rows with multipliers at a bound violate; 1 if all are active.
 
-    Measurements favour this between no damping and that of CoCoA+, which is the number itself.
+    About as many rows as violate before a step will move after it as the active rows do now, even if all violators are
+    active. Free rows are not counted, since nearly all of them are active, and move no others. Measurements favour the
+    square root between no damping and that of CoCoA+, which is v / m itself.
     """
-    n_violators = len(state.alpha)
+    n_rows = n_violators = len(state.alpha)
+    if len(active.rows) == n_rows:
+        return 1.0
     if state.passes:
         conditions = state.hinges.find_conditions()
         too_high, too_low = conditions.find_violators(VIOLATION_SHARE * conditions.violation)
-        n_violators = int(np.count_nonzero(too_high | too_low))
-    return float(np.sqrt(max(1.0, n_violators / len(active.rows))))
+        n_violators = int(np.count_nonzero((too_high | too_low) & ~conditions.free))
+    return math.sqrt(1.0 + n_violators / len(active.rows))
 
 
 def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows) -> ActiveSet:
@@ -157,19 +168,17 @@ def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows
         terms=np.zeros(len(chosen) if len(chosen) == len(state.alpha) and bounds_by_terms(settings.kernel, X) else 0),
         largest=settings.kernel.bound_values(longest),
         tube=tube,
-        total=None if settings.nu is None else _find_part(settings.nu, state, chosen, costs),
+        totals=None if settings.nu is None else _find_part(settings, state, chosen, y, costs),
     )
 
 
-def _find_part(nu: float, state: State, chosen: I64, costs: F64) -> float:
-    """Return the sum that the multipliers of one class have in an active set: what the other rows leave of the total.
-
-    In the first step it is the share of these rows, whose costs are all that is known.
-    """
-    if state.passes == 0:
-        return nu * math.fsum(costs.tolist())
-    others = np.delete(state.alpha, chosen)
-    return min(state.total - math.fsum(others[others > 0.0].tolist()), math.fsum(costs.tolist()))
+def _find_part(settings: Decomposition, state: State, chosen: I64, y: F64, costs: F64) -> Totals:
+    """Return the fixed sums of an active set. In the first step its costs are all that is known, and make its share."""
+    assert settings.nu is not None
+    total = state.total if state.passes else settings.nu * math.fsum(costs.tolist())
+    totals = split_total(total, takes_pairs_only(settings))
+    others = np.delete(state.y * state.alpha, chosen)
+    return find_part(y if settings.tube is None else None, costs, totals, others)
 
 
 def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: float | None) -> Rounds:
@@ -177,7 +186,8 @@ def _make_rounds(settings: Decomposition, state: State, active: ActiveSet, gap: 
     size, rng = min(settings.working_rows, len(active.rows)), np.random.default_rng((settings.seed, state.passes, 1))
     damping, inner, rule = _choose_damping(state, active), settings.inner, settings.selection
     if _is_escalated(state):
-        inner, rule = "irwls" if state.passes % 2 and size <= ESCALATION_ROWS else "smo", "second-order"
+        takes_turns = size <= ESCALATION_ROWS and not takes_pairs_only(settings)
+        inner, rule = "irwls" if state.passes % 2 and takes_turns else "smo", "second-order"
         damping, size = 1.0, min(max(size, ESCALATION_ROWS), len(active.rows))
     if rule == "platt" and type_of(active.X) != np.float32:  # Platt's loops are compiled for float32 rows only
         rule = "second-order"
@@ -199,8 +209,7 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     after = replace(state, y=active.y, costs=active.costs, longest=longest)
     if active.tube is not None:
         after = replace(after, targets=active.tube.targets, width=active.tube.width)
-    if active.total is not None:
-        assert settings.nu is not None
+    if settings.nu is not None:
         after = replace(after, total=compute_total(settings.nu, active.costs))
     gap = FLOAT32_GAP_SHARE * settings.tol
     escalated_turn = _is_escalated(state) and state.passes % INTERIOR_POINT_TURN == 0
@@ -230,16 +239,14 @@ def _solve_all(settings: Decomposition, state: State, active: ActiveSet) -> Stat
     )
 
 
-def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change:
+def _improve(settings: Decomposition, state: State, active: ActiveSet, rounds: Rounds) -> Change:
     """Improve the active set; return by what the pass changes f of all rows."""
     before = active.y * active.alpha
-    rounds = _make_rounds(settings, state, active, None)
     cache = ColumnCache.of_size(len(before), settings.cache_bytes, type_of(active.X))
-    if active.total is not None:
-        fill(active, rounds, cache)
+    fill(active, rounds, cache)
     violation = active.settle().violation
     improve(active, rounds, cache, ACTIVE_TOL_SHARE * violation, MOST_ROUNDS)
-    restore_balance(active.y, active.alpha, active.costs, _list_others(state, active))
+    active.restore_balance(_list_others(state, active))
     moved = active.y * active.alpha
     changed = np.flatnonzero(moved != before)
     coef = (moved - before)[changed]
@@ -255,15 +262,13 @@ def _improve(settings: Decomposition, state: State, active: ActiveSet) -> Change
 
 def _list_others(state: State, active: ActiveSet) -> F64:
     """Return the terms that the sum of the active rows' y_i a_i has to cancel."""
-    if active.total is not None:
-        return np.array([-active.total])
     others: F64 = np.delete(state.y * state.alpha, active.rows)
     used: F64 = others[others != 0.0]
     return used
 
 
-def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: F64, sums: RowSums) -> State:
-    """Return the state after a pass. f_before: f of the active rows before they were improved."""
+def _add_up(settings: Decomposition, state: State, active: ActiveSet, expected: F64, sums: RowSums) -> State:
+    """Return the state after a pass. expected: f of the active rows as their own kernel values tell it."""
     if state.passes == 0:
         y, costs, tube = read_hinges(settings, len(sums.f), sums.y, sums.sample_weight)
         state = replace(state, y=y, costs=costs, longest=sums.longest)
@@ -273,7 +278,6 @@ def _add_up(settings: Decomposition, state: State, active: ActiveSet, f_before: 
     alpha[active.rows], y[active.rows] = active.alpha, active.y
     f = state.f + sums.f
     errors = state.errors + sums.errors + UNIT * np.abs(f)
-    expected = f_before + (active.f - f_before) / _choose_damping(state, active)
     hinges = replace(state, y=y, alpha=alpha, f=f).hinges
     left = hinges._replace(y=choose_sides(hinges)).find_conditions().violation
     noisy = bool(np.max(np.abs(expected - f[active.rows])) > NOISE_SHARE * left)

@@ -13,8 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from streamsvm.errors import CertificateError, InputError
-from streamsvm.methods.decomposition.one_class import OneClassRows
-from streamsvm.methods.decomposition.tube import Hinges, Tube, choose_sides
+from streamsvm.methods.decomposition.fixed_sums import SummedRows, split_total
+from streamsvm.methods.decomposition.nu_tube import NuTubeRows, Tube
+from streamsvm.methods.decomposition.tube import AnyRows, Hinges, choose_sides
 from streamsvm.numeric.certificates import Proof
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.rows import F64
@@ -46,8 +47,9 @@ class State:
     rounding_bound that belongs to D.
     least_gap: the least P - D so far. longest: the largest |x_i|^2. passes: steps so far, each of one read of all rows.
     stuck: steps in a row that neither raised D nor lowered the gap. is_precise: active sets are held in float64.
-    total: of one class, the sum that the multipliers are to have, otherwise 0. Then P is 1/2 |w|^2, and D a bound of
-    it (see numeric.one_class_certificates).
+    total: the sum that the multipliers of one class and of nu-SVC are to have, and the
+    most that those of nu-SVR may have, otherwise 0. Of the former P is 1/2 |w|^2, and D a bound of
+    it (see numeric.fixed_sum_certificates).
     """
 
     alpha: F64
@@ -81,10 +83,14 @@ class State:
         return Tube(self.targets, self.width) if len(self.targets) else None
 
     @property
-    def hinges(self) -> Hinges | OneClassRows:
+    def hinges(self) -> AnyRows:
         """The hinges of all rows."""
+        if self.total > 0.0 and self.tube is not None:
+            totals = split_total(self.total, two_sums=True)
+            return NuTubeRows(self.y, self.costs, self.alpha, self.f, self.tube, totals)
         if self.total > 0.0:
-            return OneClassRows(self.y, self.costs, self.alpha, self.f, self.total)
+            totals = split_total(self.total, bool(np.any(self.y < 0)))
+            return SummedRows(self.y, self.costs, self.alpha, self.f, totals)
         return Hinges(self.y, self.costs, self.alpha, self.f, self.tube)
 
     @property
@@ -129,8 +135,8 @@ def update_state(
     tried_bound = max(tried_bound, proof.lost, state.tried_bound if state.stuck else 0.0)
     gap = proof.objective - proof.dual
     is_rounded = gap <= ROUNDINGS * max(proof.rounding_bound, tried_bound)
-    # P and D of one class have changed places, and without definiteness D may be too high on the way
-    keeps_dual = kernel.is_definite or state.total == 0.0
+    # P and D of fixed sums have changed places, and without definiteness D may be too high on the way
+    keeps_dual = kernel.is_definite or not isinstance(moved.hinges, SummedRows)
     moves = _has_progressed(state if keeps_dual else replace(state, dual=math.inf), proof, gap, is_rounded)
     if bound > proof.objective + proof.objective_error:
         told = f"the lower bound {bound!r} is above the objective {proof.objective!r}"

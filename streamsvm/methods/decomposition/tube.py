@@ -17,17 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.methods.decomposition.one_class import OneClassRows
+from streamsvm.methods.decomposition.fixed_sums import SummedRows
+from streamsvm.methods.decomposition.nu_tube import NuTubeRows, Tube
 from streamsvm.methods.decomposition.selection import Conditions, find_conditions
 from streamsvm.numeric.certificates import Certificate, Proof, certify, find_best_bias, prove
 from streamsvm.numeric.rows import F64
-
-
-class Tube(NamedTuple):
-    """The targets t_i (n,), float64, and epsilon, the half-width of the tube around them."""
-
-    targets: F64
-    width: float
 
 
 class Hinges(NamedTuple):
@@ -75,7 +69,10 @@ class Hinges(NamedTuple):
         return Hinges(np.repeat([1.0, -1.0], n), np.tile(self.costs, 2), alpha, np.tile(self.f, 2), tube)
 
 
-def choose_sides(rows: Hinges | OneClassRows) -> F64:
+AnyRows = Hinges | SummedRows | NuTubeRows
+
+
+def choose_sides(rows: AnyRows) -> F64:
     """Return the side of each row, (n,): y itself for labels, and for a multiplier that is not zero.
 
     The other rows of a regression lie above or below the bias that is half-way between the least corner from which a

@@ -31,6 +31,8 @@ class WorkingSet:
     K: (q, q), symmetric kernel values in float32 or float64; K need not be positive semidefinite.
     y: (q,), -1 or +1. alpha: (q,), a0, with 0 <= a0_i <= C_i. costs: (q,), C_i >= 0.
     corners: (q,), c_i, or None if they are y.
+    by_side: whether the sums of the multipliers of both sides y_i are kept, and not y'a alone (see fixed_sums.py). Then
+    only pair steps can solve the problem, and the violation is that of the worse side.
     f: (q,), the sum over ALL rows j, inside and outside of the set, of a0_j y_j k(x_i, x_j), without a bias.
     """
 
@@ -40,6 +42,7 @@ class WorkingSet:
     f: F64
     costs: F64
     corners: F64 | None = None
+    by_side: bool = False
 
     @property
     def errors(self) -> F64:
@@ -64,9 +67,10 @@ class WorkingSet:
         """Return m(a0) - M(a0), or -inf if no row can move up or none can move down."""
         errors, moved = self.errors, self.y * self.alpha
         least, greatest = self.bounds()
-        up = np.max(errors, where=moved < greatest, initial=-np.inf)
-        down = np.min(errors, where=moved > least, initial=np.inf)
-        return float(up - down)
+        sides = (self.y > 0, self.y < 0) if self.by_side else (np.ones(len(errors), np.bool_),)
+        up = [np.max(errors, where=side & (moved < greatest), initial=-np.inf) for side in sides]
+        down = [np.min(errors, where=side & (moved > least), initial=np.inf) for side in sides]
+        return float(np.max(np.subtract(up, down)))
 
     def repair(self, target: F64) -> F64:
         """Return feasible multipliers near `target`: 0 <= a_i <= C_i, and y'a = y'a0 to rounding.

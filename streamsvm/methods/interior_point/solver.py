@@ -134,9 +134,10 @@ def solve(settings: InteriorPoint, state: State) -> Solver:
         if not np.isfinite(guess).all():
             yield _make_step(settings, replace(state, objective=float("nan")))
             return
-        critical = _find_critical(state, plan, guess)
-        guess[critical] = compute_scores((yield Take(critical)).X, plan.dw[None, :])[:, 0]
-        plan = _choose_length(settings, state, plan, guess, critical)
+        direction = _direct(state, plan, guess)
+        critical = find_smallest(find_ratios(state.point, direction))
+        known = compute_scores((yield Take(critical)).X, plan.dw[None, :])[:, 0]
+        plan = _choose_length(settings, state, plan, direction, critical, known)
         sums = yield _assemble(settings, state, plan, start)
         moved, inside = _move(state, plan, gather(sums.tiles, MAPPED))
         if not inside:
@@ -223,22 +224,28 @@ def _find_least_center(settings: InteriorPoint, state: State, mu: float) -> floa
     return max(LEAST_CENTER * LOWER**state.stuck * allowed, centered, SMALLEST_MU)
 
 
+@unwarned
 def _direct(state: State, plan: Plan, df: F64) -> Direction:
+    """Return the direction of the plan with this X dw, (n,)."""
     rows = (state.point, state.y, state.costs, state.bias)
     direction: Direction = find_direction(*rows, plan.targets, df, plan.bias_change)
     return direction
 
 
-def _find_critical(state: State, plan: Plan, guess: F64) -> I64:
-    """Return the numbers of the rows that bound the step most by the guess of X dw, ascending."""
-    return find_smallest(find_ratios(state.point, _direct(state, plan, guess)))
-
-
 @unwarned
-def _choose_length(settings: InteriorPoint, state: State, plan: Plan, guess: F64, critical: I64) -> Plan:
-    """Return the plan with the length that the critical rows allow, and Q chosen at the point expected there."""
-    direction = _direct(state, plan, guess)
-    length = choose_length(find_ratios(state.point, direction)[critical], len(guess))
+def _choose_length(
+    settings: InteriorPoint, state: State, plan: Plan, direction: Direction, critical: I64, known: F64
+) -> Plan:
+    """Return the plan with the length that the critical rows allow, and Q chosen at the point expected there.
+
+    direction: by the guess of X dw. known: X dw of the critical rows, with which their directions are put right.
+    """
+    point, targets = Point(*(part[critical] for part in state.point)), Targets(*(t[critical] for t in plan.targets))
+    rows = (point, state.y[critical], state.costs[critical], state.bias)
+    exact = find_direction(*rows, targets, known, plan.bias_change)
+    for part, right in zip(direction, exact, strict=True):
+        part[critical] = right
+    length = choose_length(find_ratios(point, exact), len(state.f))
     expected = move_inside(state.point, direction, length)
     bias = state.bias + length * plan.bias_change
     limits = np.full(2, np.inf)

@@ -83,14 +83,15 @@ def write_libsvm(model: Model) -> Exported:
 def _describe(model: Model) -> tuple[str, list[int], tuple[str, ...]]:
     """Return LIBSVM's type of the model, its labels in the order of LIBSVM, and notes."""
     if not model.problem.predicts_labels:
-        return "epsilon_svr", [], (ONLY_SCORES,) if model.kind == "rank" else ()
+        return "nu_svr" if model.problem.has_nu else "epsilon_svr", [], (ONLY_SCORES,) if model.kind == "rank" else ()
     if model.problem.own_classes is not None:
         return "one_class", [], ()
     labels, notes = number_classes(model.classes)
+    kind = "nu_svc" if model.problem.has_nu else "c_svc"
     if len(labels) == 2:
-        return "c_svc", labels[::-1], notes  # a score above 0 is for the second class
+        return kind, labels[::-1], notes  # a score above 0 is for the second class
     is_of_pairs = isinstance(model, KernelModel) and model.n_support is not None
-    return "c_svc", labels, (*notes, TIES) if is_of_pairs else notes
+    return kind, labels, (*notes, TIES) if is_of_pairs else notes
 
 
 def _lay_out(model: Model, has_labels: bool) -> Machine:

@@ -13,6 +13,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, IntegrityError, MemoryBudgetError
 from streamsvm.methods.budgeted_sgd import setup as budgeted
 from streamsvm.methods.budgeted_sgd import solver as budgeted_sgd
@@ -118,6 +119,33 @@ def test_interrupted_after_any_step_and_resumed(
         assert stopped.passes == passes[step - 1] + within
         train(source, replace(options, threads=2), out=out, resume=True)
         assert describe(out) == whole
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("as_classes", [False, True])
+def test_a_regression_has_the_same_bits_anywhere(
+    as_classes: bool, client: Client, small_steps: None, tmp_path: Path
+) -> None:
+    """On threads and workers, and interrupted and resumed; targets may be classes that are numbers."""
+    X = np.asarray(DENSE.X, np.float32)
+    target = np.round(np.sin(3.0 * X[:, 0]) + X[:, 1]) + 50.0
+    source = ingest(X, tmp_path / "rows", target, chunk_bytes=1000, shuffle=None, regression=not as_classes)
+    assert source.has_targets != as_classes
+    options = replace(with_options(replicas=2), task="regress")
+    train(source, options, out=tmp_path / "whole")
+    whole = describe(tmp_path / "whole")
+    for given in ({"client": client}, {}):
+        assert (
+            train(source, replace(options, threads=2), **given).model.to_bytes() == load(tmp_path / "whole").to_bytes()
+        )
+
+    def stop(event: Event) -> None:
+        if event.line["step"] == 1:
+            raise KeyboardInterrupt
+
+    train(source, options, out=tmp_path / "stopped", listener=stop)
+    train(source, options, out=tmp_path / "stopped", resume=True)
+    assert describe(tmp_path / "stopped") == whole
 
 
 def test_limits_and_more_epochs(datasets: dict[str, Dataset], small_steps: None, tmp_path: Path) -> None:

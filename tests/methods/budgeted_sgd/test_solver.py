@@ -22,14 +22,21 @@ from streamsvm.methods.budgeted_sgd.solver import (
     estimate_objective,
     learn_buffer,
     learn_rows_of_stream,
-    pack_models,
     read_current,
     read_vectors,
     solve,
     start_state,
+)
+from streamsvm.methods.budgeted_sgd.state import (
+    DEGRADATION,
+    GRADIENT_ERROR,
+    MAINTAINED,
+    STEPS,
+    VECTORS,
+    make_state,
+    pack_models,
     unpack_models,
 )
-from streamsvm.methods.budgeted_sgd.state import DEGRADATION, GRADIENT_ERROR, MAINTAINED, STEPS, VECTORS, make_state
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import Rows

@@ -13,15 +13,17 @@ from sklearn import svm
 
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import InputError
-from streamsvm.methods.decomposition.one_class import OneClassRows, choose_lowest, find_rises
+from streamsvm.methods.decomposition.fixed_sums import SummedRows
 from streamsvm.methods.decomposition.settings import Decomposition
 from streamsvm.methods.decomposition.solver import STUCK_STEPS, _find_status
 from streamsvm.methods.decomposition.state import start_state
 from streamsvm.models.model import KernelModel
+from streamsvm.numeric.certificates import Proof
+from streamsvm.numeric.fixed_sum_certificates import BOUNDARY_SHARE, FixedSum, find_offset, prove_sums
 from streamsvm.numeric.kernels import Kernel
-from streamsvm.numeric.one_class_certificates import BOUNDARY_SHARE, find_offset, prove_one_class
 from streamsvm.options import TrainOptions
 from streamsvm.training.train import train
+from tests.conftest import F64
 from tests.one_class_problems import OneClass
 
 OPTIONS = TrainOptions(task="one-class", solver="smo", kernel="rbf", gamma=0.2, nu=0.2, threads=1)
@@ -216,6 +218,13 @@ def test_the_offset_is_a_quantile_of_the_scores() -> None:
     assert find_offset(costs, f, 5.0) >= 5.0
 
 
+def prove_one_class(
+    costs: F64, alpha: F64, f: F64, total: float, errors: F64, largest: float, is_definite: bool
+) -> Proof:
+    """The proof where one sum has all rows."""
+    return prove_sums(costs, alpha, f, [FixedSum(np.arange(len(f)), total)], errors, largest, is_definite)
+
+
 def test_the_proof_of_two_rows_by_hand() -> None:
     """k is the identity and N = 1: a = (1/2, 1/2), w = a, both scores are 1/2, and Q = 1/4."""
     half, none = np.array([0.5, 0.5]), np.zeros(2)
@@ -236,14 +245,15 @@ def test_the_proof_of_two_rows_by_hand() -> None:
 
 def test_the_lowest_scores_rise_first_and_no_further_than_their_costs() -> None:
     costs, alpha, f = np.array([1.0, 2.0, 1.0, 1.0]), np.array([0.5, 0.0, 0.0, 1.0]), np.array([3.0, 1.0, 2.0, 0.0])
-    np.testing.assert_array_equal(find_rises(costs, alpha, f, 4.0), [0.0, 2.0, 0.5, 0.0])
-    np.testing.assert_array_equal(find_rises(costs, alpha, f, 1.5), np.zeros(4))
-    np.testing.assert_array_equal(find_rises(costs, alpha, f, 5.0), [0.5, 2.0, 1.0, 0.0])
-    np.testing.assert_array_equal(choose_lowest(costs, alpha, f, 2), [1, 2])
+    for total, expected in ((4.0, [0.0, 2.0, 0.5, 0.0]), (1.5, np.zeros(4)), (5.0, [0.5, 2.0, 1.0, 0.0])):
+        rows = SummedRows(np.ones(4), costs, alpha, f, (total, 0.0))
+        np.testing.assert_array_equal(rows.find_rises(), expected)
+        assert rows.is_full == (total == 1.5)
+    np.testing.assert_array_equal(rows.choose_lowest(2), [1, 2])
 
 
 def test_rows_of_one_class_have_the_corner_0() -> None:
-    rows = OneClassRows(np.ones(3), np.ones(3), np.array([1.0, 0.5, 0.0]), np.array([0.1, 0.4, 0.9]), 1.5)
+    rows = SummedRows(np.ones(3), np.ones(3), np.array([1.0, 0.5, 0.0]), np.array([0.1, 0.4, 0.9]), (1.5, 0.0))
     np.testing.assert_array_equal(rows.corners, np.zeros(3))
     np.testing.assert_allclose(rows.find_slacks(), 0.4 - rows.f)
     assert rows.find_conditions().violation == 0.0
@@ -274,7 +284,9 @@ def make_settings(kernel: Kernel) -> Decomposition:
 @pytest.mark.parametrize("kernel", [Kernel("rbf", gamma=0.5), Kernel("sigmoid", gamma=0.5)])
 def test_multipliers_that_lack_a_part_of_their_sum_are_never_converged(kernel: Kernel) -> None:
     """The gap is proved all the same, and the run is stuck, so it ends as stalled."""
-    state = replace(start_state(2), alpha=np.array([0.25, 0.25]), total=1.0, objective=1.0, dual=1.0, lower_bound=1.0)
+    state = replace(
+        start_state(2), y=np.ones(2), alpha=np.array([0.25, 0.25]), total=1.0, objective=1.0, dual=1.0, lower_bound=1.0
+    )
     assert state.progress.is_proved(1e-3)
     assert _find_status(make_settings(kernel), state) is None
     assert _find_status(make_settings(kernel), replace(state, stuck=STUCK_STEPS)) == "stalled"

@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.methods.decomposition import solver as decomposition
 from streamsvm.methods.decomposition.settings import Decomposition
 from streamsvm.methods.decomposition.solver import STUCK_STEPS
 from streamsvm.methods.decomposition.state import start_state
+from streamsvm.numeric.kernels import Kernel
 from streamsvm.requests import MORE_PATIENCE, Step
 from tests.conftest import Problem, make_problem
 from tests.kernel_problems import KINDS, Bracket, bracket_by_libsvm, bracket_by_qp, drive, matrix_of, measure
@@ -189,6 +191,18 @@ def test_lower_bounds_rise_and_passes_are_counted() -> None:
     assert [step.progress.passes for step in steps] == list(range(1, len(steps) + 1))
     assert [step.status for step in steps] == [None] * (len(steps) - 1) + ["converged"]
     assert 2 < len(steps) <= 80
+
+
+@pytest.mark.once
+def test_few_passes_where_violators_follow_each_other() -> None:
+    """4,000 rows, half of them in the model, a tenth resident: 18 passes if active violators damp nothing."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 4)).astype(np.float32)
+    y = (np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + rng.normal(size=4000) > 0).astype(np.int32)
+    source = ArrayDataset(X, y, np.array([-1, 1]))
+    last = drive(source, Decomposition((1.0, 1.0), Kernel("rbf", gamma=0.5), working_rows=400, resident_rows=400))[-1]
+    assert last.status == "converged"
+    assert last.progress.passes <= 16
 
 
 def test_one_class_missing_among_the_first_rows() -> None:

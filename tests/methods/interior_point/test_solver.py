@@ -124,7 +124,7 @@ def test_a_step_that_would_lead_outside_is_made_shorter(monkeypatch: pytest.Monk
     """Where the rows that were taken tell nothing of the step, others stop early, or it is made again."""
     problem = make_problem(6, n=200)
     usual = drive(problem.in_memory(), InteriorPoint((1.0, 1.0), 1e-9))
-    monkeypatch.setattr(interior_point, "_find_critical", lambda state, plan, guess: np.arange(1))
+    monkeypatch.setattr(interior_point, "find_smallest", lambda ratios: np.arange(1))
     blind = drive(problem.in_memory(), InteriorPoint((1.0, 1.0), 1e-9))
     assert blind[-1][1].status == "converged"
     assert not any(len(asked) == 4 for asked, _ in usual)

@@ -1,0 +1,36 @@
+"""`warm-up`: compiles what trainings, predictions and readers need, so that later commands only load it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from streamsvm.errors import say_count
+
+
+def add_warm_up(commands: Any) -> None:
+    """Add the command."""
+    told = "compile all kernels, which is otherwise done when they are first needed; for images of containers"
+    commands.add_parser("warm-up", help=told)
+
+
+def warm_up(options: argparse.Namespace) -> int:  # noqa: ARG001
+    """Compile every group of kernels, and tell where they are kept."""
+    from streamsvm.data.compilation import PARSERS, compile_parser
+    from streamsvm.methods.registry import METHODS
+    from streamsvm.methods.warm_up import FEATURE_MAPS, compile_all
+    from streamsvm.models.compilation import compile_all_scores
+    from streamsvm.numeric.cache_folder import CACHE_FOLDER
+
+    began = time.monotonic()
+    for parser in PARSERS:
+        compile_parser(parser)
+    of_methods = [group for method in METHODS for group in method.compiled or (method.name,)]
+    groups = list(dict.fromkeys((*of_methods, FEATURE_MAPS)))
+    for group in groups:
+        compile_all((group,))
+    compile_all_scores()
+    n_kept = say_count(len(PARSERS) + len(groups) + 1, "group")
+    print(f"{n_kept} of kernels are compiled, and kept in {CACHE_FOLDER} ({time.monotonic() - began:.0f} s)")
+    return 0

@@ -1,0 +1,36 @@
+"""Compiles the parsers of text and the hash of texts, or loads them from the cache, before a file is read."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from streamsvm.numeric.compilation import load_or_compile_here
+
+PARSERS = ("svmlight", "csv", "hash")
+
+
+@lru_cache
+def compile_parser(name: str) -> None:
+    """Load the compiled functions of a format, which are compiled first if need be; formats without any are left."""
+    if name in PARSERS:
+        load_or_compile_here(name, run_parser)
+
+
+def run_parser(name: str) -> None:
+    """Call the functions of a name on one row."""
+    if name == "svmlight":
+        from streamsvm.data.svmlight import parse_lines
+
+        for lists in (False, True):
+            parse_lines(np.frombuffer(bytearray(b"1 1:1\n"), np.uint8), lists=lists)
+    elif name == "csv":
+        from streamsvm.data.csv_parser import count_line_ends, parse_table
+
+        text = bytearray(b"1,a\n\n")
+        parse_table(text, count_line_ends(text), ",", [0], [1], 2)
+    else:
+        from streamsvm.numeric.murmur_hash import hash_texts
+
+        hash_texts(np.zeros(1, np.uint8), np.zeros(1, np.uint8), np.zeros(2, np.int32), 0)

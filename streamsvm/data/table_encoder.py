@@ -1,0 +1,227 @@
+"""The encoder of a table, which finds out how its columns become features, or encodes rows in a way that is known.
+
+Of a new table, the first rows decide whether a column is of numbers, dates or text. The categories, the means and the
+columns with missing values are known when all rows are read: until then the codes of the rows are set aside in a
+scratch file. Where the encoding is known, as that of a model, rows are encoded as they come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from streamsvm import interrupts
+from streamsvm.data.scratch_rows import ScratchRows
+from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.table_values import find_kind, read_dates, read_hashes, read_numbers, read_words
+from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, show_name
+from streamsvm.data.values import FOR_MISSING, Place, show_text
+from streamsvm.errors import InputError, say_count
+from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
+from streamsvm.numeric.rows import F32, F64, I64, CsrRows
+
+LOGGER = logging.getLogger("streamsvm")
+SEED = 0  # of the hash
+
+Places = Callable[[int], Place]  # returns the places of the values of the k-th feature column
+
+
+class Codes(NamedTuple):
+    """The codes of some rows, (rows, columns); of a column that is one_hot they are numbers of its own `texts`."""
+
+    X: F32
+    texts: dict[int, list[str]]
+
+
+@dataclass
+class TableEncoder:
+    """Turns columns of Arrow into codes, and codes into features.
+
+    asked: what the user asked for, and the encoding, if it is known. names, kinds: of the columns, once the first rows
+    have decided them. known: the number of each category, by column. unknown: the rows with categories that are not
+    known, by column. sums, missing: of the known values of each column, and of its missing ones; n_rows: of all rows.
+    """
+
+    asked: Columns
+    names: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    known: dict[int, dict[str, int]] = field(default_factory=dict)
+    unknown: dict[int, int] = field(default_factory=dict)
+    sums: F64 = field(default_factory=lambda: np.zeros(0))
+    missing: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    n_rows: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the encoding does not depend on the rows to come."""
+        return self.asked.encoding is not None or ("one_hot" not in self.kinds and self.asked.missing in (None, "zero"))
+
+    def settle(self, layout: TableLayout, arrays: Sequence[Any], places: Places) -> None:
+        """Decide the kinds of the columns by the first rows. InputError for text that is to become nothing."""
+        self.names = layout.feature_names
+        self.sums, self.missing = np.zeros(len(self.names)), np.zeros(len(self.names), np.int64)
+        encoding = self.asked.encoding
+        if encoding is not None:
+            self.kinds = tuple(column.kind for column in encoding.columns)
+            columns = dict(enumerate(encoding.columns))
+            self.known = {k: {text: i for i, text in enumerate(each.categories)} for k, each in columns.items()}
+            return
+        chosen = set()
+        for name in () if self.asked.one_hot == AUTO else self.asked.one_hot:
+            j = find_column(name, layout.names)
+            if j not in layout.features:
+                raise InputError(f"{layout.where}: column {name!r}, which is to be one-hot, is no feature of the table")
+            chosen.add(layout.features.index(j))
+        found = [self._choose(k, array, k in chosen, places(k)) for k, array in enumerate(arrays)]
+        self.kinds, self.known = tuple(found), {k: {} for k, kind in enumerate(found) if kind == "one_hot"}
+
+    def _choose(self, k: int, array: Any, is_chosen: bool, place: Place) -> str:
+        if is_chosen:
+            return "one_hot"
+        kind = find_kind(array)
+        if kind != "text":
+            return kind
+        if self.asked.one_hot == AUTO:
+            return "one_hot"
+        if self.asked.hash_bits is not None:
+            return "hash"
+        read_numbers(array, place)  # raises the error, with its place and remedies
+        raise AssertionError(self.names[k])
+
+    def read(self, arrays: Sequence[Any], places: Places) -> Codes:
+        """Return the codes of some rows. Several threads may read at once. Raises InputError for a bad value."""
+        X = np.empty((len(arrays[0]), len(arrays)), np.float32)
+        texts: dict[int, list[str]] = {}
+        if not len(X):  # perhaps before the first rows
+            return Codes(X, texts)
+        for k, (array, kind) in enumerate(zip(arrays, self.kinds, strict=True)):
+            if kind == "one_hot":
+                texts[k], X[:, k] = read_words(array, places(k))
+            elif kind == "hash":
+                X[:, k] = read_hashes(array, self.names[k], self.bits, self.seed)
+            else:
+                X[:, k] = (read_numbers if kind == "number" else read_dates)(array, places(k))
+        encoding = self.asked.encoding
+        if (self.asked.missing if encoding is None else encoding.missing) is None:
+            missing = np.isnan(X)
+            if missing.any():
+                i, k = divmod(int(np.argmax(missing)), X.shape[1])
+                raise InputError(f"{places(k)(i)}: missing value; {FOR_MISSING}")
+        return Codes(X, texts)
+
+    @property
+    def bits(self) -> int:
+        """The features of hashed columns are 2^bits."""
+        bits = self.asked.hash_bits if self.asked.encoding is None else self.asked.encoding.bits
+        assert bits is not None
+        return bits
+
+    @property
+    def seed(self) -> int:
+        """The seed of the hash."""
+        return SEED if self.asked.encoding is None else self.asked.encoding.seed
+
+    def take_note(self, codes: Codes) -> F32:
+        """Return codes whose categories have their numbers among all, and take note of them. In the order of rows."""
+        X = codes.X
+        if not len(X):
+            return X
+        for k, texts in codes.texts.items():
+            numbers = [self._number(k, text) for text in texts]
+            own = np.array([*numbers, np.nan], np.float32)
+            X[:, k] = own[np.where(np.isnan(X[:, k]), len(texts), X[:, k]).astype(np.int64)]
+            self.unknown[k] = self.unknown.get(k, 0) + int(np.count_nonzero(X[:, k] == UNKNOWN))
+        missing = np.isnan(X)
+        self.missing += missing.sum(axis=0)
+        self.sums += np.where(missing, 0.0, X.astype(np.float64)).sum(axis=0)
+        self.n_rows += len(X)
+        return X
+
+    def _number(self, k: int, text: str) -> float:
+        """Return the number of a category, which is new for a new table, and unknown for a known encoding."""
+        known = self.known[k]
+        if self.asked.encoding is not None:
+            return known.get(text, UNKNOWN)
+        if text not in known and sum(map(len, self.known.values())) == MOST_CATEGORIES:
+            most = max(self.known, key=lambda k: len(self.known[k]))
+            raise InputError(
+                f"the columns of text have more than {MOST_CATEGORIES:,} different values, most of them "
+                f"{show_text(self.names[most])}: --hash BITS makes features of them without a list, --drop "
+                f"{show_text(self.names[most])} leaves the column out"
+            )
+        return known.setdefault(text, len(known))
+
+    def finish(self) -> Encoding:
+        """Return the encoding, when all rows were read."""
+        if self.asked.encoding is not None:
+            return self.asked.encoding
+        columns = []
+        for k, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
+            n_known, fill = self.n_rows - int(self.missing[k]), 0.0
+            if self.asked.missing == "mean" and n_known and kind in ("number", "date"):
+                fill = float(self.sums[k] / n_known)
+            indicator = self.asked.missing == "indicator" and bool(self.missing[k])
+            columns.append(Column(name, kind, fill, indicator, tuple(sorted(self.known.get(k, ())))))
+        bits = self.asked.hash_bits if "hash" in self.kinds else None
+        return Encoding(tuple(columns), self.asked.missing, bits, SEED, self.asked.index)
+
+    def sort_categories(self, X: F32) -> F32:
+        """Return codes in which categories have the numbers of their sorted order, and not of their first rows."""
+        for k, known in self.known.items():
+            ranks = np.empty(len(known) + 1, np.float32)
+            ranks[[known[text] for text in sorted(known)]] = np.arange(len(known))
+            ranks[-1] = np.nan
+            X[:, k] = ranks[np.where(np.isnan(X[:, k]), len(known), X[:, k]).astype(np.int64)]
+        return X
+
+    def tell_unknown(self, where: str) -> None:
+        """Tell how many rows had categories that are not known."""
+        for k, count in self.unknown.items():
+            if count and self.asked.encoding is not None:
+                LOGGER.warning(
+                    f"{where}: {say_count(count, 'row')} with categories in column {show_text(self.names[k])} that the "
+                    "training rows do not have; they count as none"
+                )
+
+
+def encode_rows(
+    pieces: Iterator[SourceRows], encoder: TableEncoder, scratch: Path | None, paths: Sequence[str | Path]
+) -> Iterator[SourceRows]:
+    """Yield the rows of a table with their features, given their codes.
+
+    scratch: the folder of the scratch file, into which the codes go if not all is known before (None: the system's).
+    """
+    first = next(pieces, None)
+    if first is None:
+        return
+    if encoder.is_known:
+        encoding = encoder.finish()
+        yield _encode(first, encoding)
+        for rows in pieces:
+            yield _encode(rows, encoding)
+        encoder.tell_unknown(", ".join(show_name(str(path)) for path in paths))
+        return
+    with ScratchRows(scratch) as aside:
+        aside.add(first)
+        del first
+        for rows in pieces:
+            aside.add(rows)
+            interrupts.check()
+        encoding = encoder.finish()
+        for rows in aside.read():
+            assert isinstance(rows.X, np.ndarray)
+            yield _encode(replace(rows, X=encoder.sort_categories(rows.X)), encoding)
+
+
+def _encode(rows: SourceRows, encoding: Encoding) -> SourceRows:
+    assert isinstance(rows.X, np.ndarray)
+    X = encoding.encode(rows.X)
+    features = csr_array((X.data, X.indices, X.indptr), shape=X.shape) if isinstance(X, CsrRows) else X
+    recorded = None if encoding.is_plain else encoding
+    return replace(rows, X=features, feature_names=encoding.feature_names, encoding=recorded)

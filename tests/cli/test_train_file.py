@@ -1,0 +1,85 @@
+"""`train FILE` and `warm-up`: what is made on the way is made once, and told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streamsvm.data.compilation import PARSERS
+from streamsvm.data.dataset import open_dataset
+from streamsvm.methods.registry import METHODS
+from streamsvm.methods.warm_up import FEATURE_MAPS
+from tests.commands import Run, data, run, text  # noqa: F401
+
+WRITTEN, KEPT = "its rows are written to", "from an earlier training"
+
+
+@pytest.fixture
+def rows(text: Path, tmp_path: Path) -> Path:  # noqa: F811
+    path = tmp_path / "rows.svm"
+    path.write_bytes(text.read_bytes())
+    return path
+
+
+def test_a_file_is_ingested_once(run: Run, rows: Path, data: Path, tmp_path: Path) -> None:  # noqa: F811
+    """The model is that of `ingest` and `train`; the dataset beside the file serves until the file changes."""
+    cache = tmp_path / "rows.svm.cache.zarr"
+    first = run("train", rows, "--out", tmp_path / "run", "--json")
+    assert (first.code, WRITTEN in first.err) == (0, True)
+    whole = run("train", data, "--out", tmp_path / "whole", "--json")
+    assert first.result["objective"] == pytest.approx(whole.result["objective"], rel=2e-3)
+    before = open_dataset(cache).fingerprint
+    again = run("tune", rows, "--C", "1", "--folds", "2", "--out", tmp_path / "tuned")
+    assert (again.code, KEPT in again.err, WRITTEN in again.err) == (0, True, False)
+    assert open_dataset(cache).fingerprint == before
+    with rows.open("a") as file:
+        file.write("1 1:5\n")
+    changed = run("train", rows, "--out", tmp_path / "run", "--overwrite", "--json")
+    assert (changed.code, WRITTEN in changed.err, changed.result["n_rows"]) == (0, True, 301)
+    os.utime(rows, ns=(1, 1))
+    assert WRITTEN in run("train", rows, "--out", tmp_path / "run", "--overwrite").err
+
+
+def test_other_labels_are_read_anew(run: Run, rows: Path, tmp_path: Path) -> None:  # noqa: F811
+    assert run("train", rows, "--out", tmp_path / "run").code == 0
+    ran = run("train", rows, "--task", "regress", "--out", tmp_path / "numbers")
+    assert (ran.code, WRITTEN in ran.err) == (0, True)
+    assert open_dataset(tmp_path / "rows.svm.cache.zarr").has_targets
+
+
+def test_what_cannot_be_read_so_tells_the_commands(run: Run, rows: Path, tmp_path: Path) -> None:  # noqa: F811
+    table = tmp_path / "t.csv"
+    table.write_text("y,a\n1,x\n2,z\n")
+    commands = "DATA.zarr`, whose options say how the rows are read, and then `streamsvm train DATA.zarr`"
+    ran = run("train", table, "--out", tmp_path / "run")
+    assert ran.code == 2
+    assert f"{table}:2:2: column a: not a number: 'x'" in ran.err
+    assert f"run `streamsvm ingest {table} {commands}" in ran.err
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "1.csv").write_text("y,a\n1,2\n2,3\n")
+    for named, options in ((tmp_path / "parts", ["--out", tmp_path / "run"]), (rows, ["--plan"])):
+        ran = run("train", named, *options)
+        assert (ran.code, f"run `streamsvm ingest {named} {commands}" in ran.err) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "rows.svm", "t.csv"]
+
+
+def test_a_dataset_of_the_user_is_left_alone(run: Run, rows: Path, tmp_path: Path) -> None:  # noqa: F811
+    cache = tmp_path / "rows.svm.cache.zarr"
+    assert run("ingest", rows, cache).code == 0
+    before = open_dataset(cache).fingerprint
+    ran = run("train", rows, "--out", tmp_path / "run")
+    assert (ran.code, "is a dataset that another command wrote" in ran.err) == (2, True)
+    assert open_dataset(cache).fingerprint == before
+
+
+def test_warm_up_compiles_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    compiled: list[str] = []
+    monkeypatch.setattr("streamsvm.data.compilation.compile_parser", compiled.append)
+    monkeypatch.setattr("streamsvm.methods.warm_up.compile_all", compiled.extend)
+    monkeypatch.setattr("streamsvm.models.compilation.compile_all_scores", lambda: compiled.append("scores"))
+    ran = run("warm-up")
+    wanted = {group for method in METHODS for group in (*(method.compiled or (method.name,)),)}
+    assert set(compiled) == {*wanted, *PARSERS, FEATURE_MAPS, "scores"}
+    assert (ran.code, f"{len(compiled)} groups of kernels are compiled, and kept in" in ran.out) == (0, True)

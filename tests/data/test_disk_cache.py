@@ -1,0 +1,182 @@
+"""Copies of a store's chunks on a local disk: made once, within a limit, verified, shared, and removed for others."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.cli.command import main
+from streamsvm.data import disk_cache
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.disk_cache import DiskCache, open_cache
+from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.errors import InputError, IntegrityError, WriteError
+from streamsvm.training.train import TrainOptions, train
+from tests.conftest import make_problem
+from tests.engines.scans import trace_scan
+from tests.object_server import ObjectServer
+from tests.remote import server, upload  # noqa: F401
+
+OPTIONS = TrainOptions(C=1.0, tol=1e-3)
+
+
+@pytest.fixture(autouse=True)
+def _opened_anew() -> None:
+    open_cache.cache_clear()
+
+
+def write(folder: Path, layout: str = "sparse", seed: int = 3) -> Dataset:
+    problem = make_problem(seed, n=1000, d=7, density=0.4, weighted=True)
+    return problem.store(folder / f"rows{seed}.zarr", layout=layout, chunk_bytes=3000)
+
+
+def read_all(dataset: Dataset) -> object:
+    engine = ThreadedEngine(dataset, 2)
+    try:
+        return engine.scan(trace_scan()).tree
+    finally:
+        engine.close()
+
+
+def count_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.parent != folder)
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_chunks_are_read_from_the_store_once(layout: str, server: ObjectServer, tmp_path: Path) -> None:  # noqa: F811
+    local = write(tmp_path, layout)
+    cached = open_dataset(upload(server, local.path), cache=f"{tmp_path}/cache:1GB")
+    assert read_all(cached) == read_all(local)
+    assert len(server.reads("/c/")) > 0
+    server.requests.clear()
+    again = pickle.loads(pickle.dumps(cached))  # as a worker gets it
+    assert read_all(again) == read_all(cached) == read_all(local)
+    assert server.reads("/c/") == []
+    rows = np.array([3, 500, 990])
+    np.testing.assert_array_equal(cached.take(rows).vectors["y"], local.take(rows).vectors["y"])
+    assert not any("rows.zarr/X/" in request.key and "/c/" in request.key for request in server.reads("/c/"))
+
+
+def test_a_training_reads_the_store_once(server: ObjectServer, tmp_path: Path) -> None:  # noqa: F811
+    local = write(tmp_path)
+    url = upload(server, local.path)
+    options = TrainOptions(C=1.0, tol=1e-3, options={"acceleration": "line-search"}, max_passes=3)
+    expected = train(local, options)
+    found = train(open_dataset(url, cache=f"{tmp_path}/cache:1GB"), options)
+    assert expected.passes == found.passes == 3
+    assert found.model.to_bytes() == expected.model.to_bytes()
+    keys = [request.key for request in server.reads("X/data/c/")]
+    assert len(keys) == len(set(keys)) == local.n_chunks
+
+
+def test_the_limit_holds_and_the_rest_comes_from_the_store(server: ObjectServer, tmp_path: Path) -> None:  # noqa: F811
+    local, folder = write(tmp_path, "dense"), tmp_path / "cache"
+    cached = open_dataset(upload(server, local.path), cache=f"{folder}:10000")
+    for _ in range(2):
+        assert read_all(cached) == read_all(local)
+        assert 5000 < count_bytes(folder) <= 10000
+    server.requests.clear()
+    read_all(cached)
+    assert 0 < len(server.reads("rows.zarr/X/c/")) < local.n_chunks
+
+
+def test_a_damaged_copy_is_an_error_that_names_it(server: ObjectServer, tmp_path: Path) -> None:  # noqa: F811
+    local = write(tmp_path, "dense")
+    cached = open_dataset(upload(server, local.path), cache=f"{tmp_path}/cache:1GB")
+    read_all(cached)
+    (copy,) = (tmp_path / "cache").glob("*/X/c/2/0")
+    copy.write_bytes(bytes([copy.read_bytes()[0] ^ 1]) + copy.read_bytes()[1:])
+    with pytest.raises(IntegrityError, match=f"{copy}: chunk is damaged"):
+        read_all(cached)
+    copy.write_bytes(copy.read_bytes()[:-1])
+    with pytest.raises(IntegrityError, match=f"{copy}: chunk has"):
+        read_all(cached)
+
+
+def test_a_damaged_object_is_not_kept(server: ObjectServer, tmp_path: Path) -> None:  # noqa: F811
+    local = write(tmp_path, "dense")
+    url, key = upload(server, local.path), "bucket/rows.zarr/X/c/2/0"
+    whole = server.objects[key]
+    server.objects[key] = bytes([whole[0] ^ 1]) + whole[1:]
+    cached = open_dataset(url, cache=f"{tmp_path}/cache:1GB")
+    with pytest.raises(IntegrityError, match=r"rows\.zarr/X/c/2/0: chunk is damaged"):
+        read_all(cached)
+    server.objects[key] = whole
+    assert read_all(cached) == read_all(local)
+    assert not list((tmp_path / "cache").rglob(f"{disk_cache.PARTIAL}*"))
+
+
+def test_other_datasets_make_room_unless_they_are_open(server: ObjectServer, tmp_path: Path) -> None:  # noqa: F811
+    folder, datasets = tmp_path / "cache", [write(tmp_path, "dense", seed) for seed in (3, 4, 5)]
+    urls = [upload(server, dataset.path, f"bucket/{k}.zarr") for k, dataset in enumerate(datasets)]
+    most = 2 * datasets[0].nbytes + 2000
+    caches = [f"{folder}:{most}"] * 3
+    kept = []
+    for url, cache, is_left_open in zip(urls, caches, (False, True, True), strict=True):
+        cached = open_dataset(url, cache=cache)
+        read_all(cached)
+        kept.append(open_cache(cache, cached.fingerprint))
+        if not is_left_open:
+            kept[-1].close()
+    assert [cache.folder.exists() for cache in kept] == [False, True, True]
+    assert count_bytes(folder) <= most
+    assert {path.name for path in folder.glob("*/X/c/*")} >= {"0", "1", "2"}
+
+
+def test_a_killed_process_leaves_nothing_that_counts(tmp_path: Path) -> None:
+    (tmp_path / "f").mkdir()
+    (tmp_path / "f" / disk_cache.IN_USE).touch()
+    (tmp_path / "f" / f"{disk_cache.PARTIAL}x").write_bytes(bytes(900))
+    cache = DiskCache(tmp_path, 1000, "f")
+    cache.make_room(1000)
+    copy = cache.begin_copy(tmp_path / "f/c/0", 1000)
+    assert copy is not None
+    assert cache.begin_copy(tmp_path / "f/c/1", 1) is None
+    copy.write(np.ones(1000, np.uint8), 0)
+    copy.keep()
+    (tmp_path / disk_cache.COUNT).write_text("")  # as a process leaves it that is killed while it writes
+    assert cache.begin_copy(tmp_path / "f/c/1", 1) is None
+    assert (tmp_path / "f/c/0").read_bytes() == bytes([1]) * 1000
+
+
+def test_a_full_disk_is_told(
+    server: ObjectServer,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cached = open_dataset(upload(server, write(tmp_path, "dense").path), cache=f"{tmp_path}/cache:1GB")
+    written = count()
+
+    def refuse_the_third(descriptor: int, content: memoryview, write: Callable[..., int] = disk_cache.os.write) -> int:
+        if next(written) == 2:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, content)
+
+    monkeypatch.setattr(disk_cache.os, "write", refuse_the_third)
+    with pytest.raises(WriteError, match="cache: the cache cannot be written: No space left on device"):
+        read_all(cached)
+
+
+def test_what_is_no_cache_is_refused(
+    server: ObjectServer,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    local = write(tmp_path)
+    with pytest.raises(InputError, match="this is a local path"):
+        open_dataset(local.path, cache=f"{tmp_path}/cache:1GB")
+    url = upload(server, local.path)
+    packed = make_problem(3, n=100, d=7).store(tmp_path / "packed.zarr", layout="dense", codec="lz4")
+    for data, cache, told in (
+        (url, "100GB", "'100GB' is no cache"),
+        (url, "folder:much", "'much' is no size in bytes"),
+        (upload(server, packed.path, "bucket/packed.zarr"), f"{tmp_path}/cache:1GB", "are compressed"),
+    ):
+        assert main(["train", data, "--C", "1", "--out", str(tmp_path / "run"), "--cache", cache]) == 2
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
