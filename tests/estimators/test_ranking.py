@@ -216,13 +216,17 @@ def source_of(labels: Any, qid: Any = None, weight: Any = None) -> ArrayDataset:
         (
             source_of([1, 2]),
             {"solver": "smo"},
-            "solver smo: it minimises losses of the kind hinge or kinked or one-class, and .* pairs; use cutting-plane",
+            "solver smo: it minimises losses of the kind hinge or .* or two-sums, and .* pairs; use cutting-plane",
         ),
         (source_of([1, 2]), {"kernel": "rbf"}, "kernel rbf: cutting-plane is for the linear one"),
         (source_of([1, 2]), {"class_weight": "balanced"}, "class_weight"),
         (source_of([1, 2]), {"resident_rows": 5}, "resident rows"),
         (source_of([1, 2]), {"options": {"reduction": "none"}}, "option 'reduction' is unknown"),
-        (source_of([1, 2]), {"task": "order"}, "choose from classify, crammer-singer, multi-label, rank, roc-area"),
+        (
+            source_of([1, 2]),
+            {"task": "order"},
+            "choose from classify, crammer-singer, multi-label, nu-classify, .*, rank, roc-area",
+        ),
     ],
 )
 def test_refused(source: ArrayDataset, change: dict[str, Any], message: str) -> None:

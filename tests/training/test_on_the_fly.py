@@ -15,7 +15,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.svm import LinearSVC as Liblinear
 
 from streamsvm.data.dataset import Dataset
-from streamsvm.engines import dask as dask_engine
+from streamsvm.engines import cluster
 from streamsvm.engines.dask import ThreadedEngine
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.methods.feature_map.options import MAPS
@@ -92,21 +92,26 @@ def test_the_same_bits_on_threads_and_workers(
 def test_the_map_travels_once(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not with each task: the source is the result of one task in each of the two phases."""
     sent: list[Any] = []
-    submit = client.submit
+    submit, get = client.submit, client.get
 
     def note(function: Any, *arguments: Any, **others: Any) -> Any:
         sent.append((function, arguments))
         return submit(function, *arguments, **others)
 
+    def note_tasks(graph: Any, *others: Any, **named: Any) -> Any:
+        sent.extend((function, arguments) for function, *arguments in graph.values())
+        return get(graph, *others, **named)
+
     monkeypatch.setattr(client, "submit", note)
+    monkeypatch.setattr(client, "get", note_tasks)
     source = store(PROBLEMS["dense"], tmp_path)
     result = train_on_features(source, FeatureOptions("nystrom", 30), ask(options=LINE), client=client)
     assert result.passes > 3
-    held = [arguments[0] for function, arguments in sent if function is dask_engine._hold]
-    assert len([each for each in held if hasattr(each, "tiles")]) == 2
-    assert not any(
-        hasattr(each, "tiles") for function, given in sent if function is not dask_engine._hold for each in given
-    )
+    held = [arguments[0] for function, arguments in sent if function is cluster._hold]
+    assert len([each for each in held if isinstance(each, tuple) and hasattr(each[0], "tiles")]) == 2
+    others = [each for function, given in sent if function is not cluster._hold for each in given]
+    assert len(others) > result.passes
+    assert not any(hasattr(each, "tiles") for each in others)
 
 
 def test_resumed_while_the_map_is_looked_for(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,9 +38,9 @@ def test_the_probe_keeps_no_larger_share_of_the_rows_than_training(
     monkeypatch.setattr(probe, "SAMPLE_ROWS", 2000)
     shares: list[float] = []
 
-    def look_at(engine: Engine, n_tasks: int, plan: MemoryPlan, tried: probe.Tried) -> probe.Speed:
+    def look_at(engine: Engine, n_tasks: int, plan: MemoryPlan, tried: probe.Tried, n_fits: int) -> probe.Speed:
         shares.extend(look.share for scan, _ in tried.scans for look in scan.shared if isinstance(look, Look))
-        return probe.measure_passes(engine, n_tasks, plan, tried)
+        return probe.measure_passes(engine, n_tasks, plan, tried, n_fits)
 
     monkeypatch.setattr(estimate, "measure_passes", look_at)
     plan = plan_training(large, TrainOptions(C=0.01, threads=1, resident_rows=1500))
