@@ -19,11 +19,6 @@ from streamsvm.engines.group import Partial
 MOST_STOLEN = 4  # how often in a pass a thread may take groups that were given to another one
 STOLEN_SUBTREES = 2  # how many whole subtrees it takes at a time, at most
 FAN_IN = 16  # how many tasks' subtrees one task joins, at most
-JOIN_BYTES = 16 << 20  # of totals that are joined by one task, if there are more than two parts
-
-MOST_STOLEN = 4  # how often in a pass a thread may take groups that were given to another one
-STOLEN_SUBTREES = 2  # how many whole subtrees it takes at a time, at most
-FAN_IN = 16  # how many tasks' subtrees one task joins, at most
 JOIN_BYTES = 16 << 20  # of totals that one task joins, if they are those of more than two tasks
 
 Combine = Callable[[Partial, Partial], Partial]

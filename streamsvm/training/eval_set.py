@@ -2,7 +2,7 @@
 
 The measure is that by which `tune` compares models (problems.problem, `share_right`): the share of rows whose class is
 right, or minus the mean absolute error, or the share of pairs in the right order. More is better. The rows of the
-training are not read for it.
+training are not read for it, but for the support vectors of a kernel.
 """
 
 from __future__ import annotations
