@@ -213,6 +213,8 @@ class CsrLayout:
         place = self.indptr.describe(row // self.indptr.chunk_rows)
         if limits.min() < 0 or limits.max() > self.data.length or np.any(np.diff(limits) < 0):
             raise IntegrityError(f"{place}: row limits are out of order")
+        if row == 0 and limits[0] != 0:  # rows that are taken one by one do not meet `_check_place`
+            raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk 0")
         if lengths.max(initial=0) > self.longest_row:
             longest = f"{lengths.max()} items, but the longest row is said to have {self.longest_row}"
             raise IntegrityError(f"{place}: row limits are wrong: a row has {longest}")
