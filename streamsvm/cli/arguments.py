@@ -11,6 +11,7 @@ from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
     add_cache,
+    add_cluster,
     add_engine,
     add_gamma,
     add_going_on,
@@ -97,6 +98,8 @@ def _add_ingest(commands: Any) -> None:
     into.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     added = "add the rows to the dataset DEST.zarr, laid out, scaled and coded as its rows are"
     into.add_argument("--append", action="store_true", help=added)
+    add_cluster(ingest, "worker processes on this machine that read, shuffle and write (default: threads here)")
+    add_memory(ingest)
 
 
 def _add_delete(commands: Any) -> None:

@@ -19,18 +19,22 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.cli.arguments import how_to_read, make_parser
 from streamsvm.cli.deleting import delete
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output
 from streamsvm.cli.export import export_model, import_model
 from streamsvm.cli.progress import log_to_stderr
-from streamsvm.cli.settings import read_ingest_options
+from streamsvm.cli.settings import count_workers, read_ingest_options
 from streamsvm.cli.training import features, train_model, tune_model
 from streamsvm.cli.warm_up import warm_up
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
 from streamsvm.urls import hide_secrets, is_remote
+
+if TYPE_CHECKING:
+    from streamsvm.data.dataset import Dataset
 
 
 def _silence() -> None:
@@ -92,16 +96,14 @@ def _ingest(options: argparse.Namespace) -> int:
     from streamsvm.cli.info import format_ingested
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.cli.table_arguments import read_columns
-    from streamsvm.data.readers import ingest
 
     began, line = time.monotonic(), Line()
+    write = _ingest_on_workers if options.workers or options.scheduler else _ingest_here
     try:
-        dataset = ingest(
-            options.sources,
-            options.destination,
+        dataset = write(
+            options,
             file_format=options.format,
             columns=read_columns(options),
-            like=options.like,
             options=read_ingest_options(options),
             report=RowCounter(line).show,
         )
@@ -109,6 +111,25 @@ def _ingest(options: argparse.Namespace) -> int:
         line.close()
     print(format_ingested(options.destination, dataset, time.monotonic() - began))
     return 0
+
+
+def _ingest_here(given: argparse.Namespace, **how: Any) -> Dataset:
+    from streamsvm.data.readers import ingest
+
+    if given.memory is not None:
+        raise InputError("--memory has no effect without --workers or --scheduler: leave it out")
+    return ingest(given.sources, given.destination, like=given.like, **how)
+
+
+def _ingest_on_workers(given: argparse.Namespace, **how: Any) -> Dataset:
+    from streamsvm.machine import parse_bytes
+    from streamsvm.training.ingest_on_workers import ingest_on_workers
+
+    if given.like is not None:
+        raise InputError("--like encodes columns, which workers do not: leave out --workers and --scheduler")
+    memory = None if given.memory is None else parse_bytes(given.memory)
+    cluster = {"workers": count_workers(given), "scheduler": given.scheduler, "memory_bytes": memory}
+    return ingest_on_workers(given.sources, given.destination, **how, **cluster)
 
 
 def _info(options: argparse.Namespace) -> int:
