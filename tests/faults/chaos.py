@@ -178,7 +178,7 @@ def lose_scheduler(process: Forked, out: Path, cluster: Cluster, rng: random.Ran
 
 
 def train_disturbed(case: Case, fault: str, work: Path, rng: random.Random) -> int:
-    """Train once on a cluster with faults; return how many there were. ValueError and TimeoutError say what is wrong."""
+    """Train once on a cluster with faults; return how many there were. ValueError and TimeoutError if it goes wrong."""
     out, told, cluster = work / "run", work / "told", Cluster(work, SHORT_LIFE if fault == "lifetime" else ())
     shutil.rmtree(out, ignore_errors=True)
     command = ["train", work / case.data, "--out", out, "--memory", "1GB", *case.arguments]
