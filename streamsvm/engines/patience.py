@@ -78,7 +78,7 @@ class Patience:
         """Raise the error of a task."""
         if self.was_lost(future):
             how_many = say_count(future.exception().allowed_failures + 1, "worker")
-            lost = f"a task was lost with {how_many}, one after another; see whether they have the memory that they need"
+            lost = f"a task was lost with {how_many}, one after another; see whether their memory is enough"
             raise ConnectionError(f"{self.what}: {lost}; {ENDING}")
         future.result()
 
