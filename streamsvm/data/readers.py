@@ -143,6 +143,7 @@ def ingest(
     else:
         pieces = _open_rows(source, vectors, columns, before)
         name, expected_bytes = "X", _array_bytes(source)
+    chosen = replace(chosen, label_column=columns.label)
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)

@@ -34,7 +34,7 @@ from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.option_fields import name_options
 from streamsvm.methods.registry import METHODS
 from streamsvm.models.model import Model
-from streamsvm.models.predict import score, score_chunks, score_frame
+from streamsvm.models.scores import score, score_chunks, score_frame
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress
