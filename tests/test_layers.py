@@ -56,7 +56,7 @@ BELOW_FACES = {*MAY_IMPORT, "version"}  # the command line may use all of it
 LIBRARIES = {
     "zarr": {"data", "models.prediction_files"},
     "dask": {"engines"},
-    "distributed": {"engines"},
+    "distributed": {"engines", "data.dask_pieces"},
     "numba": {"numeric", "data.csv_parser", "data.svmlight", "data.text_numbers", "methods.crammer_singer", *METHODS},
     "sklearn": {"estimators", "cli.demo"},
     "pyarrow": {"data"},
