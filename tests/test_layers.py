@@ -54,9 +54,9 @@ BELOW_FACES = {*MAY_IMPORT, "version"}  # the command line may use all of it
 
 # Where a library may be imported: room or module, and whether within functions only.
 LIBRARIES = {
-    "zarr": {"data", "models.predict"},
+    "zarr": {"data", "models.prediction_files"},
     "dask": {"engines"},
-    "distributed": {"engines"},
+    "distributed": {"engines", "data.dask_pieces"},
     "numba": {"numeric", "data.csv_parser", "data.svmlight", "data.text_numbers", "methods.crammer_singer", *METHODS},
     "sklearn": {"estimators", "cli.demo"},
     "pyarrow": {"data"},

@@ -22,7 +22,7 @@ from streamsvm.cli.shared_arguments import (
     add_reading,
     add_settings,
 )
-from streamsvm.cli.table_arguments import add_index, add_table
+from streamsvm.cli.table_arguments import add_table
 from streamsvm.cli.values import parse_numbers, read_count, read_local_path, read_place
 from streamsvm.cli.warm_up import add_warm_up
 from streamsvm.data.formats import FORMATS
@@ -223,12 +223,20 @@ def _add_tune(commands: Any) -> None:
 def _add_predict(commands: Any) -> None:
     predict = commands.add_parser("predict", help="a model and rows -> predictions")
     predict.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
-    predict.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
-    predict.add_argument("--out", metavar="FILE", type=read_local_path, required=True, help=".csv, .npy or .zarr")
+    predict.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads; -: standard input")
+    kinds = ".csv, .parquet, .npy or .zarr; -: CSV on standard output"
+    predict.add_argument("--out", metavar="FILE", type=read_local_path, required=True, help=kinds)
     predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
     with_them = "add the probability of each class; for models trained with --probabilities, or --loss logistic"
     predict.add_argument("--probabilities", action="store_true", help=with_them)
-    add_index(predict, " (default: the one that ingest was told)")
+    most = "write the K labels with the highest scores of each row, and these scores; for more than two classes"
+    predict.add_argument("--top", metavar="K", type=read_count, help=most)
+    known = predict.add_mutually_exclusive_group()
+    names = "column of a table whose texts name the rows of the predictions (default: the --index of ingest)"
+    known.add_argument("--id", "--index", metavar="COLUMN", dest="id", help=names)
+    known.add_argument("--row-numbers", action="store_true", help="number the rows, from 0, as `delete --rows` does")
+    some = "write these columns only, in this order: row, name, label, score, probability, or one such as 'score a'"
+    predict.add_argument("--columns", metavar="COLUMN,..", action="append", default=[], help=some)
     add_reading(predict)
 
 

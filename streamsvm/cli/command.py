@@ -27,6 +27,7 @@ from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_
 from streamsvm.cli.export import export_model, import_model
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.cli.settings import count_workers, read_ingest_options
+from streamsvm.cli.table_arguments import split_names
 from streamsvm.cli.training import features, train_model, tune_model
 from streamsvm.cli.warm_up import warm_up
 from streamsvm.errors import CertificateError, InputError, say_count
@@ -150,7 +151,8 @@ def _predict(options: argparse.Namespace) -> int:
     from streamsvm.models.predict import predict
 
     model, model_file = load(options.model), Path(options.model)
-    if not is_remote(options.model):
+    is_printed = str(options.out) == "-"
+    if not is_remote(options.model) and not is_printed:
         refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     n_rows = predict(
         model,
@@ -158,10 +160,14 @@ def _predict(options: argparse.Namespace) -> int:
         options.out,
         overwrite=options.overwrite,
         probabilities=options.probabilities,
-        index=options.index,
+        index=options.id,
+        row_numbers=options.row_numbers,
+        top=options.top,
+        columns=split_names(options.columns),
         **how_to_read(options),
     )
-    print(f"{options.out}: {say_count(n_rows, 'prediction')}")
+    if not is_printed:
+        print(f"{options.out}: {say_count(n_rows, 'prediction')}")
     return 0
 
 

@@ -23,6 +23,7 @@ from streamsvm.data.manifest import (
     EDITED_FORMAT,
     ENCODING,
     JOINED_FORMAT,
+    LABEL_COLUMN,
     check_manifest,
     open_stored,
 )
@@ -144,6 +145,11 @@ class Dataset(Shown):
         """How the columns of a table became the features, before any map, or None if they were numbers."""
         about = self.meta.get(ENCODING)
         return None if about is None else read_encoding(about)
+
+    @property
+    def label_column(self) -> str | None:
+        """The column of the table, or of `obs` in an AnnData file, that held the labels, if the user has named it."""
+        return self.label or self.meta.get(LABEL_COLUMN)
 
     @property
     def has_targets(self) -> bool:

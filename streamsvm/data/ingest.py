@@ -22,7 +22,7 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
-from streamsvm.data.manifest import ENCODING
+from streamsvm.data.manifest import ENCODING, LABEL_COLUMN
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
@@ -68,6 +68,8 @@ class IngestOptions:
         Whether to refuse labels of a single class.
     overwrite : bool
         Whether to replace a dataset of that name.
+    label_column : str or None
+        The column of a table that held the labels, if the user has named it: what is recorded of it.
     source_state : mapping or None
         What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
@@ -83,6 +85,7 @@ class IngestOptions:
     needs_two_classes: bool = True
     overwrite: bool = False
     append: bool = False
+    label_column: str | None = None
     source_state: Mapping[str, Any] | None = None
 
 
@@ -250,6 +253,8 @@ def describe_rows(
 ) -> dict[str, Any]:
     """Return what the manifest says of the rows, which were shuffled by the seed."""
     classes = survey.classes()
+    state = None if options.source_state is None else dict(options.source_state)
+    told = {LABEL_COLUMN: options.label_column, "source_state": state}
     return {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),
@@ -257,7 +262,7 @@ def describe_rows(
         "shuffle": seed,
         "source": name,
         **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
-        **({} if options.source_state is None else {"source_state": dict(options.source_state)}),
+        **{key: value for key, value in told.items() if value is not None},
     }
 
 

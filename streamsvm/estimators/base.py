@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.frames import has_columns
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.pieces import find_pieces, is_stored, is_tensor, to_numpy
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import (
@@ -34,7 +35,7 @@ from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.option_fields import name_options
 from streamsvm.methods.registry import METHODS
 from streamsvm.models.model import Model
-from streamsvm.models.predict import score, score_chunks, score_frame
+from streamsvm.models.scores import score, score_chunks, score_frame
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress
@@ -46,6 +47,8 @@ from streamsvm.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client
+
+STORED_PIECE_BYTES = 8 << 20  # of rows of Zarr and HDF5 that are scored at a time
 
 
 class BaseSVM(BaseEstimator):  # type: ignore[misc]
@@ -128,7 +131,12 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             width = model.score_shape
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
             return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
+        X = to_numpy(X) if is_tensor(X) else X
         with caught():
+            if is_stored(X):
+                check_columns(self, X)
+                pieces = find_pieces("X", X, STORED_PIECE_BYTES)
+                return np.concatenate([_decide(model, validate(self, piece, reset=False)) for piece in pieces])
             if is_dataset(X):
                 return np.concatenate([part.scores for part in score(model, X)])
             if model.encoding is not None and has_columns(X, model.encoding.column_names):

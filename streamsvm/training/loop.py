@@ -267,6 +267,8 @@ class Training:
             info["problem"] = {**known, "n_rows": self.source.n_rows}
         if self.source.encoding is not None:
             info["encoding"] = self.source.encoding.as_json()
+        if self.source.label_column is not None:
+            info["label_column"] = self.source.label_column
         return replace(model, info=info)
 
 

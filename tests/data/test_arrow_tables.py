@@ -16,7 +16,8 @@ import streamsvm
 from streamsvm.data import arrow_tables
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
-from streamsvm.models.predict import predict, score
+from streamsvm.models.predict import predict
+from streamsvm.models.scores import score
 from streamsvm.train import TrainOptions, train
 from tests.conftest import run_python
 from tests.data.test_encoded_tables import KEEP, expect, make_frame, read_all

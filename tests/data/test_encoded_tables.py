@@ -23,7 +23,8 @@ from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import load
-from streamsvm.models.predict import predict, score
+from streamsvm.models.predict import predict
+from streamsvm.models.scores import score
 from streamsvm.numeric import encoding
 from streamsvm.numeric.rows import CsrRows, to_dense
 from streamsvm.train import TrainOptions, train
