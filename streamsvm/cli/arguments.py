@@ -97,6 +97,7 @@ def _add_ingest(commands: Any) -> None:
     into.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     added = "add the rows to the dataset DEST.zarr, laid out, scaled and coded as its rows are"
     into.add_argument("--append", action="store_true", help=added)
+    add_json(ingest)
 
 
 def _add_delete(commands: Any) -> None:
@@ -113,6 +114,7 @@ def _add_delete(commands: Any) -> None:
     )
     which.add_argument("--rows", metavar="ROWS|FILE", help=numbers)
     which.add_argument("--group", metavar="VALUE", nargs="+", help="all rows of these groups (of `ingest --groups`)")
+    add_json(delete)
 
 
 def _add_info(commands: Any) -> None:
@@ -227,6 +229,7 @@ def _add_predict(commands: Any) -> None:
     predict.add_argument("--probabilities", action="store_true", help=with_them)
     add_index(predict, " (default: the one that ingest was told)")
     add_reading(predict)
+    add_json(predict)
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -256,11 +259,14 @@ def _add_verify(commands: Any) -> None:
 
 
 def _add_report(commands: Any) -> None:
-    report = commands.add_parser("report", help="one page of a run: gap, throughput, memory, settings")
-    report.add_argument("run", metavar="RUN", type=read_local_path)
-    report.add_argument(
-        "--out", metavar="FILE.html", type=read_local_path, help="(default: report.html in the run's folder)"
-    )
+    report = commands.add_parser("report", help="one page of runs: gap, costs, memory, measures, weights, settings")
+    report.add_argument("runs", metavar="RUN", nargs="+", type=read_local_path, help="folders of train or tune")
+    where = "(default: report.html in the folder of a single run)"
+    report.add_argument("--out", metavar="FILE.html", type=read_local_path, help=where)
+    measured = "labelled rows (a dataset, or any file that ingest reads): adds curves, confusion matrix, reliability"
+    report.add_argument("--eval", metavar="DATA", help=measured)
+    add_reading(report)
+    add_json(report)
 
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
