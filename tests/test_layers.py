@@ -62,6 +62,7 @@ LIBRARIES = {
     "pyarrow": {"data"},
     "obstore": {"data"},
     "google_crc32c": {"data"},
+    "jinja2": {"cli.pages.page"},
     "onnx": {f"models.exports.onnx_graph.{name}" for name in ("write_onnx", "add", "_add_labels", "_make_file")},
 }
 

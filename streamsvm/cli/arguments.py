@@ -100,6 +100,7 @@ def _add_ingest(commands: Any) -> None:
     into.add_argument("--append", action="store_true", help=added)
     add_cluster(ingest, "worker processes on this machine that read, shuffle and write (default: threads here)")
     add_memory(ingest)
+    add_json(ingest)
 
 
 def _add_delete(commands: Any) -> None:
@@ -116,6 +117,7 @@ def _add_delete(commands: Any) -> None:
     )
     which.add_argument("--rows", metavar="ROWS|FILE", help=numbers)
     which.add_argument("--group", metavar="VALUE", nargs="+", help="all rows of these groups (of `ingest --groups`)")
+    add_json(delete)
 
 
 def _add_info(commands: Any) -> None:
@@ -238,6 +240,7 @@ def _add_predict(commands: Any) -> None:
     some = "write these columns only, in this order: row, name, label, score, probability, or one such as 'score a'"
     predict.add_argument("--columns", metavar="COLUMN,..", action="append", default=[], help=some)
     add_reading(predict)
+    add_json(predict)
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -267,11 +270,14 @@ def _add_verify(commands: Any) -> None:
 
 
 def _add_report(commands: Any) -> None:
-    report = commands.add_parser("report", help="one page of a run: gap, throughput, memory, settings")
-    report.add_argument("run", metavar="RUN", type=read_local_path)
-    report.add_argument(
-        "--out", metavar="FILE.html", type=read_local_path, help="(default: report.html in the run's folder)"
-    )
+    report = commands.add_parser("report", help="one page of runs: gap, costs, memory, measures, weights, settings")
+    report.add_argument("runs", metavar="RUN", nargs="+", type=read_local_path, help="folders of train or tune")
+    where = "(default: report.html in the folder of a single run)"
+    report.add_argument("--out", metavar="FILE.html", type=read_local_path, help=where)
+    measured = "labelled rows (a dataset, or any file that ingest reads): adds curves, confusion matrix, reliability"
+    report.add_argument("--eval", metavar="DATA", help=measured)
+    add_reading(report)
+    add_json(report)
 
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:

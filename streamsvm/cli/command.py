@@ -94,7 +94,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _ingest(options: argparse.Namespace) -> int:
-    from streamsvm.cli.info import format_ingested
+    from streamsvm.cli.info import describe, format_ingested
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.cli.table_arguments import read_columns
 
@@ -110,7 +110,9 @@ def _ingest(options: argparse.Namespace) -> int:
         )
     finally:
         line.close()
-    print(format_ingested(options.destination, dataset, time.monotonic() - began))
+    seconds = time.monotonic() - began
+    about = json.dumps({**describe(dataset), "seconds": seconds}) if options.json else None
+    print(about or format_ingested(options.destination, dataset, seconds))
     return 0
 
 
@@ -167,12 +169,13 @@ def _predict(options: argparse.Namespace) -> int:
         **how_to_read(options),
     )
     if not is_printed:
-        print(f"{options.out}: {say_count(n_rows, 'prediction')}")
+        told = json.dumps({"out": str(options.out), "n_rows": n_rows}) if options.json else None
+        print(told or f"{options.out}: {say_count(n_rows, 'prediction')}")
     return 0
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from streamsvm.cli.info import format_evaluation
+    from streamsvm.cli.evaluation_text import format_evaluation
     from streamsvm.models.evaluate import evaluate
     from streamsvm.models.model import load
 
@@ -204,7 +207,11 @@ def _verify(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from streamsvm.cli.report import write_report
 
-    print(write_report(options.run, options.out))
+    given = [name for name, value in how_to_read(options).items() if value not in (None, "auto")]
+    if given and options.eval is None:
+        raise InputError(f"--{given[0].replace('file_', '')} has no effect without --eval, which names rows to read")
+    page = write_report(options.runs, options.out, options.eval, how_to_read(options))
+    print(json.dumps({"out": str(page)}) if options.json else page)
     return 0
 
 
