@@ -120,7 +120,9 @@ def _survey(dataset: Dataset, numbers: I64) -> tuple[I64 | None, int]:
     n_items, scaling = 0, dataset.scaling
     zero = np.float32(0) if scaling is None else (-scaling.offset * scaling.factor).astype(np.float32)
     for rows in _take(dataset, numbers):
-        n_items += len(rows.X.data) if isinstance(rows.X, CsrRows) else int(np.count_nonzero(rows.X != zero))
+        n_items += (
+            len(rows.X.data) if isinstance(rows.X, CsrRows) else int(np.count_nonzero(np.not_equal(rows.X, zero)))
+        )
         if counts is not None and rows.y is not None:
             counts += np.bincount(rows.y, minlength=len(counts))
         if counts is not None and rows.label_sets is not None:

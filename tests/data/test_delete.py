@@ -363,7 +363,7 @@ def test_options_that_are_repeated_delete_all_that_they_name(run: Run, tmp_path:
 @pytest.mark.parametrize("given", [{"groups": [[1]]}, {"groups": []}, {"rows": np.array([2**64 - 1], np.uint64)}])
 def test_what_names_no_rows_is_told(given: dict[str, Any], tmp_path: Path) -> None:
     make(tmp_path / "d.zarr")
-    with pytest.raises(InputError, match="the groups whose rows|row 18446744073709551615 of 400 rows"):
+    with pytest.raises(InputError, match=r"the groups whose rows|row 18446744073709551615 of 400 rows"):
         delete_rows(tmp_path / "d.zarr", **given)
 
 
