@@ -352,6 +352,18 @@ def test_ctrl_c_leaves_the_dataset_as_it_was(
     assert file_hashes(tmp_path) == before
 
 
+def test_a_row_that_is_longer_than_the_first_rows_is_deleted(tmp_path: Path) -> None:
+    X = np.zeros((6, 5), np.float32)
+    X[:, 0] = 1
+    ingest(csr_array(X), tmp_path / "d.zarr", np.tile([1, -1], 3), layout="sparse", shuffle=None)
+    more = np.arange(1, 21, dtype=np.float32).reshape(4, 5)
+    ingest(csr_array(more), tmp_path / "d.zarr", np.tile([1, -1], 2), append=True, shuffle=None)
+    dataset = delete_rows(tmp_path / "d.zarr", [1, 7])
+    verify(dataset)
+    np.testing.assert_array_equal(read_all(dataset), np.delete(np.concatenate((X, more)), [1, 7], axis=0))
+    assert dataset.meta["longest_row"] == 5
+
+
 def test_options_that_are_repeated_delete_all_that_they_name(run: Run, tmp_path: Path) -> None:  # noqa: F811
     make(tmp_path / "d.zarr")
     assert "2 rows deleted" in run("delete", tmp_path / "d.zarr", "--rows", "3", "--rows", "5").out
