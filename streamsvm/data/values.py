@@ -214,9 +214,8 @@ def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
     """
     if values.dtype.kind == "M":
         times = values.astype("datetime64[ns]")
-        _refuse(
-            (times != values) & ~np.isnat(values), values, place, "the group is a time beyond 64 bits of nanoseconds"
-        )
+        wrapped = (times.astype(values.dtype) != values) & ~np.isnat(values)
+        _refuse(wrapped, values, place, "the group is a time beyond 64 bits of nanoseconds")
         values = times.astype(np.int64)
     found: dict[Any, int] = {}
     for i, value in enumerate(values.tolist()):
