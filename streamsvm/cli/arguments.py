@@ -115,8 +115,9 @@ def _add_delete(commands: Any) -> None:
         "numbers and ranges, such as 0-99,250, or a file of them; rows count from 0, in the order in which `predict` "
         "writes the rows of the dataset"
     )
-    which.add_argument("--rows", metavar="ROWS|FILE", help=numbers)
-    which.add_argument("--group", metavar="VALUE", nargs="+", help="all rows of these groups (of `ingest --groups`)")
+    which.add_argument("--rows", metavar="ROWS|FILE", action="append", help=numbers)
+    groups = "all rows of these groups (of `ingest --groups`)"
+    which.add_argument("--group", metavar="VALUE", nargs="+", action="extend", help=groups)
     add_json(delete)
 
 
