@@ -101,6 +101,8 @@ def _add_ingest(commands: Any) -> None:
     add_cluster(ingest, "worker processes on this machine that read, shuffle and write (default: threads here)")
     add_memory(ingest)
     add_json(ingest)
+    new = "the rows that --append adds may have labels that the dataset does not have"
+    ingest.add_argument("--new-classes", action="store_true", help=new)
 
 
 def _add_delete(commands: Any) -> None:
@@ -177,9 +179,9 @@ def _add_train(commands: Any) -> None:
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
     start = (
-        "start from the weights of a model (a run's folder or a model file) of the same two classes and features; if a "
-        "ball lies beside it, and rows were appended or deleted since, read only these, unless the new optimum leaves "
-        "the ball; for linear models with the hinge loss"
+        "start from the weights of a model (a run's folder or a model file) of the same features and classes, to which "
+        "the rows may have new ones; if a ball lies beside it, and rows were appended or deleted since, read only "
+        "these, unless the new optimum leaves the ball; for linear models with the hinge loss"
     )
     train.add_argument("--start-from", metavar="MODEL", type=read_local_path, help=start)
     ball = (

@@ -74,6 +74,8 @@ class IngestOptions:
         What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
         Whether to append the rows to the dataset of that name, which decides all but the seed and the chunk size.
+    new_classes : bool
+        Whether rows that are appended may have labels that the dataset does not have.
     """
 
     layout: str | None = None
@@ -86,6 +88,7 @@ class IngestOptions:
     overwrite: bool = False
     append: bool = False
     label_column: str | None = None
+    new_classes: bool = False
     source_state: Mapping[str, Any] | None = None
 
 
@@ -149,6 +152,8 @@ def check_options(options: IngestOptions) -> None:
         value = getattr(options, name)
         if value not in allowed:
             raise InputError(f"{name} {value!r}: choose from {', '.join(filter(None, allowed))}")
+    if options.new_classes and not options.append:
+        raise InputError("--new-classes (new_classes=True) is for rows that are appended: --append (append=True)")
     if options.shuffle is not None and options.shuffle < 0:
         raise InputError(f"shuffle {options.shuffle}: a seed is a whole number from 0 on")
     if options.chunk_bytes is not None and options.chunk_bytes < 1:

@@ -111,8 +111,8 @@ def ingest(
     report : callable
         It is called as the rows are read, to show progress.
     **others
-        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append), in
-        place of `options`.
+        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append,
+        new_classes), in place of `options`.
 
     Returns
     -------

@@ -13,7 +13,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.machine import default_budget_bytes, default_threads
 from streamsvm.methods.decomposition import solver as decomposition
-from streamsvm.methods.decomposition.options import OTHER_BYTES, DecompositionOptions
+from streamsvm.methods.decomposition.options import OTHER_BYTES, SMALL_ROWS, DecompositionOptions
 from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.settings import Decomposition, is_small
@@ -54,7 +54,7 @@ ACTIVE_VECTORS = 16  # vectors of 8 bytes an active row, in addition
 ACTIVE_COPIES = 3  # copies of the active rows that exist while they are taken
 LEAST_ACTIVE_ROWS = 2048
 INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes of an entry of K_WW and of its copies
-WORKING_ROWS = {"smo": (1024, 2048), "irwls": (128, 128), "qp": (128, 128)}  # irwls and qp factor matrices of that size
+WORKING_ROWS = {"smo": (SMALL_ROWS, 2048), "irwls": (128, 128), "qp": (128, 128)}  # the latter two factor matrices
 WORKING_SHARE = 32  # one active row in 32 is in the working set, within WORKING_ROWS: measured on MNIST
 ACTIVE_SHARE = 5  # one row in 5 is active, if memory allows: measured on Adult, Web and ijcnn1
 WHOLE_ROWS = 16_384  # up to so many rows are all active, if all their kernel columns fit into memory
