@@ -35,7 +35,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
+from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, Rounds, fill, improve
 from streamsvm.methods.decomposition.all_active import (
     NOISE_SHARE,
     bounds_by_terms,
@@ -44,6 +44,7 @@ from streamsvm.methods.decomposition.all_active import (
     suits_factor,
 )
 from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals, compute_total, find_part, split_total
+from streamsvm.methods.decomposition.kernel_columns import ColumnCache
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
 from streamsvm.methods.decomposition.selection import draw_active_rows
 from streamsvm.methods.decomposition.settings import (
