@@ -33,10 +33,10 @@ from streamsvm.numeric.kernels import (
     add_linear_sums,
     combine_rows,
     compute_kernel,
-    compute_kernel_sums,
     compute_squares,
     to_float64,
 )
+from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import F64, Matrix, Rows, slice_rows, take_rows
 from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
