@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import register_jitable
 
-from streamsvm.numeric.rows import F64
+from streamsvm.numeric.rows import F64, I32
 
 
 @register_jitable
@@ -72,3 +72,11 @@ def solve_row(lead: F64, y: int, size: float, share: F64, changes: F64) -> float
     changes[y] = after - share[y]
     share[y] = after
     return largest
+
+
+def multiply_shares(share: F64, y: I32, costs: F64) -> F64:
+    """Return the multipliers (n, K): alpha_ik = -C_i c_ik for k != y_i, and C_i s_i for the row's own class."""
+    every = np.arange(len(y))
+    alpha: F64 = -costs[:, None] * share
+    alpha[every, y] = costs * share[every, y]
+    return alpha

@@ -13,12 +13,13 @@ from typing import TypeVar
 
 from streamsvm.errors import CertificateError
 from streamsvm.numeric.certificates import Proof
-from streamsvm.requests import ROUNDINGS, Progress
+from streamsvm.requests import ROUNDINGS, Progress, find_status
 
 # D has risen in a step if it grew by these shares of D and of the gap or, if the gap may be rounding alone, by this
 # share of the rounding bound. The gap has fallen if it shrank by this share of itself.
 LEAST_DUAL_RISE, LEAST_DUAL_RISE_OF_GAP, LEAST_DUAL_RISE_OF_ROUNDING = 1e-14, 1e-6, 0.1
 LEAST_GAP_FALL = 0.01
+STUCK_STEPS = 10  # a run ends after so many steps in which neither D has risen nor the gap has fallen
 
 
 @dataclass(kw_only=True)
@@ -112,3 +113,12 @@ def _has_progressed(dual: float, least_gap: float, proof: Proof, gap: float, is_
         LEAST_DUAL_RISE_OF_ROUNDING * proof.rounding_bound if is_rounded else 0.0,
     )
     return proof.dual > dual + rise or least_gap - gap > LEAST_GAP_FALL * abs(gap)
+
+
+def find_end(state: ProvedState, tol: float, is_definite: bool) -> str | None:
+    """Return why the run ends after this step, or None if it goes on. See decomposition.solver for "stationary"."""
+    if is_definite:
+        return find_status(state.progress, tol, state.stuck, STUCK_STEPS)
+    if state.objective - state.dual + state.rounding_bound <= tol * state.magnitude:
+        return "stationary"
+    return "stalled" if state.stuck >= STUCK_STEPS else None
