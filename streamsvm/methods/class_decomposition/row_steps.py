@@ -27,17 +27,17 @@ def _find_lead(F: F64, i: int, y: int, lead: F64) -> None:
 
 
 @register_jitable
-def _give_all(lead: F64, y: int, share: F64, changes: F64) -> float:
-    """Give all of the cost to the class with the greatest v_k, where k_ii is 0; return the largest change."""
-    best, largest = y, 0.0
+def _give_all(lead: F64, y: int, share: F64, changes: F64) -> None:
+    """Give all of the cost to the class with the greatest v_k, where k_ii is 0."""
+    best = y
     for k in range(lead.size):
         best = k if lead[k] > lead[best] else best
+        changes[k] = share[k]
+        share[k] = 0.0
+    if best != y:
+        share[best] = share[y] = 1.0
     for k in range(lead.size):
-        after = 1.0 if best != y and (k == best or k == y) else 0.0  # noqa: PLR1714  (compiled code has no tuples of it)
-        changes[k] = after - share[k] if k == y else share[k] - after
-        largest = max(largest, abs(changes[k]))
-        share[k] = after
-    return largest
+        changes[k] = share[k] - changes[k] if k == y else changes[k] - share[k]
 
 
 @njit(cache=True, nogil=True)
