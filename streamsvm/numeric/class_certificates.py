@@ -37,7 +37,7 @@ def prove_classes(share: F64, y: I32, costs: F64, F: F64, errors: F64, largest: 
     leads[every, y] = -np.inf
     top, reach = np.max(leads, axis=1), np.max(np.abs(F), axis=1)
     loss, loss_error = _add_losses(costs, top, 2.02 * errors + 4 * UNIT * (1.0 + 2 * reach))
-    gain = math.fsum((costs * share[every, y]).tolist())
+    gain = math.fsum(alpha[every, y].tolist())
     lacking = float(np.sum(np.abs(np.sum(alpha, axis=1)) + UNIT * F.shape[1] * sizes))
     moved = 2 * lacking * math.sqrt(largest)
     of_point = lacking + math.sqrt(max(0.0, square + square_error)) * moved + moved**2 / 2

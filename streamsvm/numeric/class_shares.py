@@ -74,9 +74,18 @@ def solve_row(lead: F64, y: int, size: float, share: F64, changes: F64) -> float
     return largest
 
 
+def split_shares(share: F64, y: I32) -> tuple[F64, F64]:
+    """Return c_ik (n, K), with zeros for the rows' own classes, and s_i (n,), which is 1 where rounding was above."""
+    taken = share.copy()
+    taken[np.arange(len(y)), y] = 0.0
+    own = np.sum(taken, axis=1)
+    taken /= np.maximum(own, 1.0)[:, None]
+    return taken, np.minimum(own, 1.0)
+
+
 def multiply_shares(share: F64, y: I32, costs: F64) -> F64:
     """Return the multipliers (n, K): alpha_ik = -C_i c_ik for k != y_i, and C_i s_i for the row's own class."""
-    every = np.arange(len(y))
-    alpha: F64 = -costs[:, None] * share
-    alpha[every, y] = costs * share[every, y]
+    taken, own = split_shares(share, y)
+    alpha: F64 = -costs[:, None] * taken
+    alpha[np.arange(len(y)), y] = costs * own
     return alpha

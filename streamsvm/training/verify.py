@@ -34,7 +34,15 @@ from streamsvm.numeric.scaling import same_scaling
 from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Progress, Scan
-from streamsvm.training import verify_classes, verify_dual, verify_kernel, verify_loss, verify_nu, verify_one_class
+from streamsvm.training import (
+    verify_classes,
+    verify_dual,
+    verify_kernel,
+    verify_kernel_classes,
+    verify_loss,
+    verify_nu,
+    verify_one_class,
+)
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
@@ -124,7 +132,7 @@ def verify(
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
         objective, rounding, bound = _evaluate(model, engine, problem, points)
     if dual and isinstance(model, KernelModel) and not (model.problem.has_nu and model.problem.has_classes):
-        bound = verify_kernel.bound(model, source, problem)
+        bound = (verify_kernel_classes if _joins_classes(model) else verify_kernel).bound(model, source, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
     slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
@@ -208,14 +216,18 @@ def _open(
 
 def _name_kernels(model: Model) -> str:
     if isinstance(model, KernelModel):
-        return "kernel-sums"
-    if find_entry(model.problem.name).joins_classes:
+        return "smo-classes" if _joins_classes(model) else "kernel-sums"
+    if _joins_classes(model):
         return "crammer-singer"
     return "ranking" if _compares_pairs(model) else "cutting-plane"
 
 
 def _compares_pairs(model: Model) -> bool:
     return find_entry(model.problem.name).compares_pairs
+
+
+def _joins_classes(model: Model) -> bool:
+    return find_entry(model.problem.name).joins_classes
 
 
 def _shape(source: RowSource) -> tuple[int, int]:
@@ -226,8 +238,7 @@ def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: lis
     if _compares_pairs(model):
         assert isinstance(model, LinearModel)
         return _evaluate_ranking(model, engine, float(problem["pair_cost"]), points)
-    if find_entry(model.problem.name).joins_classes:
-        assert isinstance(model, LinearModel)
+    if _joins_classes(model):
         return *verify_classes.evaluate(model, engine, problem), None
     if model.problem.has_nu and model.problem.own_classes is None:
         assert isinstance(model, KernelModel)

@@ -55,8 +55,8 @@ class ActiveRows:
 
     def measure_dual(self) -> float:
         """Return D of the rows, if no other rows have multipliers."""
-        gain = self.costs @ self.share[np.arange(len(self.y)), self.y]
-        return float(gain - np.sum(self.alpha * self.F.T) / 2)
+        alpha = self.alpha
+        return float(np.sum(alpha[np.arange(len(self.y)), self.y]) - np.sum(alpha * self.F.T) / 2)
 
 
 @dataclass

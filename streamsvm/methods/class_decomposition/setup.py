@@ -29,6 +29,7 @@ from streamsvm.methods.decomposition.active_rows_setup import (
 from streamsvm.methods.fit import Fit, TakeRows, report_progress
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric import known_values
+from streamsvm.numeric.class_losses import add_line_losses
 from streamsvm.numeric.class_shares import multiply_shares
 from streamsvm.numeric.kernels import (
     TILE_ROWS,
@@ -161,4 +162,5 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
             visit_rows(K, y, ones, np.zeros((2, 2)), np.zeros((2, 2)), np.arange(2), 0.0)
     for name in ("rbf", "linear"):
         prove_kernel_sums(Kernel(name), to_float64(rows.X), to_float64(rows.X), coefs)
+    add_line_losses(coefs, coefs, y, ones, ones, np.zeros(2))
     judge_rows(np.zeros((2, 2)), y, ones, np.zeros((2, 2)), np.zeros(2), np.zeros(2))
