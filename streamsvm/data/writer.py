@@ -41,6 +41,7 @@ CODECS: dict[str, tuple[Any, ...]] = {
     "lz4": (BloscCodec(cname="lz4", shuffle="shuffle"), Crc32cCodec()),
     "zstd": (ZstdCodec(level=1), Crc32cCodec()),
 }
+ZEROS_TOO: Any = {"write_empty_chunks": True}  # Zarr leaves out chunks of zeros otherwise
 LARGEST_CHUNK_BYTES = 64 << 20
 SMALLEST_CHUNK_BYTES = 4 << 20
 PART_BYTES = 64 << 10  # reading a random row costs a part of each array (tests/benchmarks/random_rows.py)
@@ -105,8 +106,9 @@ class PlacedArray:
         """Write a chunk, of which the first n_rows are filled. Return the checksums of its parts, if it has any."""
         if self.codec != "crc32c":
             assert isinstance(self.place, LocalFolder)
-            start = index * self.chunks[0]
-            zarr.open_array(str(self.place.folder / self.name), mode="r+")[start : start + n_rows] = chunk[:n_rows]
+            file, start = str(self.place.folder / self.name), index * self.chunks[0]
+            with zarr.config.set({f"array.{key}": value for key, value in ZEROS_TOO.items()}):
+                zarr.open_array(file, mode="r+")[start : start + n_rows] = chunk[:n_rows]
             return None
         chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
         payload = chunk.reshape(-1).view(np.uint8)
@@ -145,7 +147,7 @@ class _ArrayWriter:
             dtype=dtype,
             compressors=CODECS[codec],
             fill_value=0,
-            config={"write_empty_chunks": True},
+            config=ZEROS_TOO,
         )
         self.name, self._place = name, place
         self._buffer = np.empty(chunks, dtype)
