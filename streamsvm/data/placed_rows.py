@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.writer import DatasetWriter, PlacedArray
+from streamsvm.data.placed_array import PlacedArray
+from streamsvm.data.writer import DatasetWriter
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows, Rows
 
