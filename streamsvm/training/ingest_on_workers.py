@@ -102,6 +102,8 @@ def ingest_on_workers(
     """
     check_options(options)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
+    if scheduler is not None:  # its workers have folders of their own
+        paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
     kind = _require_text(paths, name, destination, columns, options, file_format)
     refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
     first = _read_first(paths, kind, columns)

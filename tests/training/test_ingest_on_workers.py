@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from streamsvm.cli.command import main
 from streamsvm.data import segments, spill, stretches
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
@@ -254,3 +255,22 @@ def test_too_little_memory_is_refused(tmp_path: Path, workers_import_tests: None
     with pytest.raises(MemoryBudgetError, match="raise --memory to at least"):
         ingest_on_workers([path], tmp_path / "d.zarr", Columns(), IngestOptions(), workers=1, memory_bytes=300 << 20)
     assert os.listdir(tmp_path) == ["a.svm"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--memory", "1GB"], "--memory has no effect with one process"),
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers has no effect with --scheduler"),
+        (["--workers", "2", "--append"], "--append has no effect with --workers"),
+        (["--workers", "2", "--one-hot", "auto"], "workers read numbers only"),
+        (["--workers", "none"], "--workers is 'none'"),
+    ],
+)
+def test_options_of_the_command(
+    options: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(make_csv(0, 9))
+    assert main(["ingest", str(tmp_path / "a.csv"), str(tmp_path / "d.zarr"), *options]) == 2
+    assert reason in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["a.csv"]
