@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet as pyarrow_parquet
 import pytest
 from distributed import Client
 
 from streamsvm.cli.command import main
-from streamsvm.data import segments, spill, stretches
+from streamsvm.data import parquet, segments, spill, stretches
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, write_dataset
@@ -146,6 +148,41 @@ def test_large_runs_are_split_as_one_process_does(here: None, tmp_path: Path, mo
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
 
 
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two files of Parquet, whose row groups and pieces have different ends."""
+    monkeypatch.setattr(parquet, "_PIECE_BYTES", 16 * 8 * 3)
+    rng, paths = np.random.default_rng(0), [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, n, group_rows in zip(paths, (205, 64), (37, 64), strict=True):
+        x, label = rng.normal(size=n), rng.choice(["no", "yes"] if path == paths[0] else ["yes", "perhaps"], n)
+        pyarrow_parquet.write_table(pyarrow.table({"x": x, "label": label, "k": np.arange(n)}), path, group_rows)
+    return paths
+
+
+def write_tables_alone(paths: list[Path], destination: Path) -> None:
+    rows = parquet.read_parquet(paths, Columns())
+    write_dataset(rows, destination, ", ".join(map(str, paths)), guess_bytes(paths), IngestOptions(scale="standard"))
+
+
+def test_parquet(here: None, tables: list[Path], tmp_path: Path) -> None:
+    write_tables_alone(tables, tmp_path / "alone.zarr")
+    made = ingest_on_workers(tables, tmp_path / "shared.zarr", Columns(), IngestOptions(scale="standard"))
+    assert made.n_rows == 269
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+def test_a_missing_value_of_parquet(here: None, tables: list[Path], tmp_path: Path) -> None:
+    table = pyarrow_parquet.read_table(tables[0]).to_pydict()
+    table["x"][150] = None
+    pyarrow_parquet.write_table(pyarrow.table(table), tables[0], 37)
+    with pytest.raises(InputError, match=r"a\.parquet: row 151, column x: missing") as alone:
+        write_tables_alone(tables, tmp_path / "alone.zarr")
+    with pytest.raises(InputError) as shared:
+        ingest_on_workers(tables, tmp_path / "shared.zarr", Columns(), IngestOptions(scale="standard"))
+    assert str(shared.value) == str(alone.value)
+    assert sorted(os.listdir(tmp_path)) == ["a.parquet", "b.parquet"]
+
+
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
 def test_compressed_files(compress: Callable[[bytes], bytes], here: None, tmp_path: Path) -> None:
     path = tmp_path / f"a.svm.{'gz' if compress is gzip.compress else 'bz2'}"
@@ -200,7 +237,7 @@ def test_faults_have_the_message_of_one_process_and_leave_nothing(name: str, her
 @pytest.mark.parametrize(
     ("file", "columns", "options", "reason"),
     [
-        ("a.parquet", Columns(), IngestOptions(), "workers read svmlight text"),
+        ("a.npy", Columns(), IngestOptions(), "workers read svmlight text"),
         ("-", Columns(), IngestOptions(), "standard input"),
         ("a.csv", Columns(missing="mean"), IngestOptions(), "columns to encode"),
         ("a.csv", Columns(), IngestOptions(append=True), "workers write new datasets"),
