@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm.data.ingest import MOST_CLASSES, IngestOptions, count_part_rows, prepare_rows
+from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import RangeWriter, RangeWritten
 from streamsvm.data.segments import Run, SegmentWriter, draw_runs, note_texts, read_run
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.stretches import Stretch, read_stretch
 from streamsvm.data.survey import Survey
-from streamsvm.data.writer import PlacedArray, Shape
+from streamsvm.data.writer import Shape
 from streamsvm.errors import InputError
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling
 

@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from streamsvm.data.checks import VECTORS
-from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
 from streamsvm.data.manifest import (
     ATTRIBUTE,
@@ -30,6 +28,7 @@ from streamsvm.data.manifest import (
     describe_array,
     make_fingerprint,
 )
+from streamsvm.data.placed_array import ZEROS_TOO, LocalFolder, PlacedArray
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 from streamsvm.numeric.label_sets import count_bytes
@@ -67,57 +66,6 @@ class Shape:
         return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, data_bytes // 16))
 
 
-class LocalFolder:
-    """A folder on a local disk in which a dataset is made. `data.upload.Upload` has the same functions for a store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def open_group(self) -> zarr.Group:
-        """Return the group of the dataset."""
-        return zarr.open_group(str(self.folder), mode="a", zarr_format=3)
-
-    def write_chunk(self, key: str, payload: Bytes) -> None:
-        """Write the file of a raw chunk."""
-        write_chunk(self.folder / key, payload)
-
-    def read_checksum(self, key: str) -> int:
-        """Return the CRC-32C that a chunk ends with."""
-        return read_checksum(self.folder / key)
-
-
-@dataclass(frozen=True)
-class PlacedArray:
-    """An array of the dataset, in whose place chunks can be stored in any order, by any process.
-
-    chunks: the shape of a chunk. part_bytes: of the parts that have checksums of their own; 0 if there are none.
-    """
-
-    place: LocalFolder | Upload
-    name: str
-    shape: tuple[int, ...]
-    chunks: tuple[int, ...]
-    dtype: str
-    codec: str
-    part_bytes: int
-
-    def store(self, chunk: npt.NDArray[Any], index: int, n_rows: int) -> npt.NDArray[np.uint32] | None:
-        """Write a chunk, of which the first n_rows are filled. Return the checksums of its parts, if it has any."""
-        if self.codec != "crc32c":
-            assert isinstance(self.place, LocalFolder)
-            start = index * self.chunks[0]
-            zarr.open_array(str(self.place.folder / self.name), mode="r+")[start : start + n_rows] = chunk[:n_rows]
-            return None
-        chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
-        payload = chunk.reshape(-1).view(np.uint8)
-        self.place.write_chunk(self.key(index), payload)
-        return checksum_parts(payload, self.part_bytes) if self.part_bytes else None
-
-    def key(self, index: int) -> str:
-        """Return the name of a chunk's file within the dataset."""
-        return f"{self.name}/c/{index}{'/0' * (len(self.shape) - 1)}"
-
-
 class _ArrayWriter:
     """Collects values until a chunk is full, and then writes it. One chunk is in memory, or two with a pool.
 
@@ -145,7 +93,7 @@ class _ArrayWriter:
             dtype=dtype,
             compressors=CODECS[codec],
             fill_value=0,
-            config={"write_empty_chunks": True},
+            config=ZEROS_TOO,
         )
         self.name, self._place = name, place
         self._buffer = np.empty(chunks, dtype)
