@@ -23,6 +23,7 @@ from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import (
     check_columns,
     choose_calibration,
+    connected,
     is_dask,
     is_dataset,
     is_sparse,
@@ -61,7 +62,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     memory: str | int | None
     resident_rows: int | str | None
     n_jobs: int | None
-    client: Client | None
+    client: Client | str | None
     checkpoint: str | Path | None
     max_passes: int | None
     max_seconds: float | None
@@ -74,6 +75,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         if way is not None:
             require_folds(options)
         with (
+            connected(self),
             caught(),
             open_source(self, X, y, sample_weight, qid) as source,
             open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
