@@ -13,6 +13,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.classifier import BaseSVC
+from streamsvm.methods.decomposition.options import SMALL_ROWS, DecompositionOptions
 from streamsvm.methods.registry import AUTO, METHODS, name_methods
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.kernels import combine_rows
@@ -38,6 +39,12 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
                 f"solver {self.solver!r}: {type(self).__name__} makes sums of kernels, and takes {', '.join(able)}"
             )
         return super()._fit(X, y, sample_weight, qid)
+
+    def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:
+        """Return float64 for so few rows that SMO solves them in float64, and else float32, as datasets hold them."""
+        own = {name: getattr(self, name, None) for name in ("working_rows", "inner", "resident_rows")}
+        is_plain = self.solver in (AUTO, "smo") and getattr(self, "selection", "") == DecompositionOptions().selection
+        return np.float64 if is_plain and n_rows <= SMALL_ROWS and set(own.values()) == {None} else np.float32
 
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

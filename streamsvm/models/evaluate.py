@@ -7,9 +7,9 @@ from typing import Any
 
 from streamsvm.data.source import RowSource
 from streamsvm.models.model import Model
-from streamsvm.models.predict import score
 from streamsvm.models.probabilities import has_probabilities
 from streamsvm.models.reliability import Reliability
+from streamsvm.models.scores import recall_label, score
 
 
 def evaluate(
@@ -35,7 +35,8 @@ def evaluate(
     file_format : str, optional
         The format of a file; by default its name tells the format.
     label, qid : str, optional
-        The columns of a table that hold the labels and the query ids.
+        The columns of a table that hold the labels and the query ids. By default the labels are in the column that
+        held those of the training, if it was named there.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns. "auto" decides by its cells.
     sep : str, optional
@@ -62,6 +63,7 @@ def evaluate(
     InputError
         If there are no labels, or if the rows do not suit the model.
     """
+    label = label or recall_label(model, data, file_format)
     parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep)
     problem = model.problem
     if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):

@@ -19,7 +19,7 @@ from streamsvm.engines.protocol import Engine
 from streamsvm.machine import file_page_bytes, peak_bytes, resident_bytes
 from streamsvm.methods.fit import Fit, Report
 from streamsvm.models.model import KernelModel, Model
-from streamsvm.numeric.arithmetic import Arithmetic, name_differences
+from streamsvm.numeric.arithmetic import MIXED, Arithmetic, list_kinds, name_differences
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
 from streamsvm.training.clock import Clock
@@ -33,10 +33,6 @@ from streamsvm.training.statuses import DONE, FINAL, explain, require_finite, re
 
 # The settings of a fit that a model tells, so that `verify` can compute its objective anew
 TOLD = ("class_costs", "bias_feature", "pair_cost", "loss", "row_cost", "tube", "nu")
-MIXED = (
-    "the processes of this run do not add alike (%s): the certificate holds, but the last bits of the model may not be "
-    "those of other runs"
-)
 LOGGER = logging.getLogger("streamsvm")
 
 Requests = Generator[Question, Any, None]
@@ -119,7 +115,7 @@ class Training:
 
     def _list_arithmetic(self) -> list[Arithmetic]:
         """Return the kinds of arithmetic of the run, also before it was resumed."""
-        return self.run.arithmetic if self.run else self.engine.arithmetic
+        return list_kinds([*(self.run.arithmetic if self.run else ()), *self.engine.arithmetic])
 
     def is_over(self) -> bool:
         """Tell whether the solver has nothing left to do."""
@@ -274,6 +270,8 @@ class Training:
             info["problem"] = {**known, "n_rows": self.source.n_rows}
         if self.source.encoding is not None:
             info["encoding"] = self.source.encoding.as_json()
+        if self.source.label_column is not None:
+            info["label_column"] = self.source.label_column
         return replace(model, info=info)
 
 

@@ -73,6 +73,12 @@ def test_warm_up_without_compiling(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert Path(found["cache"]).name
 
 
+def test_predictions_on_standard_output_are_no_json(run: Run, data: Path, trained: Path) -> None:
+    ran = run("predict", trained, data, "--out", "-", "--json")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--json has no effect with --out -" in ran.err
+
+
 def test_errors_leave_standard_output_empty(run: Run, tmp_path: Path) -> None:
     ran = run("ingest", tmp_path / "missing.svm", tmp_path / "rows.zarr", "--json")
     assert (ran.code, ran.out) == (2, "")

@@ -32,7 +32,8 @@ from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel
-from streamsvm.models.predict import predict, score, score_chunks
+from streamsvm.models.predict import predict
+from streamsvm.models.scores import score, score_chunks
 from streamsvm.numeric.scaling import Scaling
 from streamsvm.problems.measures import CURVE_POINTS, roc_area, trace_curves
 from streamsvm.problems.problem import Scored
@@ -117,7 +118,7 @@ def test_every_kind_of_rows_in_their_order(tmp_path: Path, source: str) -> None:
 
 @pytest.mark.parametrize("out", READERS)
 def test_every_kind_of_output(tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.models.predict.ZARR_CHUNK_ROWS", 64)
+    monkeypatch.setattr("streamsvm.models.prediction_files.ZARR_CHUNK_VALUES", 64)
     write_dataset(tmp_path / "rows.zarr", PROBLEM)
     assert predict(MODEL, str(tmp_path / "rows.zarr"), str(tmp_path / out)) == len(SCORES)
     labels, scores = READERS[out](tmp_path / out)
@@ -151,7 +152,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_anything_is_read(tmp_
     (tmp_path / "old.zarr").mkdir()
     (tmp_path / "folder.csv").mkdir()
     for out, message in (
-        ("p", "the name must end in .csv, .npy or .zarr"),
+        ("p", "the name must end in .csv, .parquet, .npy or .zarr"),
         ("none/p.csv", "none: no such folder"),
         ("old.zarr", "old.zarr: exists already"),
         ("folder.csv", "folder.csv: exists already"),
