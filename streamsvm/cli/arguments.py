@@ -198,6 +198,8 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--eval", metavar="DATA.zarr", help=held_out)
     waits = "stop with the status early_stop after so many steps in which the measure of --eval has not risen"
     train.add_argument("--patience", metavar="STEPS", type=read_count, help=waits)
+    page = "serve the page of `report` on http://127.0.0.1:PORT/ while the training runs; 0: a port that is free"
+    train.add_argument("--live", metavar="PORT", type=int, help=page)
     add_probabilities(train)
     add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
