@@ -80,7 +80,7 @@ def test_d_rises_with_every_step_and_no_row_that_has_no_cost_is_moved(monkeypatc
 @pytest.mark.parametrize("own", [{}, {"resident_rows": 500}], ids=["memory", "few-rows"])
 def test_the_driver_holds_what_is_planned(own: dict[str, Any]) -> None:
     """Shares and sums of all rows, active rows with kernel columns, and a checkpoint after each step."""
-    random, n = np.random.default_rng(0), 8_000 if own else 1_500
+    random, n = np.random.default_rng(0), 8_000 if own else 900
     X, y = random.standard_normal((n, 4)).astype(np.float32), np.arange(n, dtype=np.int32) % 10
     peaks = []
     for rows in (600, n):  # the first compiles
