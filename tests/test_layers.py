@@ -61,9 +61,9 @@ BELOW_FACES = {*MAY_IMPORT, "version"}  # the command line may use all of it
 
 # Where a library may be imported: room or module, and whether within functions only.
 LIBRARIES = {
-    "zarr": {"data", "models.predict"},
+    "zarr": {"data", "models.prediction_files"},
     "dask": {"engines"},
-    "distributed": {"engines"},
+    "distributed": {"engines", "data.dask_pieces"},
     "numba": {
         "numeric",
         "data.csv_parser",
@@ -77,6 +77,7 @@ LIBRARIES = {
     "pyarrow": {"data"},
     "obstore": {"data"},
     "google_crc32c": {"data"},
+    "jinja2": {"cli.pages.page"},
     "onnx": {f"models.exports.onnx_graph.{name}" for name in ("write_onnx", "add", "_add_labels", "_make_file")},
 }
 

@@ -33,6 +33,7 @@ def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
         regression=options.regression,
         overwrite=options.overwrite,
         append=options.append,
+        new_classes=options.new_classes,
     )
 
 

@@ -86,6 +86,38 @@ class LocalFolder:
         return read_checksum(self.folder / key)
 
 
+@dataclass(frozen=True)
+class PlacedArray:
+    """An array of the dataset, in whose place chunks can be stored in any order, by any process.
+
+    chunks: the shape of a chunk. part_bytes: of the parts that have checksums of their own; 0 if there are none.
+    """
+
+    place: LocalFolder | Upload
+    name: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str
+    codec: str
+    part_bytes: int
+
+    def store(self, chunk: npt.NDArray[Any], index: int, n_rows: int) -> npt.NDArray[np.uint32] | None:
+        """Write a chunk, of which the first n_rows are filled. Return the checksums of its parts, if it has any."""
+        if self.codec != "crc32c":
+            assert isinstance(self.place, LocalFolder)
+            start = index * self.chunks[0]
+            zarr.open_array(str(self.place.folder / self.name), mode="r+")[start : start + n_rows] = chunk[:n_rows]
+            return None
+        chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
+        payload = chunk.reshape(-1).view(np.uint8)
+        self.place.write_chunk(self.key(index), payload)
+        return checksum_parts(payload, self.part_bytes) if self.part_bytes else None
+
+    def key(self, index: int) -> str:
+        """Return the name of a chunk's file within the dataset."""
+        return f"{self.name}/c/{index}{'/0' * (len(self.shape) - 1)}"
+
+
 class _ArrayWriter:
     """Collects values until a chunk is full, and then writes it. One chunk is in memory, or two with a pool.
 
@@ -127,6 +159,8 @@ class _ArrayWriter:
             parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
             together = max(1, PART_BYTES // (4 * parts[1]))
             self._parts = _ArrayWriter(place, PARTS + name, parts, together, "uint32", codec)
+        in_parts = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
+        self.placed = PlacedArray(place, name, shape, chunks, dtype, codec, in_parts)
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append values along the first axis."""
@@ -144,8 +178,7 @@ class _ArrayWriter:
             self._flush()
         self._wait()
         assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
-        n_chunks = -(-self.array.shape[0] // self.array.chunks[0])
-        checksums = [self._place.read_checksum(self._key(index)) for index in range(n_chunks)]
+        checksums = [self._place.read_checksum(self.placed.key(index)) for index in range(self.n_chunks)]
         entry = {**describe_array(self.array), "checksums": np.asarray(checksums, "<u4").tobytes().hex()}
         if self._parts is None:
             return {self.name: entry}
@@ -153,15 +186,19 @@ class _ArrayWriter:
 
     def note_chunks(self, checksums: Sequence[npt.NDArray[np.uint32]]) -> None:
         """Take note that all chunks were written by others; checksums: of the parts of each, if it has parts."""
-        self._written = self.array.shape[0]
+        self._written, self._filled = self.array.shape[0], 0
         if self._parts is not None:
             self._parts.append(np.stack(checksums))
 
     @property
+    def n_chunks(self) -> int:
+        """The number of chunks."""
+        return int(-(-self.array.shape[0] // self.array.chunks[0]))
+
+    @property
     def column(self) -> Column:
         """What others have to know to write chunks."""
-        part_bytes = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
-        return Column(self.name, str(self.array.dtype), self.array.shape[1:], part_bytes)
+        return Column(self.name, str(self.array.dtype), self.array.shape[1:], self.placed.part_bytes)
 
     def _flush(self) -> None:
         """Write the chunk that is collected, or let the pool write it once the chunk before is written."""
@@ -183,14 +220,9 @@ class _ArrayWriter:
         if not self._is_raw:
             self.array[start : start + n_rows] = chunk[:n_rows]
             return
-        chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
-        payload = chunk.reshape(-1).view(np.uint8)
-        if self._parts is not None:
-            self._parts.append(checksum_parts(payload, self.part_rows * chunk[:1].nbytes)[None, :])
-        self._place.write_chunk(self._key(start // len(chunk)), payload)
-
-    def _key(self, index: int) -> str:
-        return f"{self.name}/c/{index}{'/0' * (self.array.ndim - 1)}"
+        checksums = self.placed.store(chunk, start // len(chunk), n_rows)
+        if self._parts is not None and checksums is not None:
+            self._parts.append(checksums[None, :])
 
 
 class DatasetWriter:
@@ -256,8 +288,17 @@ class DatasetWriter:
         assert isinstance(self.place, LocalFolder)
         return DenseChunks(self.place.folder.absolute(), self.shape.n_rows, self._items_per_chunk, columns)
 
-    def note_chunks(self, checksums: Sequence[Checksums]) -> None:
-        """Take note of all chunks, which tasks have written, with the checksums of the parts of each."""
+    @property
+    def arrays(self) -> dict[str, PlacedArray]:
+        """The arrays, whose chunks others may store."""
+        return {name: array.placed for name, array in self._arrays.items()}
+
+    def note_chunks(self, checksums: Sequence[Checksums], chunk_starts: list[int] | None = None) -> None:
+        """Take note of all chunks, which tasks have written, with the checksums of the parts of each.
+
+        chunk_starts: of sparse rows, the first row that begins in each chunk of items.
+        """
+        self._chunk_starts = chunk_starts or self._chunk_starts
         for name, array in self._arrays.items():
             array.note_chunks([each[name] for each in checksums if name in each])
 

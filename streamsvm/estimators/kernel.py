@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +16,7 @@ from streamsvm.estimators.kernel_base import KernelSVC
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.low_rank import train_on_features
 from streamsvm.numeric.pairs_of_classes import choose_by_votes
+from streamsvm.numeric.rows import F64
 from streamsvm.options import ClassWeight, TrainOptions, compute_class_factors
 from streamsvm.problems.registry import settle_multi_class
 from streamsvm.training.result import Result
@@ -92,13 +94,13 @@ class SVC(LibsvmLike, KernelSVC):
 
     Attributes
     ----------
-    support_vectors_ : ndarray or sparse array of shape (m, d), float32
+    support_vectors_ : ndarray or sparse array of shape (m, d), float32, or float64 of up to 1,024 rows in memory
         On a scaled dataset they are scaled rows.
     support_ : ndarray of shape (m,), int64
         The numbers of the support vectors among the rows (of a dataset, in its order). Not for "interior-point".
     n_support_ : ndarray of shape (K,), int64
         The support vectors of each class; of one or K problems, only if the rows of `fit` were arrays in memory.
-    dual_coef_ : ndarray (of sparse rows: sparse array) of shape (1, m) or (K - 1, m), float64
+    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64
         y_j a_j. For K > 2 classes the support vectors are in the order of their classes, and each has its coefficients
         in the pairs with the K - 1 other classes, as in LIBSVM; (K, m) with another multi_class.
     intercept_ : ndarray of shape (1,) or (K (K - 1) / 2,), float64
@@ -107,6 +109,9 @@ class SVC(LibsvmLike, KernelSVC):
         Only for kernel="linear"; (K, d) with another multi_class.
     n_iter_ : ndarray of shape (1,) or (K (K - 1) / 2,), int64
         The steps of each problem.
+    probA_, probB_ : ndarray of shape (1,) or (K,), float64
+        The sigmoids 1 / (1 + exp(A f + B)) of the scores f, with probability=True. They are deprecated, as those of
+        scikit-learn are.
     fit_status_, shape_fit_, class_weight_ : int, tuple, ndarray of shape (K,)
         0 if nothing cut the training short, else 1; the shape of the rows; the factor of C of each class.
     classes_, n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
@@ -233,6 +238,26 @@ class SVC(LibsvmLike, KernelSVC):
             return super().predict(X)
         choose = partial(choose_by_votes, n_classes=len(self.classes_))
         return self._name(self._score(X, self.model_.list_pairs()), choose)
+
+    @property
+    def probA_(self) -> F64:  # noqa: N802, the name is scikit-learn's
+        """The slopes of the sigmoids that give probabilities, one a score; empty if there are none. Deprecated."""
+        return self._read_sigmoids("A")
+
+    @property
+    def probB_(self) -> F64:  # noqa: N802
+        """The offsets of the sigmoids that give probabilities, one a score; empty if there are none. Deprecated."""
+        return self._read_sigmoids("B")
+
+    def _read_sigmoids(self, name: str) -> F64:
+        check_is_fitted(self)
+        warnings.warn(
+            f"Attribute `prob{name}_` was deprecated by scikit-learn 1.9, and goes when that takes it away; "
+            "`model_.info['sigmoids']` has the same numbers",
+            FutureWarning,
+            stacklevel=3,
+        )
+        return np.array(self.model_.info.get("sigmoids", {}).get(name, []), np.float64)
 
     def _take_rows(self, source: RowSource) -> None:
         super()._take_rows(source)

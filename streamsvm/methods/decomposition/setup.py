@@ -23,7 +23,7 @@ from streamsvm.methods.decomposition.active_rows_setup import (
     find_row_bytes,
     find_spare,
 )
-from streamsvm.methods.decomposition.options import DecompositionOptions
+from streamsvm.methods.decomposition.options import SMALL_ROWS, DecompositionOptions
 from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.settings import Decomposition, is_small
@@ -59,7 +59,7 @@ ROW_VECTORS = 32  # vectors of 8 bytes a row: the state, the next state, and wha
 BOTH_SIDES_VECTORS = 24  # in addition, for a regression, whose proof takes both hinges of every row
 ACTIVE_VECTORS = 16  # vectors of 8 bytes an active row, in addition
 INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes of an entry of K_WW and of its copies
-WORKING_ROWS = {"smo": (1024, 2048), "irwls": (128, 128), "qp": (128, 128)}  # irwls and qp factor matrices of that size
+WORKING_ROWS = {"smo": (SMALL_ROWS, 2048), "irwls": (128, 128), "qp": (128, 128)}  # the latter two factor matrices
 WORKING_SHARE = 32  # one active row in 32 is in the working set, within WORKING_ROWS: measured on MNIST
 
 

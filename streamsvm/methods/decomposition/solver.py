@@ -52,6 +52,7 @@ from streamsvm.methods.decomposition.settings import (
     Decomposition,
     is_small,
     read_hinges,
+    require_kernel_range,
     suits_float32,
     takes_pairs_only,
 )
@@ -152,6 +153,7 @@ def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows
     y, costs, tube = read_hinges(settings, taken.n_rows, read_y(taken), taken.sample_weight)
     require_range(costs, "the costs")
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
+    require_kernel_range(settings.kernel, longest)
     precise = is_small(settings, len(state.alpha)) or state.is_precise or not suits_float32(settings.kernel, longest)
     X = to_float64(taken.X) if precise else taken.X
     return ActiveSet(

@@ -19,8 +19,8 @@ from streamsvm.numeric.rows import F64
 
 LARGEST_SUM = 1e150  # the square of this number is still a float64
 OUT_OF_RANGE = (
-    "numbers beyond the range of float64 ({what}): scale the features to about 1 (ingest --scale), or lower C and the "
-    "weights"
+    "numbers beyond the range of float64 ({what}). The dual coefficients or intercepts are not finite: scale the "
+    "features to about 1 (ingest --scale), or lower C and the weights"
 )
 
 
