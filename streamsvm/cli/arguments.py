@@ -11,6 +11,7 @@ from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
     add_cache,
+    add_cluster,
     add_engine,
     add_gamma,
     add_going_on,
@@ -99,6 +100,11 @@ def _add_ingest(commands: Any) -> None:
     into.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     added = "add the rows to the dataset DEST.zarr, laid out, scaled and coded as its rows are"
     into.add_argument("--append", action="store_true", help=added)
+    add_cluster(ingest, "worker processes on this machine that read, shuffle and write (default: threads here)")
+    add_memory(ingest)
+    add_json(ingest)
+    new = "the rows that --append adds may have labels that the dataset does not have"
+    ingest.add_argument("--new-classes", action="store_true", help=new)
 
 
 def _add_delete(commands: Any) -> None:
@@ -113,8 +119,10 @@ def _add_delete(commands: Any) -> None:
         "numbers and ranges, such as 0-99,250, or a file of them; rows count from 0, in the order in which `predict` "
         "writes the rows of the dataset"
     )
-    which.add_argument("--rows", metavar="ROWS|FILE", help=numbers)
-    which.add_argument("--group", metavar="VALUE", nargs="+", help="all rows of these groups (of `ingest --groups`)")
+    which.add_argument("--rows", metavar="ROWS|FILE", action="append", help=numbers)
+    groups = "all rows of these groups (of `ingest --groups`)"
+    which.add_argument("--group", metavar="VALUE", nargs="+", action="extend", help=groups)
+    add_json(delete)
 
 
 def _add_info(commands: Any) -> None:
@@ -177,9 +185,9 @@ def _add_train(commands: Any) -> None:
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
     start = (
-        "start from the weights of a model (a run's folder or a model file) of the same two classes and features; if a "
-        "ball lies beside it, and rows were appended or deleted since, read only these, unless the new optimum leaves "
-        "the ball; for linear models with the hinge loss"
+        "start from the weights of a model (a run's folder or a model file) of the same features and classes, to which "
+        "the rows may have new ones; if a ball lies beside it, and rows were appended or deleted since, read only "
+        "these, unless the new optimum leaves the ball; for linear models with the hinge loss"
     )
     train.add_argument("--start-from", metavar="MODEL", type=read_local_path, help=start)
     ball = (
@@ -194,6 +202,8 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--eval", metavar="DATA.zarr", help=held_out)
     waits = "stop with the status early_stop after so many steps in which the measure of --eval has not risen"
     train.add_argument("--patience", metavar="STEPS", type=read_count, help=waits)
+    page = "serve the page of `report` on http://127.0.0.1:PORT/ while the training runs; 0: a port that is free"
+    train.add_argument("--live", metavar="PORT", type=int, help=page)
     add_probabilities(train)
     add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
@@ -241,6 +251,7 @@ def _add_predict(commands: Any) -> None:
     some = "write these columns only, in this order: row, name, label, score, probability, or one such as 'score a'"
     predict.add_argument("--columns", metavar="COLUMN,..", action="append", default=[], help=some)
     add_reading(predict)
+    add_json(predict)
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -270,11 +281,14 @@ def _add_verify(commands: Any) -> None:
 
 
 def _add_report(commands: Any) -> None:
-    report = commands.add_parser("report", help="one page of a run: gap, throughput, memory, settings")
-    report.add_argument("run", metavar="RUN", type=read_local_path)
-    report.add_argument(
-        "--out", metavar="FILE.html", type=read_local_path, help="(default: report.html in the run's folder)"
-    )
+    report = commands.add_parser("report", help="one page of runs: gap, costs, memory, measures, weights, settings")
+    report.add_argument("runs", metavar="RUN", nargs="+", type=read_local_path, help="folders of train or tune")
+    where = "(default: report.html in the folder of a single run)"
+    report.add_argument("--out", metavar="FILE.html", type=read_local_path, help=where)
+    measured = "labelled rows (a dataset, or any file that ingest reads): adds curves, confusion matrix, reliability"
+    report.add_argument("--eval", metavar="DATA", help=measured)
+    add_reading(report)
+    add_json(report)
 
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:

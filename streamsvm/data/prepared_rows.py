@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from streamsvm.data.spill import SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
+from streamsvm.data.writer import Shape
 from streamsvm.errors import InputError
 from streamsvm.numeric.permute import permute_rows, permute_to_dense
 from streamsvm.numeric.rows import CsrRows, Matrix, Rows
@@ -16,10 +17,15 @@ from streamsvm.numeric.scaling import Scaling
 
 
 def prepare_rows(
-    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool, scaling: Scaling | None
+    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, shape: Shape, scaling: Scaling | None, name: str
 ) -> Rows:
-    """Return some rows of a run as they are written: permuted, laid out, scaled and with codes for labels."""
-    X = _scale(_lay_out(rows.X, mine, survey.n_features, sparse), scaling)
+    """Return some rows of a run as they are written: permuted, laid out, scaled and with codes for labels.
+
+    Raises InputError, which begins with the name of the rows, for values that are not values of the stored type.
+    """
+    X = _scale(_lay_out(rows.X, mine, survey.n_features, shape.sparse), scaling)
+    if shape.dtype != "float32":
+        _require_exact(X, shape.dtype, name)
     vectors = {name: values[mine] for name, values in rows.vectors.items()}
     if "label" in vectors:
         vectors["y"] = survey.codes(vectors.pop("label"))
@@ -47,7 +53,7 @@ def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
     return ((X - scaling.offset) * scaling.factor).astype(np.float32)
 
 
-def require_exact(X: Any, dtype: str, name: str) -> None:
+def _require_exact(X: Any, dtype: str, name: str) -> None:
     """Raise InputError, which shows a value, unless all values are values of a type."""
     with np.errstate(over="ignore", invalid="ignore"):
         bad = X.astype(dtype).astype(np.float32) != X

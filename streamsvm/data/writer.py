@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from streamsvm.data.checks import VECTORS
-from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
 from streamsvm.data.manifest import (
     ATTRIBUTE,
@@ -31,6 +29,7 @@ from streamsvm.data.manifest import (
     describe_array,
     make_fingerprint,
 )
+from streamsvm.data.placed_array import ZEROS_TOO, LocalFolder, PlacedArray
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 from streamsvm.numeric.label_sets import count_bytes
@@ -70,25 +69,6 @@ class Shape:
         return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, data_bytes // 16))
 
 
-class LocalFolder:
-    """A folder on a local disk in which a dataset is made. `data.upload.Upload` has the same functions for a store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def open_group(self) -> zarr.Group:
-        """Return the group of the dataset."""
-        return zarr.open_group(str(self.folder), mode="a", zarr_format=3)
-
-    def write_chunk(self, key: str, payload: Bytes) -> None:
-        """Write the file of a raw chunk."""
-        write_chunk(self.folder / key, payload)
-
-    def read_checksum(self, key: str) -> int:
-        """Return the CRC-32C that a chunk ends with."""
-        return read_checksum(self.folder / key)
-
-
 class _ArrayWriter:
     """Collects values until a chunk is full, and then writes it. One chunk is in memory, or two with a pool.
 
@@ -116,7 +96,7 @@ class _ArrayWriter:
             dtype=dtype,
             compressors=CODECS[codec],
             fill_value=0,
-            config={"write_empty_chunks": True},
+            config=ZEROS_TOO,
         )
         self.name, self._place = name, place
         self._buffer = np.empty(chunks, dtype)
@@ -130,6 +110,8 @@ class _ArrayWriter:
             parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
             together = max(1, PART_BYTES // (4 * parts[1]))
             self._parts = _ArrayWriter(place, PARTS + name, parts, together, "uint32", codec)
+        in_parts = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
+        self.placed = PlacedArray(place, name, shape, chunks, dtype, codec, in_parts)
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append values along the first axis."""
@@ -147,8 +129,7 @@ class _ArrayWriter:
             self._flush()
         self._wait()
         assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
-        n_chunks = -(-self.array.shape[0] // self.array.chunks[0])
-        checksums = [self._place.read_checksum(self._key(index)) for index in range(n_chunks)]
+        checksums = [self._place.read_checksum(self.placed.key(index)) for index in range(self.n_chunks)]
         entry = {**describe_array(self.array), "checksums": np.asarray(checksums, "<u4").tobytes().hex()}
         if self._parts is None:
             return {self.name: entry}
@@ -156,15 +137,19 @@ class _ArrayWriter:
 
     def note_chunks(self, checksums: Sequence[npt.NDArray[np.uint32]]) -> None:
         """Take note that all chunks were written by others; checksums: of the parts of each, if it has parts."""
-        self._written = self.array.shape[0]
+        self._written, self._filled = self.array.shape[0], 0
         if self._parts is not None:
             self._parts.append(np.stack(checksums))
 
     @property
+    def n_chunks(self) -> int:
+        """The number of chunks."""
+        return int(-(-self.array.shape[0] // self.array.chunks[0]))
+
+    @property
     def column(self) -> Column:
         """What others have to know to write chunks."""
-        part_bytes = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
-        return Column(self.name, str(self.array.dtype), self.array.shape[1:], part_bytes)
+        return Column(self.name, str(self.array.dtype), self.array.shape[1:], self.placed.part_bytes)
 
     def _flush(self) -> None:
         """Write the chunk that is collected, or let the pool write it once the chunk before is written."""
@@ -186,14 +171,9 @@ class _ArrayWriter:
         if not self._is_raw:
             self.array[start : start + n_rows] = chunk[:n_rows]
             return
-        chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
-        payload = chunk.reshape(-1).view(np.uint8)
-        if self._parts is not None:
-            self._parts.append(checksum_parts(payload, self.part_rows * chunk[:1].nbytes)[None, :])
-        self._place.write_chunk(self._key(start // len(chunk)), payload)
-
-    def _key(self, index: int) -> str:
-        return f"{self.name}/c/{index}{'/0' * (self.array.ndim - 1)}"
+        checksums = self.placed.store(chunk, start // len(chunk), n_rows)
+        if self._parts is not None and checksums is not None:
+            self._parts.append(checksums[None, :])
 
 
 class DatasetWriter:
@@ -259,8 +239,17 @@ class DatasetWriter:
         assert isinstance(self.place, LocalFolder)
         return DenseChunks(self.place.folder.absolute(), self.shape.n_rows, self._items_per_chunk, columns)
 
-    def note_chunks(self, checksums: Sequence[Checksums]) -> None:
-        """Take note of all chunks, which tasks have written, with the checksums of the parts of each."""
+    @property
+    def arrays(self) -> dict[str, PlacedArray]:
+        """The arrays, whose chunks others may store."""
+        return {name: array.placed for name, array in self._arrays.items()}
+
+    def note_chunks(self, checksums: Sequence[Checksums], chunk_starts: list[int] | None = None) -> None:
+        """Take note of all chunks, which tasks have written, with the checksums of the parts of each.
+
+        chunk_starts: of sparse rows, the first row that begins in each chunk of items.
+        """
+        self._chunk_starts = chunk_starts or self._chunk_starts
         for name, array in self._arrays.items():
             array.note_chunks([each[name] for each in checksums if name in each])
 

@@ -36,8 +36,9 @@ from streamsvm.machine import parse_bytes
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.option_fields import name_options
 from streamsvm.methods.registry import METHODS
-from streamsvm.models.model import Model
+from streamsvm.models.model import KernelModel, Model
 from streamsvm.models.scores import score, score_chunks, score_frame
+from streamsvm.numeric.kernels import type_of
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress
@@ -226,6 +227,10 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _take_rows(self, source: RowSource) -> None:
         """Set the fitted attributes that need the rows as well."""
 
+    def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:  # noqa: ARG002
+        """Return the type of the values of so many rows in memory."""
+        return np.float32
+
     def _limit_passes(self) -> int | None:
         """Return the smaller one of max_passes and max_iter, which is scikit-learn's name of it."""
         limits = self.max_passes, getattr(self, "max_iter", -1)
@@ -266,6 +271,10 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
 
 def _decide(model: Model, X: Any) -> F64:
     """Return f(x) of rows in memory, NumPy or sparse, computed a chunk at a time."""
-    source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
+    is_exact = isinstance(model, KernelModel) and (
+        model.is_of_known_values or type_of(model.support_vectors) == np.float64
+    )
+    dtype = np.float64 if is_exact else np.float32
+    source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None, dtype=dtype)
     none = np.empty((0, *model.score_shape))
     return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])

@@ -181,11 +181,12 @@ def _make_source(
     weight = sample_weight
     if weight is not None:
         weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
+    dtype = estimator._choose_dtype(rows.shape[0])
     if classes is None or label_sets is not None:
-        source = ArrayDataset(rows, None, classes, weight, label_sets=label_sets)
+        source = ArrayDataset(rows, None, classes, weight, label_sets=label_sets, dtype=dtype)
     else:  # the labels go through a list, so that they are no objects, which could not be saved without pickle
         codes = np.searchsorted(classes, labels).astype(np.int32)
-        source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight)
+        source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight, dtype=dtype)
     source.feature_names = tuple(estimator.feature_names_in_) if hasattr(estimator, "feature_names_in_") else None
     return source
 

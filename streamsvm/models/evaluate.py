@@ -25,7 +25,7 @@ def evaluate(
     """Measure a model on labelled rows, which are read chunk by chunk.
 
     The scores of two classes are held, 12 bytes a row, and those of a ranking, 24 bytes a row; both are held twice
-    while they are joined.
+    while they are joined, and those of two classes four times while they are sorted.
 
     Parameters
     ----------
@@ -45,9 +45,11 @@ def evaluate(
     Returns
     -------
     dict
-        For classes: n_rows, accuracy, roc_area (of two classes, else None), classes (rows, recall and precision of each
-        class), confusion (K rows of the true class, K columns of the predicted class, in the order of `classes`), and
-        unknown_labels (rows whose label the model does not know; they are in no row of the confusion).
+        For classes: n_rows, accuracy, roc_area and average_precision (of two classes, else None), classes (rows,
+        recall, precision and f1 of each class), confusion (K rows of the true class, K columns of the predicted class,
+        in the order of `classes`), unknown_labels (rows whose label the model does not know; they are in no row of the
+        confusion), and curves (points of the ROC and precision-recall curves of two classes, else None; see
+        problems.measures).
         If the model has probabilities, also brier_score, log_loss and reliability (see models.reliability).
         For sets of labels: n_rows, n_labels, f1_micro, f1_macro, hamming_loss, subset_accuracy, precision_at (k labels)
         and labels (rows, recall, precision and f1 of each); see problems.multi_label.

@@ -93,6 +93,17 @@ def test_dates_need_no_option(tmp_path: Path) -> None:
         assert read_all(dataset)[:, 0].tolist() == days.tolist()
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_dates_of_all_times_that_a_type_holds(unit: str, tmp_path: Path) -> None:
+    """Those beyond the microseconds of 64 bits, too, which lie in the year 294,247."""
+    counts = np.array([2**62, -(2**62), 86_400], np.int64)
+    table = pa.table({"a": pa.array(counts, pa.timestamp(unit)), "y": [0, 1, 1]})
+    feather.write_feather(table, tmp_path / "t.feather")
+    dataset = streamsvm.ingest(tmp_path / "t.feather", tmp_path / "t.zarr", shuffle=None)
+    day = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    np.testing.assert_allclose(read_all(dataset)[:, 0], counts / day, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["t.arrow", "t.orc", "t.jsonl"])
 def test_numbers_alone_are_recorded_as_before(name: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"y": [0, 1, 1], "a": [1.5, 2.5, -1.0], "b": [True, False, True]})
