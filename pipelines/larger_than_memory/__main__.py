@@ -73,9 +73,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="larger_than_memory.py", description="Training on data several times larger than memory."
     )
-    parser.add_argument(
-        "--memory", help="memory budget of a process (default: 400MB to 900MB, by the kind of rows)"
-    )
+    parser.add_argument("--memory", help="memory budget of a process (default: 400MB to 900MB, by the kind of rows)")
     parser.add_argument("--times", type=float, default=8.0, help="size of the data in budgets (default: %(default)s)")
     parser.add_argument("--sparse", action="store_true", help="rows like text: 20,000 features, 60 of them not zero")
     parser.add_argument("--solver", choices=("cutting-plane", "interior-point"), default="cutting-plane")

@@ -199,10 +199,12 @@ def tune_model(options: argparse.Namespace) -> int:
 
 def _write_tuning(tuning: Tuning, options: argparse.Namespace) -> None:
     """Write what was tried into the run's folder, and print it."""
-    from streamsvm.cli.grid_page import format_tuning, make_tuning_page
+    from streamsvm.cli.pages.page import render_page
+    from streamsvm.cli.pages.tuning import format_tuning, show_tuning
     from streamsvm.files import write_atomically
 
-    about = json.dumps(tuning.as_json())
+    told = tuning.as_json()
+    about, page = json.dumps(told), render_page(options.out.resolve().name, [show_tuning(told)])
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
-    write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())
+    write_atomically(options.out / "tuning.html", page.encode())
     print(about if options.json else f"{format_tuning(tuning)}\n{sum_up(tuning.result, options.out)}")

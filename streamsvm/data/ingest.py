@@ -22,7 +22,7 @@ import numpy.typing as npt
 from streamsvm import interrupts
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
-from streamsvm.data.manifest import ENCODING
+from streamsvm.data.manifest import ENCODING, LABEL_COLUMN
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows, to_sparse
 from streamsvm.data.survey import Survey
@@ -68,10 +68,14 @@ class IngestOptions:
         Whether to refuse labels of a single class.
     overwrite : bool
         Whether to replace a dataset of that name.
+    label_column : str or None
+        The column of a table that held the labels, if the user has named it: what is recorded of it.
     source_state : mapping or None
         What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
         Whether to append the rows to the dataset of that name, which decides all but the seed and the chunk size.
+    new_classes : bool
+        Whether rows that are appended may have labels that the dataset does not have.
     """
 
     layout: str | None = None
@@ -83,6 +87,8 @@ class IngestOptions:
     needs_two_classes: bool = True
     overwrite: bool = False
     append: bool = False
+    label_column: str | None = None
+    new_classes: bool = False
     source_state: Mapping[str, Any] | None = None
 
 
@@ -146,6 +152,8 @@ def check_options(options: IngestOptions) -> None:
         value = getattr(options, name)
         if value not in allowed:
             raise InputError(f"{name} {value!r}: choose from {', '.join(filter(None, allowed))}")
+    if options.new_classes and not options.append:
+        raise InputError("--new-classes (new_classes=True) is for rows that are appended: --append (append=True)")
     if options.shuffle is not None and options.shuffle < 0:
         raise InputError(f"shuffle {options.shuffle}: a seed is a whole number from 0 on")
     if options.chunk_bytes is not None and options.chunk_bytes < 1:
@@ -250,6 +258,8 @@ def describe_rows(
 ) -> dict[str, Any]:
     """Return what the manifest says of the rows, which were shuffled by the seed."""
     classes = survey.classes()
+    state = None if options.source_state is None else dict(options.source_state)
+    told = {LABEL_COLUMN: options.label_column, "source_state": state}
     return {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),
@@ -257,7 +267,7 @@ def describe_rows(
         "shuffle": seed,
         "source": name,
         **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
-        **({} if options.source_state is None else {"source_state": dict(options.source_state)}),
+        **{key: value for key, value in told.items() if value is not None},
     }
 
 

@@ -6,7 +6,7 @@ on it, and streaming needs a MiB for chunks of any size. The limits of the tiles
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -172,7 +172,7 @@ class CsrLayout:
         limits = self.indptr.take(needed, needed + 1).astype(np.int64, copy=False)
         at = np.searchsorted(needed, rows)
         starts, stops = limits[at], limits[at + 1]
-        self._check_limits(limits, stops - starts, int(rows[0]))
+        self._check_limits(limits, stops - starts, needed)
         indptr = np.concatenate(([0], np.cumsum(stops - starts))).astype(np.int64)
         data, indices = (part.take(starts, stops) for part in (self.data, self.indices))
         self._check_indices(indices, starts, indptr)
@@ -205,26 +205,29 @@ class CsrLayout:
     def _read_limits(self, start: int, stop: int) -> I64:
         """Return the row limits (stop - start + 1,) of the rows start:stop, counted over all items."""
         limits: I64 = self.indptr.read(start, stop + 1).astype(np.int64, copy=False)
-        self._check_limits(limits, np.diff(limits), start)
+        self._check_limits(limits, np.diff(limits), range(start, stop + 1))
         return limits
 
-    def _check_limits(self, limits: I64, lengths: I64, row: int) -> None:
-        """Raise IntegrityError for row limits, from `row` on, that would lead compiled code out of its buffers."""
-        place = self.indptr.describe(row // self.indptr.chunk_rows)
+    def _check_limits(self, limits: I64, lengths: I64, numbers: Sequence[int] | I64) -> None:
+        """Raise IntegrityError for row limits, with these numbers, that would lead compiled code out of its buffers.
+
+        The first of all limits must be 0, and the last one the number of items: otherwise items belong to no row.
+        """
+        place = self.indptr.describe(int(numbers[0]) // self.indptr.chunk_rows)
         if limits.min() < 0 or limits.max() > self.data.length or np.any(np.diff(limits) < 0):
             raise IntegrityError(f"{place}: row limits are out of order")
-        if row == 0 and limits[0] != 0:  # rows that are taken one by one do not meet `_check_place`
-            raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk 0")
+        is_last = numbers[-1] == self.indptr.length - 1
+        if (numbers[0] == 0 and limits[0] != 0) or (is_last and limits[-1] != self.data.length):
+            raise IntegrityError(f"{place}: row limits do not agree with the items of the rows")
         if lengths.max(initial=0) > self.longest_row:
             longest = f"{lengths.max()} items, but the longest row is said to have {self.longest_row}"
             raise IntegrityError(f"{place}: row limits are wrong: a row has {longest}")
 
     def _check_place(self, index: int, start: int, limits: I64) -> None:
-        """Raise IntegrityError unless the rows of a chunk begin in its chunk of items, and row 0 at item 0."""
+        """Raise IntegrityError unless the rows of a chunk begin in its chunk of items."""
         begin, end = index * self.data.chunk_rows, (index + 1) * self.data.chunk_rows
         last = start + len(limits) == self.indptr.length
-        whole = (start > 0 or limits[0] == 0) and (not last or limits[-1] == self.data.length)
-        if not (begin <= limits[0] and (limits[-2] < end or last) and whole):
+        if not (begin <= limits[0] and (limits[-2] < end or last)):
             place = self.indptr.describe(start // self.indptr.chunk_rows)
             raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk {index}")
 

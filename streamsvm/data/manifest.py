@@ -32,6 +32,7 @@ JOINED_FORMAT = 3  # of the manifest of a dataset to which rows were appended (d
 EDITED_FORMAT = 6  # of the manifest of a dataset from which rows were deleted, and to which some may be appended
 ATTRIBUTE = "streamsvm"
 ENCODING = "encoding"  # in the manifest: how the columns of a table became features (numeric.encoding)
+LABEL_COLUMN = "label_column"  # in the manifest: the column that held the labels, if the user has named it
 APPENDED = "appended"  # the folder of the rows that were appended, and the list of their fingerprints
 APPENDS_TO = "appends_to"  # in the manifest of such rows: the fingerprint of the dataset that they were appended to
 DELETED = "deleted"  # the folder of copies of the rows that were deleted
@@ -110,6 +111,7 @@ def _check_facts(meta: Meta) -> None:
     if names is not None:
         right = isinstance(names, list) and all(isinstance(name, str) for name in names)
         _need(right and len(names) == meta["n_features"], "'feature_names' is no list of a name for each feature")
+    _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the column of the labels is no text")
     _need((ENCODING in meta) == (meta["format"] == ENCODED_FORMAT), "its format is not that of its encoding")
     if ENCODING in meta and not meta.get("features"):
         n_encoded = read_encoding(meta[ENCODING]).n_features

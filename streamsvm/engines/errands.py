@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import dask.config
 
 from streamsvm.engines.cluster import MODELS_MAY_TRAVEL
+from streamsvm.engines.kept import Load
 from streamsvm.engines.memory import plan_memory
 from streamsvm.engines.patience import Patience
-from streamsvm.engines.workers import Load, connect, prepare_workers, start_workers
+from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.machine import default_budget_bytes, default_threads
 
 if TYPE_CHECKING:

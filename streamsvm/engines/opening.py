@@ -10,10 +10,11 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.cluster import DistributedEngine
 from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.engines.kept import Load
 from streamsvm.engines.memory import REMEDY, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.subtrees import JOIN_BYTES, count_levels, count_waiting, find_fan_in
-from streamsvm.engines.workers import Load, connect, prepare_workers, start_workers
+from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
 from streamsvm.requests import MemoryNeed
@@ -114,7 +115,7 @@ def _open_cluster(
         held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
         arithmetic = [worker.arithmetic for worker in ready]
-        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic)
+        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.frames import has_columns
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.pieces import find_pieces, is_stored, is_tensor, to_numpy
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.inputs import (
@@ -33,8 +34,9 @@ from streamsvm.machine import parse_bytes
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.option_fields import name_options
 from streamsvm.methods.registry import METHODS
-from streamsvm.models.model import Model
-from streamsvm.models.predict import score, score_chunks, score_frame
+from streamsvm.models.model import KernelModel, Model
+from streamsvm.models.scores import score, score_chunks, score_frame
+from streamsvm.numeric.kernels import type_of
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress
@@ -46,6 +48,8 @@ from streamsvm.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client
+
+STORED_PIECE_BYTES = 8 << 20  # of rows of Zarr and HDF5 that are scored at a time
 
 
 class BaseSVM(BaseEstimator):  # type: ignore[misc]
@@ -128,7 +132,12 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             width = model.score_shape
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
             return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
+        X = to_numpy(X) if is_tensor(X) else X
         with caught():
+            if is_stored(X):
+                check_columns(self, X)
+                pieces = find_pieces("X", X, STORED_PIECE_BYTES)
+                return np.concatenate([_decide(model, validate(self, piece, reset=False)) for piece in pieces])
             if is_dataset(X):
                 return np.concatenate([part.scores for part in score(model, X)])
             if model.encoding is not None and has_columns(X, model.encoding.column_names):
@@ -190,6 +199,10 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _take_rows(self, source: RowSource) -> None:
         """Set the fitted attributes that need the rows as well."""
 
+    def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:  # noqa: ARG002
+        """Return the type of the values of so many rows in memory."""
+        return np.float32
+
     def _limit_passes(self) -> int | None:
         """Return the smaller one of max_passes and max_iter, which is scikit-learn's name of it."""
         limits = self.max_passes, getattr(self, "max_iter", -1)
@@ -241,6 +254,10 @@ def _stay_silent(event: Event) -> None:
 
 def _decide(model: Model, X: Any) -> F64:
     """Return f(x) of rows in memory, NumPy or sparse, computed a chunk at a time."""
-    source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
+    is_exact = isinstance(model, KernelModel) and (
+        model.is_of_known_values or type_of(model.support_vectors) == np.float64
+    )
+    dtype = np.float64 if is_exact else np.float32
+    source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None, dtype=dtype)
     none = np.empty((0, *model.score_shape))
     return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])

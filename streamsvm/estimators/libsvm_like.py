@@ -82,8 +82,10 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         labels = np.asarray(y) if isinstance(self, BaseSVC) else np.empty(0)
         left = labels[weight != 0] if labels.shape == weight.shape else labels[:0]
         if len(left) and np.all(left == left[0]):
+            told = ", so the specified nu is infeasible" if hasattr(self, "nu") else ""
             raise InputError(
-                "Invalid input - all samples with positive weights belong to the same class; a classifier needs two."
+                "Invalid input - all samples with positive weights belong to the same class; a classifier needs "
+                f"two{told}."
             )
 
     def _score(self, X: Any, model: Any = None) -> Any:

@@ -126,7 +126,7 @@ class NuSVC(SVC):
         self.multi_class = multi_class
 
     def _name_options(self) -> dict[str, Any]:
-        return {**super()._name_options(), "task": NU_CLASSIFY.name, "nu": self.nu}
+        return {**super()._name_options(), "task": NU_CLASSIFY.name, "multi_class": self.multi_class, "nu": self.nu}
 
 
 class NuSVR(LibsvmLike, BaseSVR):

@@ -19,8 +19,8 @@ import sklearn.svm
 
 import streamsvm
 
-REPLACED = ("SVC", "SVR", "LinearSVC", "LinearSVR", "OneClassSVM")
-MISSING = ("NuSVC", "NuSVR")
+REPLACED = ("SVC", "NuSVC", "SVR", "NuSVR", "LinearSVC", "LinearSVR", "OneClassSVM")
+MISSING = ()
 REASON_LENGTH = 110
 
 

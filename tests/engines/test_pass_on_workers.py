@@ -209,7 +209,7 @@ def test_a_task_of_a_closed_engine_leaves_nothing_to_the_next(
         data, groups = engine._send_data(), plan_groups(source)
         engine.close()
         for address in client.run(os.getpid):
-            late = (_run_walk, data, note_rows, [], [list(groups[0])], pin_bytes, engine._name)
+            late = (_run_walk, data, note_rows, [], [list(groups[0])], engine._terms)
             client.submit(*late, workers=[address], pure=False).result()
         assert set(map(len, client.run(pinned_chunks, source.fingerprint).values())) == {0}
     help_nobody(monkeypatch)

@@ -22,7 +22,7 @@ from streamsvm.data import parquet, segments, spill, stretches
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, write_dataset
-from streamsvm.data.readers import guess_bytes
+from streamsvm.data.readers import guess_bytes, ingest
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.engines.errands import carry_out
@@ -274,6 +274,16 @@ def test_on_two_workers(on_workers: None, tmp_path: Path) -> None:
     ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions(), report=told.append)
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
     assert told == [200, 400, 600, 800, 1000]
+
+
+def test_the_column_of_the_labels_is_recorded(on_workers: None, tmp_path: Path) -> None:
+    """As `ingest` records it."""
+    (tmp_path / "a.csv").write_text(make_csv(0, 60).replace("label", "answer"))
+    columns = Columns(label="answer")
+    ingest(tmp_path / "a.csv", tmp_path / "alone.zarr", columns=columns)
+    made = ingest_on_workers([tmp_path / "a.csv"], tmp_path / "shared.zarr", columns, IngestOptions())
+    assert made.label_column == "answer"
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
 
 
 def test_a_fault_on_a_worker(on_workers: None, client: Client, tmp_path: Path) -> None:
