@@ -19,6 +19,7 @@ from distributed import Client
 
 from streamsvm.cli.command import main
 from streamsvm.data import parquet, segments, spill, stretches
+from streamsvm.data.chunk_file import open_to_rewrite, write_chunk
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, write_dataset
@@ -203,6 +204,19 @@ def test_blocks_of_several_pieces(here: None, tmp_path: Path, monkeypatch: pytes
     write_alone([path], tmp_path / "alone.zarr", IngestOptions())
     ingest_on_workers([path], tmp_path / "shared.zarr", Columns(), IngestOptions())
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+def test_a_file_that_is_written_again_is_never_empty(tmp_path: Path) -> None:
+    """A worker that was given up may still write, while others read what the next one wrote."""
+    file, payload = tmp_path / "X/c/0", np.arange(9, dtype=np.uint8)
+    write_chunk(file, payload)
+    whole = file.read_bytes()
+    with open_to_rewrite(file) as opened:
+        assert file.read_bytes() == whole
+        opened.write(payload[:5].data)
+        assert file.read_bytes() == whole
+    write_chunk(file, payload)
+    assert file.read_bytes() == whole
 
 
 FAULTS = {
