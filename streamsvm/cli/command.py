@@ -152,6 +152,8 @@ def _predict(options: argparse.Namespace) -> int:
 
     model, model_file = load(options.model), Path(options.model)
     is_printed = str(options.out) == "-"
+    if is_printed and options.json:
+        raise InputError("--json has no effect with --out -, which prints the predictions as CSV")
     if not is_remote(options.model) and not is_printed:
         refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     n_rows = predict(

@@ -23,6 +23,7 @@ from streamsvm.data.manifest import (
     ENCODED_FORMAT,
     ENCODING,
     FORMAT,
+    NARROW_FORMAT,
     PARTS,
     SETS_FORMAT,
     describe_array,
@@ -50,7 +51,8 @@ VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 o
 class Shape:
     """The shape of a dataset, which must be known before the first chunk is written.
 
-    n_labels: the number of labels of which rows may have any; 0 if rows have no such sets.
+    n_labels: the number of labels of which rows may have any; 0 if rows have no such sets. dtype: of dense rows as they
+    are stored; chunks have as many rows as if it were float32.
     """
 
     n_rows: int
@@ -59,6 +61,7 @@ class Shape:
     longest_row: int
     sparse: bool
     n_labels: int = 0
+    dtype: str = "float32"
 
     def chunk_bytes(self) -> int:
         """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
@@ -206,7 +209,7 @@ class DatasetWriter:
             self._arrays["X/indptr"].append(np.zeros(1, np.int64))
         else:
             rows = max(1, min(n, chunk_bytes // (4 * d)))
-            self._create("X", (n, d), rows, "float32")
+            self._create("X", (n, d), rows, shape.dtype)
         for name, dtype in VECTORS.items():
             if name in fields:
                 width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
@@ -262,7 +265,7 @@ class DatasetWriter:
             self._arrays[name].append(values)
         arrays = {name: entry for array in self._arrays.values() for name, entry in array.finish().items()}
         whole = {
-            "format": SETS_FORMAT if "label_sets" in self._arrays else ENCODED_FORMAT if ENCODING in meta else FORMAT,
+            "format": self._find_format(meta),
             "n_rows": self.shape.n_rows,
             "n_features": self.shape.n_features,
             "n_items": self.shape.n_items,
@@ -275,6 +278,12 @@ class DatasetWriter:
             "arrays": arrays,
         }
         self.place.open_group().attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
+
+    def _find_format(self, meta: Mapping[str, Any]) -> int:
+        """Return the least format of a dataset with all that this one has."""
+        if self.shape.dtype != "float32":
+            return NARROW_FORMAT
+        return SETS_FORMAT if "label_sets" in self._arrays else ENCODED_FORMAT if ENCODING in meta else FORMAT
 
     def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
         part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES

@@ -118,6 +118,7 @@ OPTIONS = {
     "in order": IngestOptions(chunk_bytes=400, shuffle=None),
     "scaled": IngestOptions(scale="maxabs", shuffle=4, layout="dense", chunk_bytes=1000),
     "packed": IngestOptions(codec="zstd", layout="sparse", chunk_bytes=600, shuffle=1),
+    "halves": IngestOptions(dtype="float16", layout="dense", chunk_bytes=500),
 }
 
 

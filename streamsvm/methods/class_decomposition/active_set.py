@@ -28,6 +28,7 @@ MOST_SWEEPS = 100  # visits of all rows of a working set
 MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12  # after so many rounds without such a rise of D, rounding is the limit
 SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
 LEAST_SHARE = 0.1  # a row is visited if its violation is above this share of the one that is asked for
+OUT_OF_RANGE = "kernel values are beyond the range of floating-point numbers: scale the features to about 1"
 BLOCK_COLUMNS = 256  # kernel columns that are copied at once
 
 
@@ -64,7 +65,8 @@ class Rounds:
     """How an active set is improved: settings of its rounds, the random numbers, and the last working set.
 
     constant: s^2. size: the rows of a working set. damping: see decomposition.active_set.Rounds. gap: the relative
-    duality gap that is small enough if all rows are active, else None.
+    duality gap that is small enough if all rows are active, else None. previous: the last working set; K: its kernel
+    matrix, with the constant and the damping.
     """
 
     kernel: Kernel
@@ -75,6 +77,7 @@ class Rounds:
     damping: float = 1.0
     gap: float | None = None
     previous: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    K: Values = field(default_factory=lambda: np.empty((0, 0)))
 
 
 def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
@@ -89,7 +92,6 @@ def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) 
         if idle == MOST_IDLE_ROUNDS:
             break
         chosen = _choose_working_set(violations, ahead, rounds, tol)
-        rounds.previous = chosen
         gain = _improve_working_set(active, rounds, cache, chosen, max(tol / 2, SWEEP_TOL_SHARE * violation))
         rise, idle = rise + gain, idle + 1 if gain <= LEAST_ROUND_RISE * rise else 0
     return False
@@ -111,11 +113,10 @@ def _choose_working_set(violations: F64, ahead: F64, rounds: Rounds, tol: float)
 
 def _improve_working_set(active: ActiveRows, rounds: Rounds, cache: ColumnCache, chosen: I64, tol: float) -> float:
     """Improve the shares of the chosen rows; return the rise of D."""
-    K = form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads)
-    K = scale(np.add(K, K.dtype.type(rounds.constant), out=K), rounds.damping)
+    K = _form_kernel(active, rounds, cache, chosen)
     share, F, before = active.share[chosen], np.ascontiguousarray(active.F[:, chosen]), active.alpha[chosen]
-    if not np.all(np.isfinite([np.max(K), np.min(K), np.max(F), np.min(F)])):
-        raise InputError("kernel values are beyond the range of floating-point numbers: scale the features to about 1")
+    if not np.all(np.isfinite([np.max(F), np.min(F)])):
+        raise InputError(OUT_OF_RANGE)
     rise, y, costs = 0.0, active.y[chosen], active.costs[chosen]
     for _ in range(MOST_SWEEPS):
         interrupts.check()
@@ -124,11 +125,28 @@ def _improve_working_set(active: ActiveRows, rounds: Rounds, cache: ColumnCache,
         rise += gain
         if worst <= tol:
             break
+    active.share[chosen] = share
+    if len(chosen) == len(active.rows):
+        active.F = F
+        return rise
     coefs = multiply_shares(share, y, costs) - before
     changed = np.flatnonzero(np.any(coefs != 0.0, axis=1))
-    active.share[chosen] = share
     _update_sums(active, rounds, cache, chosen[changed], rounds.damping * np.ascontiguousarray(coefs[changed].T))
     return rise
+
+
+def _form_kernel(active: ActiveRows, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
+    """Return K_WW of the chosen rows with the constant, times the damping; that of the last round if they are the same.
+
+    InputError for values beyond the range of floating-point numbers.
+    """
+    if not np.array_equal(chosen, rounds.previous):
+        K = form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads)
+        if not np.all(np.isfinite([np.max(K), np.min(K)])):
+            raise InputError(OUT_OF_RANGE)
+        rounds.K = scale(np.add(K, K.dtype.type(rounds.constant), out=K), rounds.damping)
+        rounds.previous = chosen
+    return rounds.K
 
 
 def _update_sums(active: ActiveRows, rounds: Rounds, cache: ColumnCache, changed: I64, coefs: F64) -> None:
