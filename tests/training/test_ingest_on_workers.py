@@ -30,6 +30,7 @@ from streamsvm.engines.errands import carry_out
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training.ingest_on_workers import ingest_on_workers
+from tests.object_server import ObjectServer
 
 pytestmark = pytest.mark.once
 
@@ -192,6 +193,19 @@ def test_compressed_files(compress: Callable[[bytes], bytes], here: None, tmp_pa
     write_alone([path], tmp_path / "alone.zarr", IngestOptions())
     ingest_on_workers([path], tmp_path / "shared.zarr", Columns(), IngestOptions())
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.csv"])
+def test_files_in_an_object_store(name: str, here: None, server: ObjectServer, tmp_path: Path) -> None:
+    """A file is read from its beginning, by one worker; rows and order are those of the file on a disk."""
+    text = make_svmlight(0, 150) if name == "a.svm" else "\ufeff" + make_csv(0, 150)
+    server.objects[f"bucket/{name}"] = text.encode()
+    (tmp_path / name).write_text(text)
+    write_alone([tmp_path / name], tmp_path / "alone.zarr", IngestOptions())
+    ingest_on_workers([f"s3://bucket/{name}"], tmp_path / "shared.zarr", Columns(), IngestOptions())
+    alone, shared = (read_bytes(tmp_path / f"{each}.zarr") for each in ("alone", "shared"))
+    assert shared.pop("zarr.json") != alone.pop("zarr.json")  # which have the name of the source
+    assert shared == alone
 
 
 def test_blocks_of_several_pieces(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
