@@ -90,6 +90,8 @@ def _add_ingest(commands: Any) -> None:
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
     ingest.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     ingest.add_argument("--codec", choices=("crc32c", "lz4", "zstd"), default="crc32c", help="crc32c: raw (default)")
+    narrow = "the type in which dense rows are stored, if all values are of it (default: float32)"
+    ingest.add_argument("--dtype", choices=("float32", "float16", "int8"), default="float32", help=narrow)
     scalings = ("none", "minmax", "maxabs", "standard")
     ingest.add_argument("--scale", choices=scalings, default="none", help="recorded, and applied at predict")
     order = "seed of the order in which rows are written; no: as they come (default: 0)"
@@ -196,6 +198,8 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--eval", metavar="DATA.zarr", help=held_out)
     waits = "stop with the status early_stop after so many steps in which the measure of --eval has not risen"
     train.add_argument("--patience", metavar="STEPS", type=read_count, help=waits)
+    page = "serve the page of `report` on http://127.0.0.1:PORT/ while the training runs; 0: a port that is free"
+    train.add_argument("--live", metavar="PORT", type=int, help=page)
     add_probabilities(train)
     add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 

@@ -94,12 +94,14 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _ingest(options: argparse.Namespace) -> int:
+    from streamsvm.cli.effects import refuse_for_ingest
     from streamsvm.cli.info import describe, format_ingested
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.cli.table_arguments import read_columns
 
+    refuse_for_ingest(options)
     began, line = time.monotonic(), Line()
-    write = _ingest_on_workers if options.workers or options.scheduler else _ingest_here
+    write = _ingest_here if options.workers is None and options.scheduler is None else _ingest_on_workers
     try:
         dataset = write(
             options,
@@ -119,8 +121,6 @@ def _ingest(options: argparse.Namespace) -> int:
 def _ingest_here(given: argparse.Namespace, **how: Any) -> Dataset:
     from streamsvm.data.readers import ingest
 
-    if given.memory is not None:
-        raise InputError("--memory has no effect without --workers or --scheduler: leave it out")
     return ingest(given.sources, given.destination, like=given.like, **how)
 
 
@@ -128,8 +128,6 @@ def _ingest_on_workers(given: argparse.Namespace, **how: Any) -> Dataset:
     from streamsvm.machine import parse_bytes
     from streamsvm.training.ingest_on_workers import ingest_on_workers
 
-    if given.like is not None:
-        raise InputError("--like encodes columns, which workers do not: leave out --workers and --scheduler")
     memory = None if given.memory is None else parse_bytes(given.memory)
     cluster = {"workers": count_workers(given), "scheduler": given.scheduler, "memory_bytes": memory}
     return ingest_on_workers(given.sources, given.destination, **how, **cluster)
@@ -154,6 +152,8 @@ def _predict(options: argparse.Namespace) -> int:
 
     model, model_file = load(options.model), Path(options.model)
     is_printed = str(options.out) == "-"
+    if is_printed and options.json:
+        raise InputError("--json has no effect with --out -, which prints the predictions as CSV")
     if not is_remote(options.model) and not is_printed:
         refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     n_rows = predict(

@@ -30,7 +30,7 @@ def format_ingested(destination: str | Path, dataset: Dataset, seconds: float) -
     encoded = "" if dataset.encoding is None else f"\n  encoded   {tell_encoding(dataset.encoding)}"
     return (
         f"{destination}: {say_count(dataset.n_rows, 'row')} of {say_count(dataset.n_features, 'feature')}, {kind}, "
-        f"{format_bytes(dataset.nbytes)} in {say_count(dataset.n_chunks, 'chunk')}, {seconds:.1f} s"
+        f"{format_bytes(dataset.stored_bytes)} in {say_count(dataset.n_chunks, 'chunk')}, {seconds:.1f} s"
         f"{encoded}"
     )
 
@@ -54,7 +54,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "vectors": sorted(dataset.vectors),
         "n_chunks": dataset.n_chunks,
         "largest_chunk_rows": int(np.diff(dataset.chunk_starts).max()),
-        "bytes": dataset.nbytes,
+        "bytes": dataset.stored_bytes,
+        "dtype": dataset.dtype,
         "codec": dataset.meta.get("codec"),
         "scaling": dataset.scaling.kind if dataset.scaling else "none",
         "shuffle": dataset.meta.get("shuffle"),
@@ -117,6 +118,7 @@ def show_text(text: str) -> str:
 def format_description(about: dict[str, Any]) -> str:
     """Return the facts of `describe` as lines of text."""
     layout = "sparse" if about["sparse"] else "dense"
+    layout += "" if about["dtype"] == "float32" else f", stored as {about['dtype']}"
     density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
     codec = f", codec {about['codec']}" if about["codec"] else ""
     size = f"{say_count(about['largest_chunk_rows'], 'row')} each, {format_bytes(about['bytes'])} in all"

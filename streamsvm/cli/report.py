@@ -20,6 +20,7 @@ from streamsvm.models.model import Model, load
 from streamsvm.urls import hide_secrets, is_remote
 
 RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")
+ONE_STEP = "The solver made one step, so there are no curves."
 NOT_ENDED = "the run has not ended; this is its progress so far"
 
 
@@ -70,6 +71,8 @@ def make_page(
     """Return the page of runs as HTML, with what is known of their models and of measures on rows, by run."""
     outcome = _list_facts(runs[0]) if len(runs) == 1 else _compare(runs)
     sections = [Section("", tables=[outcome]), Section("Progress", charts=draw_progress(runs))]
+    if not sections[1].charts:
+        sections[1] = Section("Progress", [ONE_STEP])
     sections += [show_tuning(run.tuning) for run in runs if run.tuning]
     if measured:
         sections.append(show_evaluation(measured, data))
@@ -97,7 +100,8 @@ def _compare(runs: Sequence[Run]) -> Table:
     """Return the outcomes of runs, with a column for each run."""
     facts = [describe_result(run.result) if run.result else {"status": "not ended"} for run in runs]
     keys = list(dict.fromkeys(key for each in facts for key in each))
-    return Table([[key, *(each.get(key, "-") for each in facts)] for key in keys], ["", *(run.name for run in runs)])
+    rows = [[key, *(each.get(key, "-") for each in facts)] for key in keys]
+    return Table(rows, ["", *(run.name for run in runs)], is_text=True)
 
 
 def describe_result(result: dict[str, Any]) -> dict[str, str]:

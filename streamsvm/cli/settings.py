@@ -34,6 +34,7 @@ def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
         overwrite=options.overwrite,
         append=options.append,
         new_classes=options.new_classes,
+        dtype=options.dtype,
     )
 
 

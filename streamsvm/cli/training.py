@@ -72,7 +72,15 @@ def train_model(options: argparse.Namespace) -> int:
     train_options = settle_task(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
-    return _train_on(dataset, train_options, options)
+    if options.live is None:
+        return _train_on(dataset, train_options, options)
+    from streamsvm.cli.live import serve_page
+
+    if is_remote(options.out):
+        raise InputError(f"{hide_secrets(options.out)}: --live shows a run on a local disk; choose a local --out")
+    with serve_page(options.out, options.live) as address:
+        print(f"the run is shown on {address} while it lasts", file=sys.stderr, flush=True)
+        return _train_on(dataset, train_options, options)
 
 
 def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:

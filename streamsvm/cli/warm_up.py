@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from streamsvm.cli.shared_arguments import add_json
-from streamsvm.errors import say_count
+from streamsvm.errors import InputError, say_count
 
 
 def add_warm_up(commands: Any) -> None:
@@ -23,8 +23,13 @@ def warm_up(options: argparse.Namespace) -> int:
     from streamsvm.methods.registry import METHODS
     from streamsvm.methods.warm_up import FEATURE_MAPS, compile_all
     from streamsvm.models.compilation import compile_all_scores
-    from streamsvm.numeric.cache_folder import CACHE_FOLDER
+    from streamsvm.numeric.cache_folder import CACHE_FOLDER, TEMPORARY
 
+    if TEMPORARY in CACHE_FOLDER:
+        raise InputError(
+            "no folder for compiled kernels can be written to, so none would be kept; name one by the variable "
+            "NUMBA_CACHE_DIR"
+        )
     began = time.monotonic()
     for parser in PARSERS:
         compile_parser(parser)

@@ -146,7 +146,15 @@ class Dataset(Shown):
         """Bytes of all decoded rows."""
         return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.passed.values())
 
-    stored_bytes = nbytes  # A pass reads all of them.
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that a pass reads: all that are stored, which are fewer than `nbytes` for rows of float16 or int8."""
+        return self.nbytes - self.layout.nbytes + sum(a.length * a.row_bytes for a in self.layout.arrays)
+
+    @property
+    def dtype(self) -> str:
+        """The type in which the features are stored. Whoever reads them gets float32."""
+        return str(self.layout.arrays[0].array.dtype)
 
     @property
     def is_shuffled(self) -> bool:

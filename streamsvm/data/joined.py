@@ -39,7 +39,7 @@ class JoinedDataset(Dataset):
     @property
     def stored_bytes(self) -> int:  # type: ignore[override]
         """Bytes that a pass reads."""
-        return self.nbytes
+        return sum(addition.stored_bytes for addition in self.additions)
 
     @property
     def is_shuffled(self) -> bool:

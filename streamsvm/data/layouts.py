@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from streamsvm.data.checks import are_finite
+from streamsvm.data.checks import DTYPES, are_finite
 from streamsvm.data.chunk_file import ChunkFile
 from streamsvm.data.store import Array, StoredArray
 from streamsvm.errors import InputError, IntegrityError
@@ -51,14 +51,14 @@ class Layout(Protocol):
 
 
 class DenseLayout:
-    """The layout of dense rows: X of shape (n, d), float32."""
+    """The layout of dense rows: X of shape (n, d), float32, or of another type of numbers, which become float32."""
 
     def __init__(self, X: StoredArray) -> None:
         self.X = X
         self.arrays: tuple[StoredArray, ...] = (X,)
         self.n_features = X.row_items
         self.nbytes = X.length * X.row_items * 4
-        self.streams = X.is_raw and X.array.dtype == np.float32
+        self.streams = X.is_raw and str(X.array.dtype) in DTYPES
 
     def read(self, start: int, stop: int) -> Matrix:
         """See Layout."""
@@ -71,10 +71,14 @@ class DenseLayout:
             return
         tile_rows = count_tile_rows(self.n_features)
         buffer = np.empty((tile_rows, self.n_features), np.float32)
+        is_float32 = self.X.array.dtype == np.float32
+        stored = buffer if is_float32 else np.empty(buffer.shape, self.X.array.dtype)
         with self.X.file(index) as file:
             for at in range(start, stop, tile_rows):
-                tile = buffer[: min(tile_rows, stop - at)]
-                file.read(tile.reshape(-1).view(np.uint8))
+                tile, found = (each[: min(tile_rows, stop - at)] for each in (buffer, stored))
+                file.read(found.reshape(-1).view(np.uint8))
+                if not is_float32:
+                    tile[:] = found
                 _check_finite(self.X, tile, at)
                 yield tile
             file.finish()
@@ -90,7 +94,9 @@ class DenseLayout:
     def stream_bytes(self, chunk_rows: int) -> int:
         """See Layout."""
         chunk_bytes = chunk_rows * self.n_features * max(4, self.X.array.dtype.itemsize)
-        return TILE_BYTES + 4 * self.n_features + 2 * self.X.ahead_bytes if self.streams else 4 * chunk_bytes
+        tile_bytes = TILE_BYTES + 4 * self.n_features
+        tile_bytes *= 1 + (self.X.array.dtype != np.float32)  # the values as they are stored, and as float32
+        return tile_bytes + 2 * self.X.ahead_bytes if self.streams else 4 * chunk_bytes
 
     def advise(self, index: int, start: int, stop: int) -> None:  # noqa: ARG002
         """See Layout."""

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamsvm.data.writer import DatasetWriter, PlacedArray
+from streamsvm.data.placed_array import PlacedArray
+from streamsvm.data.writer import DatasetWriter
 from streamsvm.errors import InputError
 from streamsvm.numeric.rows import CsrRows, Rows
 
@@ -110,7 +111,8 @@ class RangeWriter:
         """Note the first row that begins at each multiple of the items of a chunk, or later."""
         if not len(firsts):
             return
-        step, begin = self._items_per_chunk, max(self.written.last_first + 1, int(firsts[0]))
+        step, last = self._items_per_chunk, self.written.last_first
+        begin = int(firsts[0]) if last < 0 else last + 1
         for limit in range(-(-begin // step) * step, int(firsts[-1]) + 1, step):
             self.written.marks.setdefault(limit, self._row + int(np.searchsorted(firsts, limit, side="left")))
         self.written.last_first = int(firsts[-1])

@@ -66,9 +66,10 @@ def ingest(
     Parameters
     ----------
     source : path, list of paths, or array of shape (n_rows, n_features)
-        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .npy or .npz, patterns such as "data/*.csv",
-        folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy sparse matrix, a pandas frame, or
-        a Dask array or frame.
+        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .h5ad, .npy or .npz, patterns such as
+        "data/*.csv", folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy sparse matrix, a
+        pandas frame, a Dask array or frame, an array of Zarr or h5py, a tensor of PyTorch, an AnnData object, what
+        gives Arrow's columns (pyarrow, polars, Hugging Face), or an iterator of blocks X, pairs (X, y) or frames.
     destination : str or Path
         Path of the new dataset.
     y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
@@ -80,7 +81,7 @@ def ingest(
         Whole numbers that tell which query each of such rows belongs to.
     groups : array of shape (n_rows,), optional
         Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
-    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "npy"}, optional
+    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy"}, optional
         Format of the files. By default their names tell it.
     label : str, optional
         The column of a CSV or Parquet file that holds the labels. By default it is the one named label, target, class
@@ -112,7 +113,7 @@ def ingest(
         It is called as the rows are read, to show progress.
     **others
         Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append,
-        new_classes), in place of `options`.
+        new_classes, dtype), in place of `options`.
 
     Returns
     -------

@@ -110,16 +110,20 @@ def split_run(
     folder: Path, run: Run, seed: int, number: int, nbytes: int, writer: SegmentWriter, texts: Mapping[str, int]
 ) -> SegmentWriter:
     """Scatter a run over those of a writer; `nbytes` are its own, and `number` is its place among all runs."""
-    rows, n_parts = read_run(folder, run, texts), writer.n_runs
+    step, at = max(1, run.n_rows * RUN_BYTES // (4 * nbytes)), 0
+    drawn = np.concatenate(
+        [
+            np.random.default_rng((seed, 1, number, begin)).integers(writer.n_runs, size=min(step, run.n_rows - begin))
+            for begin in range(0, run.n_rows, step)
+        ]
+    )
+    for segment in run.segments:  # the run may be larger than the memory
+        part = _read_part(folder, segment, run.at, texts)
+        writer.add(part.X, part.vectors, drawn[at : at + part.n_rows])
+        at += part.n_rows
+    writer.flush()
     if texts:
         note_texts(folder, writer.name, texts)
-    step = max(1, run.n_rows * RUN_BYTES // (4 * nbytes))
-    drawn = [
-        np.random.default_rng((seed, 1, number, at)).integers(n_parts, size=min(step, run.n_rows - at))
-        for at in range(0, run.n_rows, step)
-    ]
-    writer.add(rows.X, rows.vectors, np.concatenate(drawn))
-    writer.flush()
     return writer
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.data.ingest import MOST_CLASSES, IngestOptions, count_part_rows, prepare_rows
+from streamsvm.data.ingest import MOST_CLASSES, IngestOptions, count_part_rows
+from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.placed_rows import RangeWriter, RangeWritten
+from streamsvm.data.prepared_rows import prepare_rows
 from streamsvm.data.segments import Run, SegmentWriter, draw_runs, note_texts, read_run
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.stretches import Stretch, read_stretch
 from streamsvm.data.survey import Survey
-from streamsvm.data.writer import PlacedArray, Shape
+from streamsvm.data.writer import Shape
 from streamsvm.errors import InputError
 from streamsvm.numeric.scaling import FeatureStatistics, Scaling
 
@@ -105,7 +107,7 @@ def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int
         if plan.source.seed is not None:
             order = np.random.default_rng((plan.source.seed, 2, number)).permutation(run.n_rows)
         for mine in np.split(order, range(count_part_rows(plan.shape), run.n_rows, count_part_rows(plan.shape))):
-            prepared = prepare_rows(rows, mine, plan.survey, plan.shape.sparse, plan.scaling)
+            prepared = prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling, plan.source.name)
             if prepared.y is not None:
                 counts += np.bincount(prepared.y, minlength=len(counts))
             writer.append(prepared)

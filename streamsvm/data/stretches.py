@@ -1,8 +1,8 @@
-"""Stretches of text files, which several workers read: the same blocks that one process would cut, and the same rows.
+"""Stretches of files, which several workers read: the same blocks that one process would cut, and the same rows.
 
 One worker looks through a file once and notes where its blocks begin, since the cuts depend on what lies before them: a
 long line, a quoted line end, a comment. Then any worker can read any stretch of blocks. A file that is compressed, or
-lies in an object store, can only be read from its beginning, and is one stretch.
+lies in an object store, can only be read from its beginning, and is one stretch. Parquet is cut into pieces of rows.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from streamsvm.data import csv_text, svmlight, text
 from streamsvm.data.csv_header import choose_delimiter, read_header
 from streamsvm.data.csv_parser import count_line_ends
 from streamsvm.data.formats import COMPRESSED
+from streamsvm.data.parquet import cut_parquet, read_pieces
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.tables import Columns, TableLayout, lay_out
 from streamsvm.data.text_files import READING_ERRORS, explain_reading, fill, open_text
@@ -31,7 +32,7 @@ from streamsvm.urls import is_remote
 
 BLOCK_BYTES = 8 << 20  # as text.read_svmlight and csv_text.read_csv cut
 STRETCH_BLOCKS = 4
-KINDS = ("svmlight", "csv")
+KINDS = ("svmlight", "csv", "parquet")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Stretch:
     path : str
         The file.
     starts : tuple of int
-        Where the blocks begin in the text, and where the last one ends.
+        Where the blocks begin in the text, and where the last one ends; of Parquet, the rows.
     line : int
         The lines of the file before the first block.
     n_pieces : int
@@ -78,6 +79,9 @@ def cut_file(path: str, kind: str, columns: Columns) -> list[Stretch]:
                 lines.append(n_lines)
                 has_rows.append(_has_rows(block.text))
                 n_lines += int(np.count_nonzero(block.text == NEWLINE))
+        elif kind == "parquet":
+            layout, starts = cut_parquet(path, columns)
+            lines, has_rows = starts[:-1], [True] * (len(starts) - 1)
         else:
             with closing(csv_text.read_blocks(path, columns, None, BLOCK_BYTES)) as blocks:
                 for table_layout, table in blocks:
@@ -134,6 +138,10 @@ def read_stretch(stretch: Stretch, kind: str, first: SourceRows, threads: int = 
     """
     if stretch.failure:
         raise InputError(stretch.failure)
+    if kind == "parquet":
+        assert stretch.layout is not None
+        yield from read_pieces(stretch.path, stretch.layout, stretch.starts, has_number_labels(first))
+        return
     contents = _read_contents(stretch)
     if kind == "svmlight":
         rule = svmlight.QID_ABSENT if first.qid is None else svmlight.QID_PRESENT

@@ -14,22 +14,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from streamsvm.data.checks import VECTORS
-from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
 from streamsvm.data.manifest import (
     ATTRIBUTE,
     ENCODED_FORMAT,
     ENCODING,
     FORMAT,
+    NARROW_FORMAT,
     PARTS,
     SETS_FORMAT,
     describe_array,
     make_fingerprint,
 )
+from streamsvm.data.placed_array import ZEROS_TOO, LocalFolder, PlacedArray
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 from streamsvm.numeric.label_sets import count_bytes
@@ -51,7 +51,8 @@ VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 o
 class Shape:
     """The shape of a dataset, which must be known before the first chunk is written.
 
-    n_labels: the number of labels of which rows may have any; 0 if rows have no such sets.
+    n_labels: the number of labels of which rows may have any; 0 if rows have no such sets. dtype: of dense rows as they
+    are stored; chunks have as many rows as if it were float32.
     """
 
     n_rows: int
@@ -60,62 +61,12 @@ class Shape:
     longest_row: int
     sparse: bool
     n_labels: int = 0
+    dtype: str = "float32"
 
     def chunk_bytes(self) -> int:
         """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
         data_bytes = 8 * self.n_items if self.sparse else 4 * self.n_rows * self.n_features
         return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, data_bytes // 16))
-
-
-class LocalFolder:
-    """A folder on a local disk in which a dataset is made. `data.upload.Upload` has the same functions for a store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def open_group(self) -> zarr.Group:
-        """Return the group of the dataset."""
-        return zarr.open_group(str(self.folder), mode="a", zarr_format=3)
-
-    def write_chunk(self, key: str, payload: Bytes) -> None:
-        """Write the file of a raw chunk."""
-        write_chunk(self.folder / key, payload)
-
-    def read_checksum(self, key: str) -> int:
-        """Return the CRC-32C that a chunk ends with."""
-        return read_checksum(self.folder / key)
-
-
-@dataclass(frozen=True)
-class PlacedArray:
-    """An array of the dataset, in whose place chunks can be stored in any order, by any process.
-
-    chunks: the shape of a chunk. part_bytes: of the parts that have checksums of their own; 0 if there are none.
-    """
-
-    place: LocalFolder | Upload
-    name: str
-    shape: tuple[int, ...]
-    chunks: tuple[int, ...]
-    dtype: str
-    codec: str
-    part_bytes: int
-
-    def store(self, chunk: npt.NDArray[Any], index: int, n_rows: int) -> npt.NDArray[np.uint32] | None:
-        """Write a chunk, of which the first n_rows are filled. Return the checksums of its parts, if it has any."""
-        if self.codec != "crc32c":
-            assert isinstance(self.place, LocalFolder)
-            start = index * self.chunks[0]
-            zarr.open_array(str(self.place.folder / self.name), mode="r+")[start : start + n_rows] = chunk[:n_rows]
-            return None
-        chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
-        payload = chunk.reshape(-1).view(np.uint8)
-        self.place.write_chunk(self.key(index), payload)
-        return checksum_parts(payload, self.part_bytes) if self.part_bytes else None
-
-    def key(self, index: int) -> str:
-        """Return the name of a chunk's file within the dataset."""
-        return f"{self.name}/c/{index}{'/0' * (len(self.shape) - 1)}"
 
 
 class _ArrayWriter:
@@ -145,7 +96,7 @@ class _ArrayWriter:
             dtype=dtype,
             compressors=CODECS[codec],
             fill_value=0,
-            config={"write_empty_chunks": True},
+            config=ZEROS_TOO,
         )
         self.name, self._place = name, place
         self._buffer = np.empty(chunks, dtype)
@@ -258,7 +209,7 @@ class DatasetWriter:
             self._arrays["X/indptr"].append(np.zeros(1, np.int64))
         else:
             rows = max(1, min(n, chunk_bytes // (4 * d)))
-            self._create("X", (n, d), rows, "float32")
+            self._create("X", (n, d), rows, shape.dtype)
         for name, dtype in VECTORS.items():
             if name in fields:
                 width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
@@ -314,7 +265,7 @@ class DatasetWriter:
             self._arrays[name].append(values)
         arrays = {name: entry for array in self._arrays.values() for name, entry in array.finish().items()}
         whole = {
-            "format": SETS_FORMAT if "label_sets" in self._arrays else ENCODED_FORMAT if ENCODING in meta else FORMAT,
+            "format": self._find_format(meta),
             "n_rows": self.shape.n_rows,
             "n_features": self.shape.n_features,
             "n_items": self.shape.n_items,
@@ -327,6 +278,12 @@ class DatasetWriter:
             "arrays": arrays,
         }
         self.place.open_group().attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
+
+    def _find_format(self, meta: Mapping[str, Any]) -> int:
+        """Return the least format of a dataset with all that this one has."""
+        if self.shape.dtype != "float32":
+            return NARROW_FORMAT
+        return SETS_FORMAT if "label_sets" in self._arrays else ENCODED_FORMAT if ENCODING in meta else FORMAT
 
     def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
         part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES

@@ -83,6 +83,10 @@ class DistributedEngine:
         """Return what tasks share as the result of a task: it is sent to each worker once, by the others."""
         return self.client.submit(_hold, shared, pure=False)
 
+    def list_slots(self) -> list[Slot]:
+        """Return the threads of all workers that are there now. Raises ConnectionError if the scheduler is lost."""
+        return Patience(self.client, "counting workers").list_slots()
+
     def _list_slots(self, patience: Patience) -> list[Slot]:
         """Return the threads of all workers, and note how those add that have joined."""
         slots = patience.list_slots()

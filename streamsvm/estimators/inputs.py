@@ -25,12 +25,28 @@ from streamsvm.data.pieces import is_stored, is_tensor, to_numpy
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
 from streamsvm.data.values import to_groups, to_label_lists
+from streamsvm.engines.workers import connect
 from streamsvm.errors import InputError
 from streamsvm.numeric.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import U8, CsrRows
 from streamsvm.options import list_labels
 
 PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
+
+
+@contextmanager
+def connected(estimator: Any) -> Iterator[None]:
+    """Let the estimator have a client while it is fitted, if its parameter `client` is the address of a scheduler."""
+    address = estimator.client
+    if not isinstance(address, str):
+        yield
+        return
+    with connect(address) as client:
+        estimator.client = client
+        try:
+            yield
+        finally:
+            estimator.client = address
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Ingest on the workers of a cluster: text is read, shuffled and written by all of them, and the manifest comes last.
+"""Ingest on the workers of a cluster: files are read, shuffled and written by all of them, and the manifest comes last.
 
 One worker for each file notes where its blocks begin. Workers then read stretches of blocks and set their rows aside in
 runs, in a scratch folder within that of the new dataset; and then each of them permutes some runs and writes them at
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm.data import arrow_tables, csv_table
 from streamsvm.data.compilation import compile_ingest
-from streamsvm.data.csv_table import has_dates
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
 from streamsvm.data.formats import guess_format
@@ -70,7 +70,7 @@ def ingest_on_workers(
     memory_bytes: int | None = None,
     report: Report = lambda _: None,
 ) -> Dataset:
-    """Write files of svmlight text, CSV or TSV as a dataset, by the workers of a cluster, and open it.
+    """Write files of svmlight text, CSV, TSV or Parquet as a dataset, by the workers of a cluster, and open it.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def ingest_on_workers(
         The roles of a table's columns.
     options : IngestOptions
         How the dataset is written.
-    file_format : {"svmlight", "csv"}, optional
+    file_format : {"svmlight", "csv", "parquet"}, optional
         The format of the files. By default their names tell it.
     workers : int, optional
         Worker processes that are started on this machine.
@@ -102,7 +102,9 @@ def ingest_on_workers(
     """
     check_options(options)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
-    kind = _require_text(paths, name, destination, columns, options, file_format)
+    if scheduler is not None:  # its workers have folders of their own
+        paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
+    kind = _require_readable(paths, name, destination, columns, options, file_format)
     refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
     first = _read_first(paths, kind, columns)
     seed = None if first.qid is not None else options.shuffle
@@ -123,7 +125,7 @@ def ingest_on_workers(
         opened() as client,
     ):
         n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
-        source = Source(name, kind, first, options, seed, n_runs, Path(scratch))
+        source = Source(name, kind, first, replace(options, label_column=columns.label), seed, n_runs, Path(scratch))
         survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
         aside = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
         check_survey(survey, name, options)
@@ -131,7 +133,7 @@ def ingest_on_workers(
     return open_dataset(destination)
 
 
-def _require_text(
+def _require_readable(
     paths: list[str],
     name: str,
     destination: str | Path,
@@ -143,13 +145,15 @@ def _require_text(
     kinds = {file_format or guess_format(path) for path in paths}
     alone = "leave out --workers and --scheduler: one process can"
     if kinds - set(KINDS) or len(kinds) > 1:
-        raise InputError(f"{name}: workers read svmlight text, or CSV and TSV, and no other files; {alone}")
+        raise InputError(f"{name}: workers read svmlight text, CSV, TSV or Parquet, and no other files; {alone}")
     kind = kinds.pop()
     if "-" in paths:
         raise InputError(f"<stdin>: workers cannot read standard input; {alone}")
     if options.append or is_remote(destination):
         raise InputError(f"{destination}: workers write new datasets on a file system that they share; {alone}")
-    if columns.needs_encoder or columns.multi_label or (kind == "csv" and has_dates(paths, columns)):
+    dates = kind == "csv" and csv_table.has_dates(paths, columns)
+    dates = dates or (kind == "parquet" and arrow_tables.has_dates(paths))
+    if dates or columns.needs_encoder or columns.multi_label:
         raise InputError(f"{name}: workers read numbers only, and no columns to encode or lists of labels; {alone}")
     return kind
 

@@ -178,10 +178,10 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
     if source.has_label_sets and not np.array_equal(model.classes, np.asarray(source.classes)):
         raise InputError(f"{source.name}: its labels are not those that the model was trained on")
     if model.n_trained != source.n_features:
-        raise InputError(
-            f"{source.name}: rows of {say_count(source.n_features, 'feature')}; the model was trained on "
-            f"{model.n_trained:,}"
-        )
+        found = say_count(source.n_features, "feature")
+        raise InputError(f"{source.name}: rows of {found}; the model was trained on {model.n_trained:,}")
+    if not same_scaling(model.scaling, source.scaling):
+        raise InputError(f"{source.name}: its rows are scaled in another way than those that the model was trained on")
     return problem
 
 

@@ -24,6 +24,7 @@ HISTORY = [
     {**LINE, "read_bytes": 10**6, "memory_bytes": 2 * 10**8},
     {**LINE, "passes": 2, "seconds": 1.5, "relative_gap": 1e-3, "read_bytes": 2 * 10**6, "memory_bytes": 2 * 10**8},
 ]
+SEVERAL_STEPS = ("--option", "acceleration=line-search")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4)).astype(np.float32)
     streamsvm.ingest(X, folder / "data.zarr", (X[:, 0] > 0).astype(int))
-    assert main(["train", str(folder / "data.zarr"), "--out", str(folder / "run")]) == 0
+    assert main(["train", str(folder / "data.zarr"), "--out", str(folder / "run"), *SEVERAL_STEPS]) == 0
     return folder / "run"
 
 
@@ -53,8 +54,8 @@ def test_the_page_tells_what_the_run_has_come_to(run: Path, capsys: pytest.Captu
         "Gap against seconds",
         "Objective and lower bound",
         "Largest weights",
-        "Read from storage",
         "Where the time went",
+        "Read from storage",
         "Resident memory of this process",
     ]
     check_page(page)
@@ -98,6 +99,12 @@ def test_what_is_no_run(
 def test_a_page_that_cannot_be_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--out", str(tmp_path / "missing" / "page.html")]) == 2
     assert "page.html: cannot be written" in capsys.readouterr().err
+
+
+def test_one_step_is_no_curve() -> None:
+    page = make_page([Run("run", {}, HISTORY[:1])])
+    assert "made one step, so there are no curves" in page
+    assert not read_svg(page)
 
 
 def test_without_a_lower_bound_there_is_no_gap() -> None:

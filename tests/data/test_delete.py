@@ -216,6 +216,10 @@ def forget(path: Path) -> None:
     edit_manifest(path, lambda meta: meta["edits"].pop(0))
 
 
+def list_kind(path: Path) -> None:
+    edit_manifest(path, lambda meta: meta["edits"][0].__setitem__(0, {}))
+
+
 def no_list(path: Path) -> None:
     edit_manifest(path, lambda meta: meta.update(edits=3))
 
@@ -245,7 +249,7 @@ def damage_copies(path: Path) -> None:
 
 
 DAMAGES = [
-    *(damage_base, reverse, rename_kind, forget, no_list, remove_copies),
+    *(damage_base, reverse, rename_kind, list_kind, forget, no_list, remove_copies),
     *(swap_copies, damage_numbers, damage_copies),
 ]
 

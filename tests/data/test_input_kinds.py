@@ -239,5 +239,5 @@ def test_variables_go_by_their_names(tmp_path: Path) -> None:
     (part,) = score(model, tmp_path / "other.h5ad")
     np.testing.assert_allclose(part.scores, model.decide(X), rtol=1e-6, atol=1e-6)
     data[:, [0, 2]].copy().write_h5ad(tmp_path / "few.h5ad")
-    with pytest.raises(InputError, match=r"no variable 'a', which is a feature of the model|no variable"):
+    with pytest.raises(InputError, match="no variable 'b', which is a feature of the model"):
         list(score(model, tmp_path / "few.h5ad"))

@@ -8,7 +8,7 @@ A scheduler and two workers are processes of their own, and so is `streamsvm tra
     pause       a worker is stopped for two seconds (SIGSTOP)
     freeze      a worker is stopped for good; the scheduler gives it up after WORKER_TTL
     terminate   a worker is asked to end (SIGTERM), as before a preemption
-    lifetime    workers end by themselves after a second or two, as `dask worker --lifetime` has them
+    lifetime    workers end by themselves after two to six seconds (`dask worker --lifetime`)
     join        a worker joins, until there are four; then two of them leave
     lose-all    all workers are killed, and others come a second later
     scheduler   the scheduler is killed: the run ends with a message, and goes on with --resume on another cluster
@@ -52,7 +52,7 @@ WORKER_TTL = "4 s"
 LISTEN = ("--host", "127.0.0.1", "--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 EMPTY_SECONDS = 1.0  # that a cluster is without workers
 PAUSED_SECONDS = 2.0
-SHORT_LIFE = ("--lifetime", "2 s", "--lifetime-stagger", "1 s")
+SHORT_LIFE = ("--lifetime", "4 s", "--lifetime-stagger", "2 s")
 
 
 def fork_command(main: Callable[..., object], arguments: Sequence[str], log: Path) -> int:
@@ -91,13 +91,14 @@ class Cluster:
         main = distributed.cli.dask_worker.main
         self.workers.append(fork_command(main, (*LISTEN, *where, *size, *self.more), self.log))
 
-    def keep(self, number: int) -> None:
-        """Let workers join until there are so many, in the place of those that have ended."""
-        for pid in list(self.workers):
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG):
-                self.workers.remove(pid)
+    def keep(self, number: int) -> int:
+        """Let workers join until there are so many; return how many had ended by themselves."""
+        before = list(self.workers)
+        self.workers = [pid for pid in before if not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)]
+        ended = len(before) - len(self.workers)
         while len(self.workers) < number:
             self.join()
+        return ended
 
     def strike(self, pid: int, number: signal.Signals) -> None:
         """Send a worker a signal, and forget it if it is to end."""
@@ -127,10 +128,6 @@ def strike(fault: str, cluster: Cluster, rng: random.Random) -> int:
             cluster.join()
             time.sleep(2 * PAUSED_SECONDS)
             cluster.strike(victim, signal.SIGKILL)
-        case "lifetime":
-            before = list(cluster.workers)
-            cluster.keep(2)
-            return len(set(before) - set(cluster.workers))
         case "join":
             if len(cluster.workers) < 4:
                 cluster.join()
@@ -156,7 +153,10 @@ def disturb(process: Forked, out: Path, fault: str, cluster: Cluster, rng: rando
             process.wait(0.0)  # kills it
         if next_strike == float("inf") and (out / "settings.json").exists():
             next_strike = now + rng.uniform(0.0, 1.0)
-        if now >= next_strike and struck < MOST_FAULTS:
+        if fault == "lifetime":
+            struck += cluster.keep(2)
+            cluster.more = SHORT_LIFE if struck < MOST_FAULTS else ()
+        elif now >= next_strike and struck < MOST_FAULTS:
             struck, next_strike = struck + strike(fault, cluster, rng), now + rng.uniform(0.5, 1.5)
         time.sleep(0.01)
     return struck

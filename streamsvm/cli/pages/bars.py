@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamsvm.cli.pages.chart import WIDTH, write_text
+from streamsvm.cli.pages.chart import MOST_TITLE_LETTERS, WIDTH, write_short, write_text
 
-LINE, TOP, NAMES, NUMBERS = 22, 34, 170, 74  # heights and widths, in the units of the picture
+LINE, TOP, NAMES, NUMBERS = 22, 34, 170, 100  # heights and widths, in the units of the picture
 MOST_LETTERS = 24  # of a name beside its bar; the tooltip tells all of it
 
 
@@ -15,7 +15,7 @@ def draw_bars(title: str, bars: Sequence[tuple[str, float, str]]) -> str:
     height = TOP + LINE * max(1, len(bars)) + 6
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{write_text(title)}">',
-        f'<text class="title" x="4" y="18">{write_text(title)}</text>',
+        f'<text class="title" x="4" y="18">{write_short(title, MOST_TITLE_LETTERS)}</text>',
     ]
     if not bars:
         return "".join([*parts, f'<text x="4" y="{TOP + 12}">nothing to show</text></svg>'])

@@ -14,7 +14,9 @@ WIDTH, HEIGHT = 460, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 14, 30, 42
 N_COLORS = 6  # that the page's style has
 LEGEND_LINE = 17
+APART = 3.0  # between the error bars of two lines at one place
 MOST_LETTERS = 58  # of a name in a legend
+MOST_TITLE_LETTERS = 48
 MOST_DOTS = 60
 MOST_TIPS = 200  # points of a line that tell their values under the pointer
 
@@ -53,6 +55,13 @@ def write_text(text: str) -> str:
     return escape(show_text(text))
 
 
+def write_short(text: str, n_letters: int) -> str:
+    """Return at most so many letters of a text, which tells the rest under the pointer."""
+    if len(text) <= n_letters:
+        return write_text(text)
+    return f"{write_text(text[: n_letters - 3])}...<title>{write_text(text)}</title>"
+
+
 def draw_chart(
     title: str, x_label: str, y_label: str, lines: Sequence[Series], log: bool = False, frame: Frame | None = None
 ) -> str:
@@ -62,14 +71,15 @@ def draw_chart(
     height = HEIGHT + (LEGEND_LINE * len(lines) if len(lines) > 1 else 0)
     head = (
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{write_text(title)}">'
-        f'<text class="title" x="{LEFT}" y="18">{write_text(title)}</text>'
+        f'<text class="title" x="{LEFT}" y="18">{write_short(title, MOST_TITLE_LETTERS)}</text>'
     )
     if not any(shown):
         return f'{head}<text x="{LEFT}" y="{HEIGHT / 2:.0f}">nothing to show</text></svg>'
     x_axis, y_axis = _make_axes(lines, shown, frame)
     curves = []
     for k, (line, chosen) in enumerate(zip(lines, shown, strict=True)):
-        curves.append(_draw_line(line, chosen, x_axis, y_axis, _choose_color(line, k), frame))
+        shift = APART * (k - (len(lines) - 1) / 2) if line.spread else 0.0
+        curves.append(_draw_line(line, chosen, x_axis, y_axis, _choose_color(line, k), frame, shift))
     legend = _draw_legend(lines) if len(lines) > 1 else ""
     return f"{head}{_draw_axes(x_axis, y_axis, frame)}{''.join(curves)}{legend}</svg>"
 
@@ -129,13 +139,16 @@ def _draw_axes(x_axis: Axis, y_axis: Axis, frame: Frame) -> str:
     return "".join(parts)
 
 
-def _draw_line(line: Series, chosen: list[int], x_axis: Axis, y_axis: Axis, color: int, frame: Frame) -> str:
+def _draw_line(
+    line: Series, chosen: list[int], x_axis: Axis, y_axis: Axis, color: int, frame: Frame, shift: float
+) -> str:
+    """Return a line with its points. shift: by how much it lies to the right, so that error bars are seen apart."""
     dash = ' stroke-dasharray="5 4"' if line.dashed else ""
-    placed = [(_place_x(x_axis, line.x[k]), _place_y(y_axis, line.y[k])) for k in chosen]
+    placed = [(_place_x(x_axis, line.x[k]) + shift, _place_y(y_axis, line.y[k])) for k in chosen]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
     parts = [f'<polyline class="line"{dash} points="{path}"/>']
     for k in chosen if line.spread else ():
-        at = _place_x(x_axis, line.x[k])
+        at = _place_x(x_axis, line.x[k]) + shift
         low, high = (_place_y(y_axis, max(end, y_axis.low)) for end in line.spread[k])
         parts.append(f'<path class="line" d="M{at:.1f} {low:.1f}V{high:.1f}M{at - 4:.1f} {low:.1f}h8')
         parts.append(f'M{at - 4:.1f} {high:.1f}h8"/>')
@@ -157,7 +170,6 @@ def _draw_legend(lines: Sequence[Series]) -> str:
     parts = []
     for k, line in enumerate(lines):
         y, dash = HEIGHT + 8 + LEGEND_LINE * k, ' stroke-dasharray="5 4"' if line.dashed else ""
-        name = line.name if len(line.name) <= MOST_LETTERS else f"{line.name[: MOST_LETTERS - 3]}..."
         parts.append(f'<path class="line c{_choose_color(line, k)}"{dash} d="M{LEFT} {y - 4}h24"/>')
-        parts.append(f'<text x="{LEFT + 32}" y="{y}">{write_text(name)}<title>{write_text(line.name)}</title></text>')
+        parts.append(f'<text x="{LEFT + 32}" y="{y}">{write_short(line.name, MOST_LETTERS)}</text>')
     return "".join(parts)

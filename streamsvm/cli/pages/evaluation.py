@@ -95,7 +95,7 @@ def compare_settings(names: Sequence[str], settings: Sequence[Mapping[str, Any]]
     """Return what differs between the settings of runs, with a column for each run."""
     keys = list(dict.fromkeys(key for each in settings for key in each))
     rows = [[key, *(_show(each.get(key)) for each in settings)] for key in keys]
-    return Table([row for row in rows if len(set(row[1:])) > 1], ["setting", *names])
+    return Table([row for row in rows if len(set(row[1:])) > 1], ["setting", *names], is_text=True)
 
 
 def _show(value: Any) -> str:

@@ -20,13 +20,20 @@ class Table:
     """Rows of texts; the first text of a row names it.
 
     head: names of the columns, the first one of which is above the names of the rows; none for a list of facts. shades:
-    for each cell but the names, how strongly it is shaded, from 0 to 1; none for no shades.
+    for each cell but the names, how strongly it is shaded, from 0 to 1; none for no shades. is_text: whether the cells
+    are texts, which begin at the left and may have several lines; numbers end at the right.
     """
 
     rows: Sequence[Sequence[str]]
     head: Sequence[str] = ()
     caption: str = ""
     shades: Sequence[Sequence[float]] = ()
+    is_text: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The class of the table in the page's style."""
+        return "facts" if not self.head else "texts" if self.is_text else "numbers"
 
 
 @dataclass(frozen=True)

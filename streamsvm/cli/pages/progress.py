@@ -16,8 +16,13 @@ X_AXES = (("passes", "passes", 1.0), ("seconds", "seconds", 1.0), ("MB read", "r
 
 
 def draw_progress(runs: Sequence[Run]) -> list[str]:
-    """Return SVG charts with a line for each run. Those of the gap are left out if no solver proves one."""
-    charts = []
+    """Return SVG charts with a line for each run. Those of the gap are left out if no solver proves one.
+
+    There are none of runs of one step, which are no curves.
+    """
+    charts: list[str] = []
+    if all(len(run.history) == 1 for run in runs):
+        return charts
     if any(line.get("relative_gap") is not None for run in runs for line in run.history):
         for unit, column, scale in X_AXES:
             if column != "read_bytes" or any(len(set(run.column(column))) > 1 for run in runs):
@@ -27,18 +32,20 @@ def draw_progress(runs: Sequence[Run]) -> list[str]:
     else:
         lines = _draw_lines(runs, "seconds", "objective")
         charts.append(draw_chart("Objective (estimated)", "seconds", "P", lines, log=True))
-    if any("eval_score" in line for run in runs for line in run.history):
-        lines = _draw_lines(runs, "passes", "eval_score")
+    if watched := [run for run in runs if any("eval_score" in line for line in run.history)]:
+        lines = _draw_lines(watched, "passes", "eval_score")
         frame = Frame("passes", "measure", from_zero=False)
         charts.append(draw_chart("Measure of held-out rows", "", "", lines, frame=frame))
     return charts
 
 
 def draw_costs(runs: Sequence[Run]) -> list[str]:
-    """Return SVG charts of what was read, where the time went, and memory beside its projection."""
+    """Return SVG charts of where the time went, what was read, and memory beside its projection."""
+    charts = [_draw_time(run, len(runs) > 1) for run in runs if run.history and "solver_seconds" in run.history[-1]]
+    if all(len(run.history) == 1 for run in runs):
+        return charts
     read = _draw_lines(runs, "seconds", "read_bytes", 1.0, MB)
-    charts = [draw_chart("Read from storage", "seconds", "MB", read)]
-    charts += [_draw_time(run, len(runs) > 1) for run in runs]
+    charts.append(draw_chart("Read from storage", "seconds", "MB", read))
     return [*charts, draw_chart("Resident memory of this process", "seconds", "MB", _draw_memory(runs))]
 
 
@@ -65,9 +72,7 @@ def _draw_bounds(runs: Sequence[Run]) -> list[Series]:
 def _draw_time(run: Run, named: bool) -> str:
     """Return bars of the seconds of a run: in passes over the data, and in the solver between them."""
     title = "Where the time went" + (f" ({run.name})" if named else "")
-    last: dict[str, Any] = run.history[-1] if run.history else {}
-    if "solver_seconds" not in last:
-        return draw_bars(title, [])
+    last: dict[str, Any] = run.history[-1]
     whole = float((run.result or last)["seconds"])
     parts = {"passes over the data": last["pass_seconds"], "solver between them": last["solver_seconds"]}
     parts["all else"] = max(0.0, whole - sum(parts.values()))

@@ -57,17 +57,17 @@ def show_tuning(told: Mapping[str, Any]) -> Section:
     wrong = [_draw_series(name, line, best) for name, line in list(lines.items())[:MOST_LINES]]
     errors = [value for line in wrong for value in line.y]
     far = min(errors) > 0 and max(errors) / min(errors) >= FAR_APART
-    charts = [
-        draw_chart(f"{error} (mean of the folds, best to worst fold)", "", "", wrong, frame=_frame(unit, x_axis, far))
-    ]
+    charts = [draw_chart(error, "", "", wrong, frame=_frame(unit, x_axis, far))]
     passes = [
         Series(name, [trial["C"] for trial in line], [float(trial["passes"]) for trial in line])
         for name, line in list(lines.items())[:MOST_LINES]
     ]
-    charts.append(draw_chart("Passes of the longest fit", "", "", passes, frame=_frame("passes", x_axis, True)))
+    if len({trial["passes"] for trial in trials}) > 1:
+        charts.append(draw_chart("Passes of the longest fit", "", "", passes, frame=_frame("passes", x_axis, True)))
     notes = [
         f"{say_count(len(trials), 'setting')}, {say_count(costs, 'cost')} C, in {say_count(grid['passes'], 'read')} of "
-        f"the data and {grid['seconds']:.1f} s. The best setting is trained on all rows."
+        f"the data and {grid['seconds']:.1f} s. The best setting is trained on all rows. Points are means of the "
+        "folds, and bars go from the best fold to the worst."
     ]
     if len(lines) > MOST_LINES:
         notes.append(f"The charts show the first {MOST_LINES} of {len(lines):,} lines; the table has all settings.")

@@ -152,6 +152,7 @@ def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> Me
         turn_bytes=turn,
         totals_bytes=scores,
         shared_bytes=shared,
+        gathered_bytes=24 * source.n_rows,
         walk_bytes=threads * settings.pass_threads * count_tile_bytes(source),
     )
 

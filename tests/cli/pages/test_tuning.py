@@ -46,10 +46,15 @@ def test_charts_and_table_tell_every_setting() -> None:
 def test_errors_that_differ_little_fill_their_chart() -> None:
     """The axis begins near the smallest error, and not at zero."""
     trials = [make_trial(C, "hinge", score) for C, score in ((0.1, 0.700), (1.0, 0.701), (10.0, 0.702))]
-    (svg, _) = show_tuning({**TOLD, "trials": trials}).charts
+    (svg,) = show_tuning({**TOLD, "trials": trials}).charts
     (line,) = ET.fromstring(svg).iter("polyline")
     heights = [float(point.split(",")[1]) for point in str(line.get("points")).split()]
     assert max(heights) - min(heights) > 100
+
+
+def test_passes_are_shown_where_they_differ() -> None:
+    trials = [{**trial, "passes": k + 1} for k, trial in enumerate(TRIALS)]
+    assert "Passes of the longest fit" in show_tuning({**TOLD, "trials": trials}).charts[-1]
 
 
 @pytest.mark.parametrize("nothing", [{"passes": 12, "seconds": 1.5}])
