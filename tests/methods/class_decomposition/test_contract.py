@@ -189,6 +189,7 @@ def test_named_labels_and_weights_of_rows_are_costs() -> None:
         ({"kernel": "poly", "degree": 1, "coef0": -1.0}, "leave coef0 out"),
         ({"intercept_scaling": -1.0}, "a positive number or 0 is expected"),
         ({"C": 0.0}, "C is 0"),
+        ({"C": np.inf}, "C is inf; it must be positive and finite"),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], reason: str) -> None:
