@@ -130,6 +130,9 @@ class MemoryNeed:
     gathered_bytes
         What the total of all tasks holds beyond the total of one. It is a part of driver_bytes; where another process
         adds the totals up and sends them, it is in memory twice more.
+    by_row_bytes
+        The arrays with an entry for each row of the source (`Scan.by_row`), as far as they are sent to other processes.
+        The driver packs all of them, and each worker is sent the part of its own rows.
     """
 
     driver_bytes: int
@@ -138,6 +141,7 @@ class MemoryNeed:
     shared_bytes: int
     walk_bytes: int = 0
     gathered_bytes: int = 0
+    by_row_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from streamsvm.errors import InputError
 from streamsvm.locks import Lock
 from streamsvm.urls import is_remote
 
-OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite")  # options that have been decided by the first rows
+# Options that have been decided by the first rows.
+OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite", "dtype")
 
 
 def append_rows(
@@ -71,6 +72,7 @@ def append_rows(
         ):
             survey = _start_survey(dataset)
             own = replace(options, layout="sparse" if dataset.is_sparse else "dense", codec=dataset.meta["codec"])
+            own = replace(own, dtype="float32" if dataset.is_sparse else dataset.dtype)
             own = replace(own, chunk_bytes=own.chunk_bytes or find_chunk_bytes(dataset))
             checked = _check_rows(pieces, dataset, name)
             spill = set_aside(checked, Path(spill_folder), survey, name, expected_bytes, own, report)

@@ -10,13 +10,14 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from streamsvm.data.chunk_file import Bytes, StoredFile
 from streamsvm.data.object_file import AHEAD_BYTES, ObjectFile, Range
 from streamsvm.data.object_store import RemoteStore
 from streamsvm.errors import IntegrityError
 
+T = TypeVar("T")
 MOST_ANNOUNCED = 8  # files of chunks, by one thread
 
 
@@ -46,13 +47,21 @@ class LocalPlace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._announced = _Announced[None]()
 
     def open(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> LocalFile:  # noqa: ARG002
         """See ChunkPlace."""
+        self._announced.files.pop((key, ()), None)
         return LocalFile(self.folder / key, n_bytes)
 
     def advise(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> None:  # noqa: ARG002
         """See ChunkPlace."""
+        files = self._announced.files
+        if (key, ()) in files:
+            return
+        files[key, ()] = None
+        if len(files) > MOST_ANNOUNCED:
+            files.pop(next(iter(files)))
         if hasattr(os, "posix_fadvise"):
             try:
                 with open(self.folder / key, "rb", buffering=0) as file:
@@ -61,7 +70,8 @@ class LocalPlace:
                 return  # the read itself will report the error
 
     def forget_advised(self) -> None:
-        """Do nothing, since the operating system has the memory."""
+        """See ChunkPlace. The operating system has the memory."""
+        self._announced.files.clear()
 
 
 class LocalFile:
@@ -104,7 +114,7 @@ class RemotePlace:
 
     def __init__(self, store: RemoteStore, path: str) -> None:
         self.store, self.path = store, path
-        self._announced = _Announced()
+        self._announced = _Announced[ObjectFile]()
 
     def open(self, key: str, n_bytes: int, ranges: Sequence[Range]) -> ObjectFile:
         """See ChunkPlace. What was announced as a whole may be read in parts."""
@@ -130,8 +140,8 @@ class RemotePlace:
         return ObjectFile(self.store, f"{self.path}/{key}", n_bytes, ranges)
 
 
-class _Announced(threading.local):
-    """The objects that a thread has announced and not opened yet, by key and ranges."""
+class _Announced(threading.local, Generic[T]):
+    """What a thread has announced and not opened yet, by key and ranges."""
 
     def __init__(self) -> None:
-        self.files: dict[tuple[str, tuple[Range, ...]], ObjectFile] = {}
+        self.files: dict[tuple[str, tuple[Range, ...]], T] = {}

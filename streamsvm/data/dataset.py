@@ -23,6 +23,7 @@ from streamsvm.data.manifest import (
     EDITED_FORMAT,
     ENCODING,
     JOINED_FORMAT,
+    LABEL_COLUMN,
     check_manifest,
     open_stored,
 )
@@ -145,7 +146,15 @@ class Dataset(Shown):
         """Bytes of all decoded rows."""
         return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.passed.values())
 
-    stored_bytes = nbytes  # A pass reads all of them.
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that a pass reads: all that are stored, which are fewer than `nbytes` for rows of float16 or int8."""
+        return self.nbytes - self.layout.nbytes + sum(a.length * a.row_bytes for a in self.layout.arrays)
+
+    @property
+    def dtype(self) -> str:
+        """The type in which the features are stored. Whoever reads them gets float32."""
+        return str(self.layout.arrays[0].array.dtype)
 
     @property
     def is_shuffled(self) -> bool:
@@ -157,6 +166,11 @@ class Dataset(Shown):
         """How the columns of a table became the features, before any map, or None if they were numbers."""
         about = self.meta.get(ENCODING)
         return None if about is None else read_encoding(about)
+
+    @property
+    def label_column(self) -> str | None:
+        """The column of the table, or of `obs` in an AnnData file, that held the labels, if the user has named it."""
+        return self.label or self.meta.get(LABEL_COLUMN)
 
     @property
     def has_targets(self) -> bool:

@@ -76,7 +76,7 @@ def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
     if not (isinstance(base, dict) and isinstance(listed, list) and listed):
         raise IntegrityError(f"{path}/zarr.json: the manifest is damaged")
     pairs = [[APPENDED, each] for each in listed] if meta["format"] == JOINED_FORMAT else listed
-    if not all(isinstance(pair, list) and len(pair) == 2 and pair[0] in PREVIOUS for pair in pairs):
+    if not all(isinstance(pair, list) and len(pair) == 2 and pair[0] in list(PREVIOUS) for pair in pairs):
         raise IntegrityError(f"{path}/zarr.json: the manifest is damaged")
     edits = [Edit(kind, str(fingerprint)) for kind, fingerprint in pairs]
     if describe_edits(base, edits) != meta:

@@ -39,6 +39,7 @@ class ArrayDataset:
     scaling: Scaling | None = None
     features: Features | None = None
     encoding: Encoding | None = None
+    label_column: str | None = None
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from streamsvm.data.checked_store import check_chunks
 from streamsvm.data.chunk_file import CRC_BYTES, Bytes, Checksums, ChunkFile, PartReader, copy_from_whole, pair
 from streamsvm.data.chunk_places import ChunkPlace, LocalPlace, RemotePlace
 from streamsvm.data.disk_cache import CachedPlace, DiskCache
-from streamsvm.data.object_file import Range
+from streamsvm.data.object_file import RANGE_BYTES, Range
 from streamsvm.data.object_store import RemoteStore
 from streamsvm.errors import IntegrityError
 
@@ -76,6 +76,10 @@ class StoredArray:
     def ahead_bytes(self) -> int:
         """The most memory that an open chunk takes for what is read ahead."""
         return min(self.chunk_place.ahead_bytes, self._payload_bytes) if self.chunk_place and self.is_raw else 0
+
+    def count_requests(self) -> int:
+        """Return how many ranges an object store is asked for if all chunks are read."""
+        return self.n_chunks * -(-self._file_bytes // RANGE_BYTES)
 
     def file(self, index: int, ranges: Sequence[Range] | None = None) -> ChunkFile:
         """Open raw chunk `index` for checked reading: of these ranges of its file, or of the whole chunk in order."""

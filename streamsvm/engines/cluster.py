@@ -6,6 +6,7 @@ the group's chunks in memory; it moves to another worker if that one dies.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ import dask.config
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial, limit_blas_threads
-from streamsvm.engines.kept import find_pins, release_pins
+from streamsvm.engines.kept import Load, Terms, find_pins, load_nothing, release_pins
 from streamsvm.engines.part import Groups, Pass, watch_task
 from streamsvm.engines.pass_on_workers import PassOnWorkers
 from streamsvm.engines.patience import Patience
@@ -27,13 +28,14 @@ from streamsvm.engines.shares import Slot, share_out
 from streamsvm.engines.subsets import plan_scratch
 from streamsvm.engines.subtrees import FAN_IN
 from streamsvm.engines.walk import WalkStep, run_walk
-from streamsvm.numeric.arithmetic import Arithmetic, describe_arithmetic, list_kinds
+from streamsvm.numeric.arithmetic import MIXED, Arithmetic, describe_arithmetic, list_kinds, name_differences
 from streamsvm.numeric.rows import I64, Rows
 from streamsvm.requests import Scan, Take, Walk
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+LOGGER = logging.getLogger("streamsvm")
 RELEASE_SECONDS = 5.0
 SMALL_BYTES = 64 << 10
 MODELS_MAY_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1TB"}
@@ -42,8 +44,9 @@ MODELS_MAY_TRAVEL = {"distributed.admin.large-graph-warning-threshold": "1TB"}
 class DistributedEngine:
     """An Engine on a cluster. Every worker must be able to open the dataset `source` by its path.
 
-    pin_bytes: memory of each worker for decoded chunks. fan_in: how many tasks' totals one task joins at most.
-    arithmetic: the kinds that the workers have (numeric.arithmetic).
+    pin_bytes: for decoded chunks, in a worker that may use budget_bytes in all; one with less keeps less. fan_in: how
+    many tasks' totals one task joins at most. arithmetic: the kinds that the workers have (numeric.arithmetic). load:
+    loads the kernels of the tasks.
     """
 
     def __init__(
@@ -53,12 +56,15 @@ class DistributedEngine:
         pin_bytes: int = 0,
         fan_in: int = FAN_IN,
         arithmetic: Sequence[Arithmetic] = (),
+        budget_bytes: int = 0,
+        load: Load = load_nothing,
     ) -> None:
         self.source, self.client, self.pin_bytes, self.costs = source, client, pin_bytes, Costs()
         self.fan_in = fan_in
         self.scratch: str | None = None
         self.arithmetic = list_kinds([describe_arithmetic(), *arithmetic])
-        self._name, self._passes, self._workers = uuid4().hex, 0, set[str]()
+        self._terms = Terms(uuid4().hex, pin_bytes, budget_bytes, load)
+        self._passes, self._workers, self._described = 0, set[str](), set[str]()
         self._shares: dict[Slot, list[range]] = {}
         self._sent: tuple[RowSource, Future] | None = None
         self._answered: Patience | None = None  # what waited for the last pass, if it was completed
@@ -77,6 +83,23 @@ class DistributedEngine:
         """Return what tasks share as the result of a task: it is sent to each worker once, by the others."""
         return self.client.submit(_hold, shared, pure=False)
 
+    def list_slots(self) -> list[Slot]:
+        """Return the threads of all workers that are there now. Raises ConnectionError if the scheduler is lost."""
+        return Patience(self.client, "counting workers").list_slots()
+
+    def _list_slots(self, patience: Patience) -> list[Slot]:
+        """Return the threads of all workers, and note how those add that have joined."""
+        slots = patience.list_slots()
+        joined = sorted(self._workers - self._described)
+        if joined:
+            ask = partial(self.client._run, describe_arithmetic, workers=joined, on_error="ignore")
+            found: dict[str, Arithmetic] = patience.ask(ask) or {}
+            self._described.update(joined)
+            self.arithmetic, before = list_kinds([*self.arithmetic, *found.values()]), self.arithmetic
+            if len(self.arithmetic) > len(before):
+                LOGGER.warning(MIXED, name_differences(self.arithmetic))
+        return slots
+
     def _begin_pass(self) -> Patience:
         self._passes, self._answered = self._passes + 1, None
         return Patience(self.client, f"read {self._passes} of the data", self._workers)
@@ -84,10 +107,10 @@ class DistributedEngine:
     def scan(self, scan: Scan) -> Any:
         """See Engine. Raises ConnectionError if the scheduler is lost."""
         patience, groups = self._begin_pass(), plan_groups(self.source)
-        slots, name = patience.list_slots(), f"{self._name}-{self._passes}"
+        slots, name = self._list_slots(patience), f"{self._terms.engine}-{self._passes}"
         room = self.pin_bytes * max(1, len({address for address, _ in slots}))
         bare, scratch = replace(scan, by_row=(), held=None), plan_scratch(self.scratch, self.source, room)
-        work = Pass(name, self._name, bare, self.pin_bytes, scratch)
+        work = Pass(name, self._terms, bare, scratch)
         with dask.config.set(MODELS_MAY_TRAVEL):
             data, shared = self._send_data(), work if _is_small(work) else self._hold(work)
             self._shares = share_out(len(groups), slots, self._shares) if slots else {}
@@ -113,7 +136,7 @@ class DistributedEngine:
             with dask.config.set(MODELS_MAY_TRAVEL):
                 data = self._send_data()
                 for k, (carry, order) in enumerate(zip(walk.carries, walk.orders, strict=True)):
-                    task = (_run_walk, data, walk.step, carry, order, self.pin_bytes, self._name)
+                    task = (_run_walk, data, walk.step, carry, order, self._terms)
                     preferred = _prefer_worker(workers, k, len(walk.carries))
                     futures.append(self.client.submit(*task, pure=False, **preferred))
                 parts = [patience.result(future) for future in futures]
@@ -129,7 +152,7 @@ class DistributedEngine:
             with suppress(ConnectionError):
                 self._answered.look()
         self._sent = None
-        release = partial(self.client._run, release_pins, self._name, on_error="ignore")
+        release = partial(self.client._run, release_pins, self._terms.engine, on_error="ignore")
         with suppress(TimeoutError, OSError):
             self.client.sync(release, callback_timeout=RELEASE_SECONDS)
 
@@ -163,13 +186,13 @@ def _run_walk(
     step: WalkStep,
     carry: Any,
     order: Sequence[Sequence[int]],
-    pin_bytes: int,
-    engine: str,
+    terms: Terms,
 ) -> Partial:
     from distributed import get_worker
 
     limit_blas_threads()
-    pins = find_pins(data[0], pin_bytes, engine, get_worker().address)
+    terms.load()
+    pins = find_pins(data[0], terms, get_worker())
     return run_walk(data[0], step, carry, order, pins, watch_task())
 
 

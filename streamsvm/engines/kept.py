@@ -1,8 +1,14 @@
-"""The chunks that workers keep in memory from pass to pass, until the engine is closed that they keep them for."""
+"""The chunks that workers keep in memory from pass to pass, until the engine is closed that they keep them for.
+
+A worker may join while a training is under way, and with less memory than those that were there when memory was
+planned. So tasks bring along what the engine asks of a worker, and each worker sees to it before its first task.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamsvm.data.source import RowSource
@@ -11,15 +17,40 @@ from streamsvm.engines.group import Pins
 if TYPE_CHECKING:
     from distributed import Worker
 
+Load = Callable[[], object]  # a function, importable by name, that loads the kernels of the tasks to come
+
 _kept: dict[tuple[str, str, str], Pins] = {}  # by the engine's name, the worker's address and the rows' fingerprint
 _closed: deque[str] = deque(maxlen=1000)  # engines whose last tasks may still be under way, or even begin
 
 
-def find_pins(source: RowSource, pin_bytes: int, engine: str, worker: str) -> Pins:
-    """Return the chunks of a dataset that a worker of this process keeps for an engine: none if it is closed."""
-    if engine in _closed:
+def load_nothing() -> None:
+    """Stand for the kernels of tasks that have none."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an engine asks of each worker.
+
+    engine: its name, under which workers keep chunks. pin_bytes: for chunks, in a worker that may use budget_bytes in
+    all (0: as much as it likes). load: loads the kernels; it costs nothing after the first time.
+    """
+
+    engine: str
+    pin_bytes: int = 0
+    budget_bytes: int = 0
+    load: Load = load_nothing
+
+
+def find_pins(source: RowSource, terms: Terms, worker: Worker) -> Pins:
+    """Return the chunks of a dataset that a worker of this process keeps for an engine: none if it is closed.
+
+    A worker with less memory than was planned for keeps fewer of them.
+    """
+    if terms.engine in _closed:
         return Pins(0)
-    return _kept.setdefault((engine, worker, source.fingerprint), Pins(pin_bytes))
+    limit_bytes = int(worker.memory_manager.memory_limit or terms.budget_bytes)
+    room = max(0, terms.pin_bytes - max(0, terms.budget_bytes - limit_bytes))
+    return _kept.setdefault((terms.engine, worker.address, source.fingerprint), Pins(room))
 
 
 def release_pins(engine: str, dask_worker: Worker) -> None:

@@ -10,10 +10,11 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines.cluster import DistributedEngine
 from streamsvm.engines.dask import ThreadedEngine
+from streamsvm.engines.kept import Load
 from streamsvm.engines.memory import REMEDY, MemoryPlan, plan_memory
 from streamsvm.engines.protocol import Engine
 from streamsvm.engines.subtrees import JOIN_BYTES, count_levels, count_waiting, find_fan_in
-from streamsvm.engines.workers import Load, connect, prepare_workers, start_workers
+from streamsvm.engines.workers import connect, prepare_workers, start_workers
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import default_budget_bytes, default_threads, resident_bytes
 from streamsvm.requests import MemoryNeed
@@ -21,6 +22,7 @@ from streamsvm.requests import MemoryNeed
 if TYPE_CHECKING:
     from distributed import Client
 
+PARTS_BY_ROW = 3  # of the arrays by row: of a worker's own rows, packed and unpacked, and of those of a lost worker
 IN_MESSAGES = 4  # totals on their way to a worker and from it, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 
@@ -53,7 +55,7 @@ def open_engine(
         opened = _open_threads(source, n_threads, budget, memory(n_threads), remedy)
     else:
         need = memory(threads or 1)
-        held = need.driver_bytes + 2 * need.shared_bytes + need.gathered_bytes
+        held = need.driver_bytes + 2 * need.shared_bytes + need.gathered_bytes + need.by_row_bytes
         driver = plan_memory(budget, resident_bytes(), 1, 0, 2 * need.totals_bytes, held, 0, remedy)
         cluster: AbstractContextManager[Client] = nullcontext(client)
         if client is None and scheduler is not None:
@@ -112,9 +114,10 @@ def _open_cluster(
         waiting = count_waiting(n_groups, threads) + IN_MESSAGES
         held = waiting * need.totals_bytes + (JOIN_BYTES if need.totals_bytes and fan_in > 2 else 0)
         held += (2 + threads) * need.shared_bytes + need.walk_bytes + 2 * need.gathered_bytes
+        held += PARTS_BY_ROW * need.by_row_bytes // len(ready)
         plan = plan_memory(limit, base, threads, source.stream_bytes(), need.totals_bytes, held, source.nbytes, remedy)
         arithmetic = [worker.arithmetic for worker in ready]
-        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic)
+        engine = DistributedEngine(source, client, plan.pin_bytes, fan_in, arithmetic, limit, load)
         try:
             yield engine, max(plan, driver, key=lambda each: each.projected_bytes)
         finally:

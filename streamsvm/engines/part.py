@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Pins, combine_partials, count_rows, limit_blas_threads, run_group
-from streamsvm.engines.kept import find_pins
+from streamsvm.engines.kept import Terms, find_pins
 from streamsvm.engines.subsets import Scratch
 from streamsvm.engines.subtrees import STOLEN_SUBTREES, Subtree, add_subtree, find_last_subtree, join_subtrees
 from streamsvm.requests import Scan
@@ -30,13 +30,16 @@ DONE_ROWS = "streamsvm-done-rows"  # in the heartbeats of workers: the rows that
 
 @dataclass(frozen=True)
 class Pass:
-    """What all tasks of a pass share. scan: without `by_row`. engine: its name, under which workers keep chunks."""
+    """What all tasks of a pass share. scan: without `by_row`."""
 
     name: str
-    engine: str
+    terms: Terms
     scan: Scan
-    pin_bytes: int
     scratch: Scratch | None
+
+    def __dask_tokenize__(self) -> str:
+        """Return what tells this pass from others. Dask would otherwise look at all of it for every task."""
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,10 @@ class Part:
     by_row: tuple[tuple[Any, ...], ...]
     owner: str = ""
     kept: tuple[range, ...] = ()
+
+    def __dask_tokenize__(self) -> list[tuple[int, int]]:
+        """Return what tells this part from others of its pass."""
+        return [(one.start, one.stop) for one in self.ranges]
 
 
 @dataclass
@@ -99,9 +106,10 @@ def add_part(data: tuple[RowSource, Groups], work: Pass, part: Part) -> list[Sub
     from distributed import get_worker
 
     limit_blas_threads()
+    work.terms.load()
     (source, groups), worker, key = data, get_worker(), get_worker().get_current_task()
     combine, is_stopped = partial(combine_partials, scan=work.scan), watch_task()
-    pins = _find_room(source, groups, work, part, worker.address)
+    pins = _find_room(source, groups, work, part, worker)
     task = UnderWay(work.name, worker.address, deque(k for one in part.ranges for k in one))
     _under_way[key], worker.metrics[DONE_ROWS] = task, tell_done_rows
     found: list[Subtree] = []
@@ -132,10 +140,10 @@ def watch_task() -> Callable[[], bool]:
     return is_stopped
 
 
-def _find_room(source: RowSource, groups: Groups, work: Pass, part: Part, address: str) -> Pins:
+def _find_room(source: RowSource, groups: Groups, work: Pass, part: Part, worker: Worker) -> Pins:
     """Return the chunks that this worker keeps. It has room for those of its own groups only."""
-    pins = find_pins(source, work.pin_bytes, work.engine, address)
-    if part.owner != address:
+    pins = find_pins(source, work.terms, worker)
+    if part.owner != worker.address:
         return Pins(0, pins.chunks)
     pins.keep_only({index for one in part.kept for k in one for index in groups[k]})
     return pins

@@ -2,7 +2,8 @@
 
 Each worker is given its groups as one task (engines.part), and all tasks travel in one message, so that the scheduler's
 work grows with the workers and not with the groups. Workers that have nothing left to do are given groups that others
-have not begun. The groups of a lost worker are given to another one by Dask, and from there to all that are idle. Then
+have not begun. The groups of a lost worker are given to another one by Dask, and from there to all that are idle. A
+task that was lost with four workers is cut in two: where workers die every few seconds, only short tasks end. Then
 workers join the subtrees of all tasks, until one is left. Groups that are in none of the subtrees are added last: a
 worker gave them away, and its answer was lost.
 """
@@ -53,7 +54,7 @@ class PassOnWorkers:
     costs: Costs
     fan_in: int
     _futures: dict[str, Future] = field(default_factory=dict)
-    _starts: dict[str, int] = field(default_factory=dict)  # by task: the first of its groups
+    _ranges: dict[str, tuple[range, ...]] = field(default_factory=dict)  # by task: its groups
     _stolen: Counter[str] = field(default_factory=Counter)  # by worker: how often it took groups from others
     _mute: set[str] = field(default_factory=set)  # workers that did not answer
     _told_rows: int = 0
@@ -100,12 +101,8 @@ class PassOnWorkers:
         graph: dict[str, Any] = {}
         where: dict[str, list[str]] = {}
         for address, part in parts:
-            key = f"streamsvm-part-{self.name}-{len(self._starts)}"
-            graph[key], where[key], self._starts[key] = (
-                (add_part, self.data, self.work, part),
-                [address],
-                part.ranges[0][0],
-            )
+            key = f"streamsvm-part-{self.name}-{len(self._ranges)}"
+            graph[key], where[key], self._ranges[key] = (add_part, self.data, self.work, part), [address], part.ranges
         is_free = parts[0][0] == ""
         with dask.annotate(**({} if is_free else {"workers": where.get, "allow_other_workers": True})):
             self._futures.update(zip(graph, self.patience.client.get(graph, list(graph), sync=False), strict=True))
@@ -113,18 +110,22 @@ class PassOnWorkers:
     def _await_parts(self) -> None:
         """Return when all tasks are done, with the help of those workers that are idle meanwhile."""
         began = time.monotonic()
-        while pending := {key: future for key, future in self._futures.items() if future.status == "pending"}:
+        while pending := self._list_pending():
             pause = min(LONGEST_PAUSE, max(SHORTEST_PAUSE, PAUSE_SHARE * (time.monotonic() - began)))
             if not self.patience.wait(list(pending.values()), pause):
-                self._raise_error()
                 self._report(self.patience.look_again())
                 self._submit([(thief, self._make_part([one])) for thief, one in self._steal(pending)])
-        self._raise_error()
 
-    def _raise_error(self) -> None:
-        for future in self._futures.values():
-            if future.status == "error":
-                future.result()
+    def _list_pending(self) -> dict[str, Future]:
+        """Return the tasks that are not done. Raises the error of a task; one that was lost too often is cut in two."""
+        failed = [key for key, future in self._futures.items() if future.status == "error"]
+        for key in failed:
+            halves = _halve(self._ranges[key])
+            if not halves or not self.patience.was_lost(self._futures[key]):
+                self.patience.result(self._futures[key])
+            self._futures.pop(key).release()
+            self._submit(self._free(halves))
+        return {key: future for key, future in self._futures.items() if future.status == "pending"}
 
     def _report(self, workers: Mapping[str, Any] | None) -> None:
         """Report the rows that were added since the last report, as far as the heartbeats of workers tell of them."""
@@ -160,7 +161,8 @@ class PassOnWorkers:
     def _join(self) -> list[Subtree]:
         """Return the fewest subtrees that all tasks have found, which workers have joined, some parts at a time."""
         bare = replace(self.scan, shared=(), by_row=(), held=None, apart=None, among=None, rest=None)
-        parts: list[Any] = [self._futures[key] for key in sorted(self._futures, key=self._starts.__getitem__)]
+        keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
+        parts: list[Any] = [self._futures[key] for key in keys]
         graph: dict[str, Any] = {}
         while len(parts) > 1:
             together = [parts[at : at + self.fan_in] for at in range(0, len(parts), self.fan_in)]
@@ -173,3 +175,12 @@ class PassOnWorkers:
             if graph:
                 root.release()
         return found
+
+
+def _halve(ranges: Sequence[range]) -> list[range]:
+    """Return several ranges one by one, and one range in two halves; none for a single group."""
+    if len(ranges) > 1:
+        return list(ranges)
+    (one,) = ranges
+    middle = len(one) // 2
+    return [one[:middle], one[middle:]] if middle else []

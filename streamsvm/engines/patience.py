@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from streamsvm.errors import say_count
 from streamsvm.interrupts import waiting
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Patience:
 
     def __init__(self, client: Client, what: str, known: set[str] | None = None) -> None:
         self.client, self.what, self.known = client, what, set() if known is None else known
-        self._answered = self._looked = time.monotonic()
+        self._answered = self._looked = self._peopled = time.monotonic()
         self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when we saw it
         self._named: set[str] = set()
         self.threads: dict[str, int] = {}
@@ -60,17 +61,33 @@ class Patience:
         while not self.wait([future], LOOK_SECONDS):
             self.look()
         if future.status == "error":
-            return future.result()  # raises the error of the task
+            self._raise_error(future)
         found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError,))
         if found is None:
             raise ConnectionError(f"{self._scheduler()}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
         return found[0]
 
+    def was_lost(self, future: Future) -> bool:
+        """Return whether a task has failed because the workers that it was given to were lost, one after another."""
+        from distributed.scheduler import KilledWorker
+
+        found = self._try(lambda: future.exception(timeout=LOST_SECONDS), (CancelledError,))
+        return found is not None and isinstance(found[0], KilledWorker)
+
+    def _raise_error(self, future: Future) -> None:
+        """Raise the error of a task."""
+        if self.was_lost(future):
+            how_many = say_count(future.exception().allowed_failures + 1, "worker")
+            lost = f"a task was lost with {how_many}, one after another; see whether their memory is enough"
+            raise ConnectionError(f"{self.what}: {lost}; {ENDING}")
+        future.result()
+
     def wait(self, futures: Sequence[Future], seconds: float) -> bool:
         """Return whether tasks were done, or have failed, within so many seconds."""
         from distributed import wait
 
-        return self._try(lambda: wait(futures, timeout=seconds), (CancelledError,)) is not None
+        with self.client.as_current():  # it may be none that Dask takes by default
+            return self._try(lambda: wait(futures, timeout=seconds), (CancelledError,)) is not None
 
     def ask(self, question: Callable[..., Any], *arguments: Any, seconds: float | None = None, **named: Any) -> Any:
         """Return the answer of the scheduler or of workers to a question; None if it takes longer (than a look may)."""
@@ -98,6 +115,7 @@ class Patience:
         self.known.clear()
         self.known.update(workers)
         self.threads = {}
+        self._judge_workers(workers, now)
         for address, about in workers.items():
             beat, since = self._heard.get(address, (None, now))
             if beat != about["last_seen"]:
@@ -124,6 +142,17 @@ class Patience:
             raise ConnectionError(f"{self._scheduler()}: no answer for {silent_seconds:.0f} s; {ENDING}")
         if silent_seconds >= SILENT_SECONDS:
             self._name("scheduler", f"the {self._scheduler()}, which has been silent for {silent_seconds:.0f} s")
+
+    def _judge_workers(self, workers: Mapping[str, Any], now: float) -> None:
+        """Say that there are no workers. Others may come, if they are not our own, whom nobody has replaced by now."""
+        from streamsvm.engines.local_workers import LocalWorkers
+
+        if workers:
+            self._peopled = now
+            return
+        self._name("workers", f"workers: {self._scheduler()} has none")
+        if isinstance(self.client.cluster, LocalWorkers) and now - self._peopled >= GIVEN_UP_SECONDS:
+            raise ConnectionError(f"{self.what}: all workers are lost; {ENDING}")
 
     def _name(self, key: str, who: str) -> None:
         """Log once that we wait for this process."""

@@ -7,7 +7,7 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.engines import worker_start
+from streamsvm.engines.kept import Load
 from streamsvm.engines.patience import GIVEN_UP_SECONDS
 from streamsvm.errors import InputError, say_count
 from streamsvm.interrupts import waiting
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("streamsvm")
 ANSWER_SECONDS = 10  # until a scheduler that does not answer is given up
 FIRST_WORKER_SECONDS = 60.0  # until a cluster without workers is given up; a worker that starts imports for a while
-
-Load = Callable[[], object]  # a function, importable by name, that loads the kernels of the tasks to come
 
 # Dask measures for its web pages, which we do not have, what the threads of workers are doing, whether event loops are
 # late, and how busy each process is. With two workers at rest this takes a fifteenth of a core.

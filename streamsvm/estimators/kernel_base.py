@@ -48,11 +48,9 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
 
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)
-        X, self.dual_coef_ = model.support_vectors, np.atleast_2d(model.dual_coef)
-        self.support_vectors_ = X
-        if isinstance(X, CsrRows):  # for sparse rows both are sparse, as in scikit-learn
-            self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape)
-            self.dual_coef_ = csr_array(self.dual_coef_)
+        X = model.support_vectors
+        self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
+        self.dual_coef_ = np.atleast_2d(model.dual_coef)  # dense, of sparse rows too
         self._gamma = model.kernel.gamma
         for name in ("support_", "n_support_"):
             self.__dict__.pop(name, None)

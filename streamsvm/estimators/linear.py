@@ -66,8 +66,8 @@ class LinearSVC(BaseLinear, BaseSVC):
         The rows that stay in memory, as a number or a share ("10%"); None is as many as the memory allows.
     n_jobs : int or None, default=None
         The number of threads; None and -1 are all cores.
-    client : distributed.Client or None, default=None
-        The Dask cluster whose workers read the data.
+    client : distributed.Client, str or None, default=None
+        The Dask cluster whose workers read the data, or the address of its scheduler.
     checkpoint : path or None, default=None
         The folder of the run. Training goes on from the checkpoint there, which Ctrl-C leaves.
     max_passes : int or None, default=None
@@ -180,7 +180,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         memory: str | int | None = None,
         resident_rows: int | str | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,

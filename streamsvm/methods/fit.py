@@ -168,6 +168,7 @@ def sum_memory(needs: Sequence[MemoryNeed]) -> MemoryNeed:
         shared_bytes=sum(need.shared_bytes for need in needs),
         walk_bytes=in_turn + sum(need.walk_bytes for need in needs if not need.totals_bytes),
         gathered_bytes=sum(need.gathered_bytes for need in needs),
+        by_row_bytes=sum(need.by_row_bytes for need in needs),
     )
 
 
@@ -194,4 +195,5 @@ def need_in_turn(fits: Sequence[Fit], threads: int) -> MemoryNeed:
         shared_bytes=sent,
         walk_bytes=max(need.walk_bytes for need in needs),
         gathered_bytes=max(need.gathered_bytes for need in needs),
+        by_row_bytes=max(need.by_row_bytes for need in needs),
     )

@@ -13,6 +13,10 @@ from importlib.metadata import version
 
 from threadpoolctl import ThreadpoolController
 
+MIXED = (
+    "the processes of this run do not add alike (%s): the certificate holds, but the last bits of the model may not be "
+    "those of other runs"
+)
 LIBRARIES = ("numpy", "scipy", "numba")
 Arithmetic = dict[str, str]
 

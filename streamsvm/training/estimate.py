@@ -28,6 +28,7 @@ from streamsvm.methods.set_up import choose_method, read_own_options, settle_tas
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.options import TrainOptions
 from streamsvm.problems.registry import find_problem
+from streamsvm.training.cluster_cost import find_cluster
 from streamsvm.training.fold_fits import FoldFits
 from streamsvm.training.plan import KEPT_SHARE, NOTHING, Passes, Plan, Taken
 from streamsvm.training.probe import (
@@ -97,7 +98,8 @@ def plan_training(
     fits = set_up_group(source, asked, keep_dual, None, folds)
     fit, n_fits = fits[0], len(fits)
     with one_blas_thread(), open_for(source, asked, [[each] for each in fits], client) as (engine, memory):
-        n_tasks = (options.workers or 1) * (options.threads or (1 if options.workers else default_threads()))
+        cluster = find_cluster(engine)
+        n_tasks = cluster.workers * cluster.threads if cluster else options.threads or default_threads()
         match choose_method(options).passes:
             case "unknown":
                 passes, speed, between, taken = _plan_unknown(fit, engine, memory, n_tasks)
@@ -109,11 +111,11 @@ def plan_training(
         passes = passes.add(1, "for gamma")
     if folds is not None:
         passes = passes.add(1, "that scores the rows that were held out")
-    speed = _slow_down(source, memory, speed)
+    speed = _slow_down(source, memory.pin_bytes * (cluster.workers if cluster else 1), speed)
     first, later = speed.first * source.n_rows, speed.later * source.n_rows
     scratch, most_bytes = fit.scratch or "", _project_scratch(fit, source, memory)
     own = between, taken, speed.n_chunks, fit.note, scratch, most_bytes
-    return Plan(source, options, memory, passes, first, later, *own)
+    return Plan(source, options, memory, passes, first, later, *own, cluster=cluster)
 
 
 def _project_scratch(fit: Fit, source: RowSource, memory: MemoryPlan) -> int:
@@ -227,12 +229,13 @@ def _expect(tries: list[Tried], n_rows: int) -> Passes:
     return Passes(max(1, math.floor(LEAST * counts[0])), counts[0], math.ceil(MOST * counts[0]), how)
 
 
-def _slow_down(source: RowSource, memory: MemoryPlan, speed: Speed) -> Speed:
+def _slow_down(source: RowSource, pin_bytes: int, speed: Speed) -> Speed:
     """Return the speed, with slower later passes if the system's file cache cannot hold the chunks that are not pinned.
 
-    Those chunks are read from disk in every pass. The probe reads few chunks, which stay in the cache.
+    pin_bytes: of all processes together. Chunks that are not pinned are read from disk in every pass; the probe reads
+    few chunks, which stay in the cache.
     """
-    streamed = max(0.0, 1.0 - KEPT_SHARE * memory.pin_bytes / max(1, source.nbytes))
+    streamed = max(0.0, 1.0 - KEPT_SHARE * pin_bytes / max(1, source.nbytes))
     if streamed * source.nbytes <= 2 * default_budget_bytes():
         return speed
     return replace(speed, later=max(speed.later, streamed * speed.first))

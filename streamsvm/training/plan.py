@@ -17,6 +17,7 @@ from streamsvm.errors import say_count
 from streamsvm.machine import format_bytes
 from streamsvm.methods.set_up import choose_method
 from streamsvm.options import TrainOptions
+from streamsvm.training.cluster_cost import Cluster
 
 KEPT_SHARE = 100 / 105  # chunk bytes per byte of memory for chunks: the projection adds a twentieth to each chunk
 
@@ -73,6 +74,8 @@ class Plan:
         What there is to tell of the method that was chosen, such as what more memory would save.
     scratch, scratch_bytes : str, int
         The folder for rows that are set aside, and the most bytes that are in it at once; "" and 0 for none.
+    cluster : Cluster or None
+        The workers; None for threads. The memory is that of each worker, or of the driver if this needs more.
     """
 
     source: RowSource
@@ -87,6 +90,7 @@ class Plan:
     note: str = ""
     scratch: str = ""
     scratch_bytes: int = 0
+    cluster: Cluster | None = None
 
     @property
     def first_bytes(self) -> int:
@@ -96,7 +100,8 @@ class Plan:
     @property
     def kept_bytes(self) -> int:
         """Bytes of the chunks that stay in memory after the first pass."""
-        kept = min(1.0, KEPT_SHARE * self.memory.pin_bytes / max(1, self.source.nbytes))
+        pin_bytes = self.memory.pin_bytes * (self.cluster.workers if self.cluster else 1)
+        kept = min(1.0, KEPT_SHARE * pin_bytes / max(1, self.source.nbytes))
         return int(kept * self.first_bytes)
 
     def count_passes(self) -> tuple[int | None, int | None, int | None]:
@@ -118,6 +123,35 @@ class Plan:
             return None
         streamed = n_passes * self.first_bytes - (n_passes - 1) * self.kept_bytes
         return streamed + n_passes * self.taken.each_bytes + self.taken.once_bytes
+
+    def sum_requests(self, n_passes: int | None) -> int | None:
+        """Return how often so many passes ask an object store for a range of chunks; None if it is not known."""
+        if n_passes is None or self.cluster is None:
+            return None
+        kept = self.kept_bytes / max(1, self.first_bytes)
+        return round(self.cluster.requests * (1 + (n_passes - 1) * (1.0 - kept)))
+
+    def list_minutes(self, n_passes: int | None) -> dict[int, float]:
+        """Return the minutes on 1, 2, 4, ... workers, up to the number with which a later pass is shortest."""
+        if n_passes is None or self.cluster is None or self.between_seconds is None:
+            return {}
+        fastest, minutes = self.cluster.count_fastest(self.later_seconds), dict[int, float]()
+        for workers in sorted({fastest, *(2**k for k in range(fastest.bit_length()))}):
+            first, later = (self.cluster.project_pass(s, workers) for s in (self.first_seconds, self.later_seconds))
+            minutes[workers] = (first + (n_passes - 1) * later + n_passes * self.between_seconds) / 60
+        return minutes
+
+    def _describe_cluster(self) -> dict[str, Any]:
+        """Return what the plan tells of the workers, as figures; None for what is not known, or for threads."""
+        cluster, about = self.cluster, self.count_passes()[1]
+        seconds = self.sum_seconds(about)
+        return {
+            "workers": cluster and cluster.workers,
+            "worker_minutes": None if cluster is None or seconds is None else cluster.workers * seconds / 60,
+            "fastest_workers": cluster and cluster.count_fastest(self.later_seconds),
+            "minutes_by_workers": self.list_minutes(about),
+            "requests": self.sum_requests(about),
+        }
 
     def as_json(self) -> dict[str, Any]:
         """Return the object that `train --plan --json` prints; what is not known is None in it."""
@@ -145,6 +179,7 @@ class Plan:
             "scratch_bytes": self.scratch_bytes,
             "projected_memory_bytes": self.memory.projected_bytes,
             "memory_budget_bytes": self.memory.budget_bytes,
+            **self._describe_cluster(),
             "note": self.note,
         }
 
@@ -174,11 +209,27 @@ class Plan:
             "in all": total,
             "memory": f"{format_bytes(self.memory.projected_bytes)} of {format_bytes(self.memory.budget_bytes)}",
         }
+        if self.cluster is not None:
+            lines["memory"] += " for each worker"
+            lines["workers"] = self._tell_workers(self.cluster)
         if self.scratch:
             lines["scratch"] = f"at most {format_bytes(self.scratch_bytes)} in {self.scratch}"
         if self.note:
             lines["note"] = self.note
         return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
+
+    def _tell_workers(self, cluster: Cluster) -> str:
+        """Return what the workers cost, and with how many of them a pass is shortest, as a sentence for people."""
+        told, about = self._describe_cluster(), self.count_passes()[1]
+        each = say_count(cluster.threads, "thread")
+        parts = [f"{cluster.workers} of {each}"]
+        if told["worker_minutes"] is not None:
+            parts.append(f"{told['worker_minutes']:.2g} worker minutes")
+        if told["requests"]:
+            parts.append(f"{say_count(told['requests'], 'request')} to the store")
+        minutes = ", ".join(f"{show_seconds(60 * each)} with {n:,}" for n, each in self.list_minutes(about).items())
+        fastest = f"a pass is shortest with {say_count(told['fastest_workers'], 'worker')}"
+        return f"{', '.join(parts)}; {fastest}{f' (in all {minutes})' if minutes else ''}"
 
 
 def _show_range(least: int | None, about: int | None, most: int | None) -> str:

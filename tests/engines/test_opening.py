@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,15 +44,26 @@ def test_one_thread_is_refused_if_it_does_not_fit() -> None:
         pass
 
 
-@pytest.mark.parametrize(("driver_bytes", "times"), [(1 << 30, 1), (0, 2)], ids=["driver", "worker"])
-def test_what_a_pass_gathers_is_sent_by_workers(
-    driver_bytes: int, times: int, client: Client, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("what", "driver_bytes", "times"),
+    [
+        ("gathered_bytes", 1 << 30, 1.0),
+        ("gathered_bytes", 0, 2.0),
+        ("by_row_bytes", 1 << 30, 1.0),
+        ("by_row_bytes", 0, 1.5),
+    ],
+)
+def test_what_is_sent_between_driver_and_workers(
+    what: str, driver_bytes: int, times: float, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver of a cluster holds it beside its own, a worker that adds up twice. The larger plan is told."""
+    """The driver holds what a pass gathers beside its own, a worker that adds up twice. The larger plan is told.
+
+    The driver packs all arrays by row; each of two workers holds its half twice, and that of a lost worker.
+    """
     monkeypatch.setattr(opening, "resident_bytes", lambda: 0)  # not what other tests have left in this process
     found = []
-    for gathered_bytes in (0, 50 << 20):
-        need = MemoryNeed(driver_bytes, 0, TOTALS_BYTES, 0, gathered_bytes=gathered_bytes)
+    for nbytes in (0, 50 << 20):
+        need = replace(MemoryNeed(driver_bytes, 0, TOTALS_BYTES, 0), **{what: nbytes})
         source, budget = make_problem(1).in_memory(), 4 << 30
         with open_engine(
             source, load=lambda: None, memory=lambda _, need=need: need, client=client, budget_bytes=budget

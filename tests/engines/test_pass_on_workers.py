@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dask.base import tokenize
 from distributed import Client, Worker
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines import pass_on_workers, patience
 from streamsvm.engines.cluster import DistributedEngine, _run_walk
-from streamsvm.engines.part import give_away
+from streamsvm.engines.part import Part, Pass, give_away
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan
@@ -208,7 +209,7 @@ def test_a_task_of_a_closed_engine_leaves_nothing_to_the_next(
         data, groups = engine._send_data(), plan_groups(source)
         engine.close()
         for address in client.run(os.getpid):
-            late = (_run_walk, data, note_rows, [], [list(groups[0])], pin_bytes, engine._name)
+            late = (_run_walk, data, note_rows, [], [list(groups[0])], engine._terms)
             client.submit(*late, workers=[address], pure=False).result()
         assert set(map(len, client.run(pinned_chunks, source.fingerprint).values())) == {0}
     help_nobody(monkeypatch)
@@ -247,3 +248,15 @@ def test_rows_are_reported_while_a_pass_is_under_way(
     engine.scan(Scan(Trace, partial(add_once_told, tmp_path, slow, last), combine_traces))
     assert len(told) > 1
     assert sum(told) == source.n_rows
+
+
+class Opaque:
+    def __reduce__(self) -> str:
+        raise AssertionError("Dask looks into the tasks of a pass")
+
+
+def test_dask_does_not_look_into_the_tasks_of_a_pass() -> None:
+    """It names a graph by what is in it, and arrays of all workers are in the graph of a pass."""
+    parts = [Part((groups,), ((Opaque(),),)) for groups in (range(2), range(2, 4))]
+    works = [Pass(name, "engine", Scan(Trace, add_to_trace, combine_traces, (Opaque(),)), 0, None) for name in "ab"]
+    assert len({tokenize(work, part) for work in works for part in parts}) == 4

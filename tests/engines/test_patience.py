@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from distributed import Client
@@ -38,6 +39,21 @@ def test_the_error_of_a_task_is_its_own(client: Client) -> None:
     """Also if it is one that a look may raise."""
     with pytest.raises(TimeoutError, match="of the task"):
         Patience(client, "a test").result(client.submit(fail, pure=False))
+
+
+def test_a_cluster_without_workers_is_waited_for_unless_it_is_our_own(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others may come, to a cluster that grows on demand; nobody replaces our own when Dask has not."""
+    monkeypatch.setattr(patience, "GIVEN_UP_SECONDS", 0.0)
+    waits = Patience(client, "read 3 of the data")
+    monkeypatch.setattr(waits, "ask", lambda *_, **__: {"workers": {}})
+    with log_to_stderr(), pytest.raises(ConnectionError, match=r"all workers are lost; .*--resume"):
+        waits.look()
+    waits.client = SimpleNamespace(cluster=None, scheduler=client.scheduler)  # type: ignore[assignment]
+    assert waits.look() == {}
+    address = client.scheduler.address
+    assert capsys.readouterr().err == f"read 3 of the data waits for workers: scheduler {address} has none\n"
 
 
 def test_a_worker_that_is_gone_is_named_once(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,17 @@ def test_kills_of_drivers_and_workers() -> None:
     assert int(rows["all"][0]) >= 4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["line search", "interior-point"])
+def test_clusters_whose_workers_come_and_go(case: str) -> None:
+    """Killed, told to leave, joining, all lost; and the scheduler."""
+    faults = ("kill", "lifetime", "join", "lose-all", "scheduler")
+    ended = run_campaign("chaos.py", "--times", "1", "--seed", "1", "--part", "2", "--only", case, "--faults", *faults)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    rows = read_rows(ended.stdout)
+    assert all(rows[fault][-1] == "yes" and int(rows[fault][1]) >= 1 for fault in faults)
+
+
 def test_the_state_of_a_thread_is_told() -> None:
     """A thread in an endless compiled loop is within compiled code, one that waits for input is not."""
     code = (

@@ -101,6 +101,37 @@ def test_workers_killed_during_a_pass(
     assert said == {("worker", "is lost; its groups of chunks move to other workers")}
 
 
+@pytest.fixture
+def one_death_is_too_many(both_alive: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask gives a task up whose fourth worker is lost; here the first."""
+    monkeypatch.setattr(both_alive.cluster.scheduler, "allowed_failures", 0)
+
+
+@pytest.mark.once
+@pytest.mark.usefixtures("one_death_is_too_many")
+def test_a_task_that_was_lost_too_often_is_cut_in_two(
+    both_alive: Client, dataset: Dataset, undisturbed: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its halves take half as long, and so they may end before the next worker dies."""
+    monkeypatch.setattr(segments, "add_to_totals", partial(die_at_first, [str(tmp_path / "death")]))
+    result = train(dataset, OPTIONS, client=both_alive)
+    assert (tmp_path / "death").exists()
+    assert (result.model_sha256, result.passes) == (undisturbed.model_sha256, undisturbed.passes)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_death_is_too_many")
+def test_a_task_that_kills_every_worker_ends_the_run(
+    both_alive: Client, dataset: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one does that needs more memory than the workers have."""
+    markers = [str(tmp_path / f"death-{k}") for k in range(100)]
+    monkeypatch.setattr(segments, "add_to_totals", partial(die_at_first, markers))
+    with pytest.raises(ConnectionError, match=r"lost with 1 worker, one after another; .*--resume"):
+        train(dataset, OPTIONS, client=both_alive)
+    assert not Path(markers[20]).exists()
+
+
 def die_as_it_is_prepared(marker: str, dask_worker: Worker, load: Load) -> ReadyWorker:
     """Prepare a worker; the first process that comes to make the marker file is killed."""
     try:

@@ -15,10 +15,12 @@ import pytest
 from distributed import Client
 
 from streamsvm.data.dataset import Dataset
+from streamsvm.engines.cluster import DistributedEngine
 from streamsvm.numeric import arithmetic
 from streamsvm.numeric.arithmetic import describe_arithmetic, list_kinds, name_differences
 from streamsvm.training.train import TrainOptions, train
 from tests.conftest import make_problem
+from tests.engines.scans import trace_scan
 
 OPTIONS = TrainOptions(C=10.0, tol=1e-9, options={"acceleration": "none"}, max_passes=4)
 OTHER = {**describe_arithmetic(), "blas": "openblas 0.0.1 Prescott"}
@@ -80,6 +82,19 @@ def test_a_worker_that_adds_otherwise_is_told(
     compute_elsewhere(monkeypatch)
     assert train(data, OPTIONS, client=client).arithmetic == [OTHER, there]
     assert [message for message in told if "do not add alike" in message]
+
+
+def test_a_worker_that_joins_and_adds_otherwise_is_told(
+    data: Dataset, client: Client, monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    """Once, by the first pass after it has come."""
+    there = describe_arithmetic()
+    compute_elsewhere(monkeypatch)
+    engine = DistributedEngine(data, client)
+    for _ in range(2):
+        engine.scan(trace_scan())
+        assert engine.arithmetic == [OTHER, there]
+        assert [message for message in told if "do not add alike" in message] == told[:1] != []
 
 
 def test_the_kind_of_blas_is_told() -> None:

@@ -264,7 +264,7 @@ def test_a_probe_reads_few_chunks(large: Dataset, monkeypatch: pytest.MonkeyPatc
 def test_what_the_system_cannot_hold_is_read_from_disk_again(large: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "default_budget_bytes", lambda: large.nbytes // 8)
     speed = probe.Speed(10.0, 1.0, 4)
-    half = MemoryPlan(1 << 30, {}, large.nbytes * 105 // 200)
+    half = large.nbytes * 105 // 200
     assert estimate._slow_down(large, half, speed).later == pytest.approx(5.0, rel=0.01)
     monkeypatch.setattr(estimate, "default_budget_bytes", lambda: large.nbytes)
     assert estimate._slow_down(large, half, speed).later == 1.0

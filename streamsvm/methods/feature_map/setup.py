@@ -101,6 +101,7 @@ def need_memory(source: RowSource, settings: Settings, chunk_bytes: int | None, 
         totals_bytes=_count_totals_bytes(source, settings),
         shared_bytes=_count_shared_bytes(source, settings),
         walk_bytes=threads * _count_task_bytes(source, settings, chunk_bytes),
+        gathered_bytes=0 if settings.name == "polynomial" else 8 * source.n_rows,
     )
 
 

@@ -92,7 +92,9 @@ def _need_memory(source: RowSource, threads: int) -> MemoryNeed:  # noqa: ARG001
         driver_bytes=driver,
         turn_bytes=driver - (8 * HELD_VECTORS * n + 8 * 2 * d**2),
         totals_bytes=8 * d * (d + BUFFER_ROWS + N_SUMS + N_MAGNITUDES + 2) + 56 * n // n_groups,
-        shared_bytes=32 * d + 8 * 8 * n // n_groups,
+        shared_bytes=32 * d,
+        gathered_bytes=56 * n,
+        by_row_bytes=8 * 8 * n,
     )
 
 

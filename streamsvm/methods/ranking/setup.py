@@ -63,7 +63,9 @@ def _need_memory(settings: Ranking, source: RowSource, threads: int) -> MemoryNe
         driver_bytes=settings.driver_bytes(d) + 8 * ROW_VECTORS * source.n_rows,
         turn_bytes=settings.turn_bytes(d) + 8 * (ROW_VECTORS - HELD_VECTORS) * source.n_rows,
         totals_bytes=8 * (ranking.RETREATS + 1) * d + 16 * source.n_rows // n_groups,
-        shared_bytes=8 * d + 8 * (ranking.RETREATS + 1) * source.n_rows // n_groups,
+        shared_bytes=8 * d,
+        gathered_bytes=16 * source.n_rows,
+        by_row_bytes=8 * (ranking.RETREATS + 1) * source.n_rows,
     )
 
 
