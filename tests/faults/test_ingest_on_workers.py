@@ -25,7 +25,7 @@ from streamsvm.engines.workers import start_workers
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training.ingest_on_workers import ingest_on_workers
 from tests.conftest import WORKER_BYTES
-from tests.training.test_ingest_on_workers import make_svmlight, read_bytes
+from tests.training.ingested_files import make_svmlight, read_bytes
 
 pytestmark = pytest.mark.once
 SECONDS = 120.0
