@@ -63,6 +63,7 @@ class DistributedEngine:
         self.fan_in = fan_in
         self.scratch: str | None = None
         self.arithmetic = list_kinds([describe_arithmetic(), *arithmetic])
+        self._address: str = client.scheduler.address
         self._terms = Terms(uuid4().hex, pin_bytes, budget_bytes, load)
         self._passes, self._workers, self._described = 0, set[str](), set[str]()
         self._shares: dict[Slot, list[range]] = {}
@@ -85,7 +86,7 @@ class DistributedEngine:
 
     def list_slots(self) -> list[Slot]:
         """Return the threads of all workers that are there now. Raises ConnectionError if the scheduler is lost."""
-        return Patience(self.client, "counting workers").list_slots()
+        return Patience(self.client, "counting workers", None, self._address).list_slots()
 
     def _list_slots(self, patience: Patience) -> list[Slot]:
         """Return the threads of all workers, and note how those add that have joined."""
@@ -102,7 +103,7 @@ class DistributedEngine:
 
     def _begin_pass(self) -> Patience:
         self._passes, self._answered = self._passes + 1, None
-        return Patience(self.client, f"read {self._passes} of the data", self._workers)
+        return Patience(self.client, f"read {self._passes} of the data", self._workers, self._address)
 
     def scan(self, scan: Scan) -> Any:
         """See Engine. Raises ConnectionError if the scheduler is lost."""
@@ -121,7 +122,8 @@ class DistributedEngine:
 
     def take(self, take: Take) -> Rows:
         """See Engine."""
-        patience = Patience(self.client, "reading single rows")
+        patience = Patience(self.client, "reading single rows", None, self._address)
+        patience.look()
         with dask.config.set(MODELS_MAY_TRAVEL):
             data = self._send_data()
         rows: Rows = patience.result(self.client.submit(_take, data, take.rows, pure=False))
@@ -152,6 +154,8 @@ class DistributedEngine:
             with suppress(ConnectionError):
                 self._answered.look()
         self._sent = None
+        if self.client.scheduler is None:  # the client has given it up
+            return
         release = partial(self.client._run, release_pins, self._terms.engine, on_error="ignore")
         with suppress(TimeoutError, OSError):
             self.client.sync(release, callback_timeout=RELEASE_SECONDS)

@@ -138,7 +138,7 @@ class PassOnWorkers:
     def _steal(self, pending: Mapping[str, Future]) -> list[tuple[str, range]]:
         """Return groups that workers give away, each with the address of an idle worker that adds them instead."""
         client, threads = self.patience.client, self.patience.threads
-        running: dict[str, list[str]] = self.patience.ask(client.scheduler.processing, workers=None) or {}
+        running: dict[str, list[str]] = self.patience.ask(self.patience.scheduler.processing, workers=None) or {}
         idle = [
             address
             for address, keys in running.items()

@@ -38,12 +38,20 @@ class Patience:
     threads it has, if its heart has beaten since the last look but one.
     """
 
-    def __init__(self, client: Client, what: str, known: set[str] | None = None) -> None:
+    def __init__(self, client: Client, what: str, known: set[str] | None = None, address: str | None = None) -> None:
         self.client, self.what, self.known = client, what, set() if known is None else known
+        self.address: str = client.scheduler.address if address is None else address
         self._answered = self._looked = self._peopled = time.monotonic()
         self._heard: dict[str, tuple[float, float]] = {}  # by worker: its last heartbeat, and when we saw it
         self._named: set[str] = set()
         self.threads: dict[str, int] = {}
+
+    @property
+    def scheduler(self) -> Any:
+        """The scheduler, to ask it. ConnectionError if the client has given it up, which it does while nobody asks."""
+        if self.client.scheduler is None:
+            raise ConnectionError(f"{self._scheduler()}: the connection is lost; {ENDING}")
+        return self.client.scheduler
 
     def list_workers(self) -> list[str]:
         """Return the addresses of the workers, in order. ConnectionError if the scheduler stays silent."""
@@ -105,7 +113,7 @@ class Patience:
 
     def look(self) -> dict[str, Any] | None:
         """Ask the scheduler for its workers, and name those that are silent or lost; None if it does not answer."""
-        found = self.ask(self.client.scheduler.identity, n_workers=-1)
+        found = self.ask(self.scheduler.identity, n_workers=-1)
         now = self._looked = time.monotonic()
         if found is None:
             self._judge_scheduler(now - self._answered)
@@ -136,6 +144,9 @@ class Patience:
                 return (action(),)
         except TimeoutError:
             return None
+        except AttributeError:
+            self.scheduler  # noqa: B018  the client has none from one moment to the next
+            raise
         except lost as error:
             raise ConnectionError(f"{self._scheduler()}: the connection is lost; {ENDING}") from error
 
@@ -163,4 +174,4 @@ class Patience:
             LOGGER.warning("%s waits for %s", self.what, who)
 
     def _scheduler(self) -> str:
-        return f"scheduler {self.client.scheduler.address}"
+        return f"scheduler {self.address}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from distributed import Client
@@ -68,6 +69,24 @@ def test_a_scheduler_that_is_lost_while_it_sends_a_result_is_named(client: Clien
         waits.result(future)
     with pytest.raises(CommClosedError):
         waits.result(client.submit(cut_off, pure=False))
+
+
+def test_a_scheduler_that_the_client_has_given_up_is_named(client: Client) -> None:
+    """The client does so while the solver computes for long, and has no scheduler from then on."""
+    address = client.scheduler.address
+    given_up: Any = SimpleNamespace(scheduler=None, cluster=None)
+    with pytest.raises(ConnectionError, match=rf"scheduler {address}: the connection is lost; .*--resume"):
+        Patience(given_up, "a test", None, address).list_workers()
+    waits = Patience(client, "a test")
+    waits.client = given_up
+    with pytest.raises(ConnectionError, match="the connection is lost"):
+        waits.ask(raise_attribute_error)
+    with pytest.raises(AttributeError):
+        Patience(client, "a test").ask(raise_attribute_error)
+
+
+async def raise_attribute_error() -> None:
+    raise AttributeError
 
 
 def cut_off(timeout: float | None = None) -> None:
