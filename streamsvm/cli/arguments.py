@@ -126,8 +126,12 @@ def _add_delete(commands: Any) -> None:
 
 
 def _add_info(commands: Any) -> None:
-    info = commands.add_parser("info", help="shape, classes, chunks and bytes of a dataset")
-    info.add_argument("data", metavar="DATA.zarr")
+    info = commands.add_parser("info", help="what a dataset or a model is")
+    info.add_argument("data", metavar="DATA.zarr|MODEL", help="a dataset, a run's folder or a model file")
+    info.add_argument(
+        "--card", action="store_true", help="of a model: data, certificate, measures, limits, in Markdown"
+    )
+    info.add_argument("--eval", metavar="DATA", help="measure the model on these rows, for its card")
     info.add_argument("--verify", action="store_true", help="read every chunk and check it")
     info.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     add_json(info)

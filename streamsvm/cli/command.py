@@ -135,8 +135,14 @@ def _ingest_on_workers(given: argparse.Namespace, **how: Any) -> Dataset:
 
 def _info(options: argparse.Namespace) -> int:
     from streamsvm.cli.info import describe, format_description, verify
+    from streamsvm.cli.model_info import is_model, tell_model
     from streamsvm.data.dataset import open_dataset
 
+    if is_model(options.data):
+        print(tell_model(options))
+        return 0
+    if options.card or options.eval is not None:
+        raise InputError(f"{options.data}: --card and --eval are for models: a run's folder, or a model file")
     dataset = open_dataset(options.data, options.label)
     about = describe(dataset)
     if options.verify:

@@ -31,10 +31,13 @@ def add_import(commands: Any) -> None:
     """Add the command to the parser."""
     imported = commands.add_parser(
         "import",
-        help="a model file of LIBLINEAR -> a model",
-        description="Read a linear classifier of LIBLINEAR, to predict with and to start from (`train --start-from`).",
+        help="a model file of LIBLINEAR or LIBSVM -> a model",
+        description="Read a linear classifier of LIBLINEAR, or of two classes of LIBSVM, to predict with and to start "
+        "from (`train --start-from`).",
     )
-    imported.add_argument("file", metavar="FILE", type=Path, help="what LIBLINEAR's train or save_model has written")
+    imported.add_argument(
+        "file", metavar="FILE", type=Path, help="what LIBLINEAR's train or LIBSVM's svm-train has written"
+    )
     imported.add_argument("--out", metavar="MODEL.npz", type=Path, required=True)
     imported.add_argument("--overwrite", action="store_true", help="replace a file that is there")
     add_json(imported)
@@ -65,10 +68,11 @@ def import_model(options: argparse.Namespace) -> int:
     from streamsvm.errors import say_count
     from streamsvm.files import refuse_inputs
     from streamsvm.models.imported import read_liblinear
+    from streamsvm.models.imported_libsvm import is_libsvm, read_libsvm
 
     refuse_inputs(options.out, [options.file])
     check_file(options.out, options.overwrite)
-    model = read_liblinear(options.file)
+    model = read_libsvm(options.file) if is_libsvm(options.file) else read_liblinear(options.file)
     with new_file(options.out, options.overwrite) as file:
         file.write(model.to_bytes())
     told = {"out": str(options.out), "n_classes": len(model.classes), "n_features": model.n_features}

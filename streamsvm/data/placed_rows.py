@@ -8,7 +8,6 @@ without harm.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.chunk_file import open_to_rewrite
 from streamsvm.data.placed_array import PlacedArray
 from streamsvm.data.writer import DatasetWriter
 from streamsvm.errors import InputError
@@ -135,14 +135,11 @@ def _name_scratch(scratch: Path, array: PlacedArray, index: int) -> Path:
 
 def _put(file: Path, begin: int, content: Array) -> None:
     """Write bytes at their place in a file."""
-    payload = np.ascontiguousarray(content).reshape(-1).view(np.uint8).data
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
-    try:
-        done = 0
+    payload, done = np.ascontiguousarray(content).reshape(-1).view(np.uint8).data, 0
+    with open_to_rewrite(file) as opened:
+        opened.seek(begin)
         while done < len(payload):
-            done += os.pwrite(descriptor, payload[done:], begin + done)
-    finally:
-        os.close(descriptor)
+            done += opened.write(payload[done:])
 
 
 def find_chunk_starts(written: list[RangeWritten], items_per_chunk: int) -> list[int]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamsvm.data.chunk_file import open_to_rewrite
 from streamsvm.data.spill import RUN_BYTES, SpilledRows
 from streamsvm.files import write_atomically
 from streamsvm.numeric.permute import permute_rows
@@ -89,7 +90,8 @@ class SegmentWriter:
         self.rows, self.items = self.rows + np.diff(row_limits), self.items + items
         segment = f"{self.name}-{len(self.segments)}"
         for name, values in {**arrays, LIMITS: np.stack((row_limits, item_limits))}.items():
-            np.save(self.folder / f"{segment}.{name}.npy", values, allow_pickle=False)
+            with open_to_rewrite(self.folder / f"{segment}.{name}.npy") as file:
+                np.save(file, values, allow_pickle=False)
         self.segments[segment] = (len(run), int(items.sum()))
         note_arrays(self.folder, list(arrays))
 

@@ -58,11 +58,13 @@ class Patience:
 
     def result(self, future: Future) -> Any:
         """Return the result of a task, however long it takes. ConnectionError if the scheduler is lost."""
+        from distributed.comm import CommClosedError
+
         while not self.wait([future], LOOK_SECONDS):
             self.look()
         if future.status == "error":
             self._raise_error(future)
-        found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError,))
+        found = self._try(lambda: future.result(timeout=LOST_SECONDS), (CancelledError, CommClosedError))
         if found is None:
             raise ConnectionError(f"{self._scheduler()}: no answer for {LOST_SECONDS:.0f} s; {ENDING}")
         return found[0]

@@ -46,7 +46,8 @@ class SVC(LibsvmLike, KernelSVC):
     ----------
     C : float, default=1.0
         The cost of a row, as in LIBSVM and scikit-learn.
-        inf allows no errors: InputError if no function of the kernel separates the classes (with costs up to 1e10).
+        inf allows no errors: InputError if no function of the kernel separates the classes (with costs up to 1e10). It
+        is not for "interior-point" and "crammer_singer".
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="rbf"
         x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
         parameters and may then stall. "precomputed": row i holds its kernel values with all rows of `fit`. A callable

@@ -101,6 +101,7 @@ def ingest_on_workers(
         If a worker needs more memory than it may hold.
     """
     check_options(options)
+    options = replace(options, label_column=columns.label)
     paths, name = [str(path) for path in list_files(sources)], join_names(sources)
     if scheduler is not None:  # its workers have folders of their own
         paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]

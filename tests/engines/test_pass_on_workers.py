@@ -18,6 +18,7 @@ from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines import pass_on_workers, patience
 from streamsvm.engines.cluster import DistributedEngine, _run_walk
+from streamsvm.engines.kept import Terms
 from streamsvm.engines.part import Part, Pass, give_away
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
@@ -258,5 +259,6 @@ class Opaque:
 def test_dask_does_not_look_into_the_tasks_of_a_pass() -> None:
     """It names a graph by what is in it, and arrays of all workers are in the graph of a pass."""
     parts = [Part((groups,), ((Opaque(),),)) for groups in (range(2), range(2, 4))]
-    works = [Pass(name, "engine", Scan(Trace, add_to_trace, combine_traces, (Opaque(),)), 0, None) for name in "ab"]
+    scan = Scan(Trace, add_to_trace, combine_traces, (Opaque(),))
+    works = [Pass(name, Terms("engine"), scan, None) for name in "ab"]
     assert len({tokenize(work, part) for work in works for part in parts}) == 4

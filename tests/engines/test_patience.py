@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from distributed import Client
+from distributed.comm import CommClosedError
 
 from streamsvm.cli.progress import log_to_stderr
 from streamsvm.engines import patience
@@ -54,6 +55,23 @@ def test_a_cluster_without_workers_is_waited_for_unless_it_is_our_own(
     assert waits.look() == {}
     address = client.scheduler.address
     assert capsys.readouterr().err == f"read 3 of the data waits for workers: scheduler {address} has none\n"
+
+
+def test_a_scheduler_that_is_lost_while_it_sends_a_result_is_named(client: Client) -> None:
+    """Where the task itself raises such an error, the error is that of the task."""
+    waits = Patience(client, "a test")
+    future = client.submit(answer, 0.0, pure=False)
+    waits.wait([future], 20.0)
+    future.result = cut_off  # type: ignore[method-assign]
+    address = client.scheduler.address
+    with pytest.raises(ConnectionError, match=rf"scheduler {address}: the connection is lost; .*--resume"):
+        waits.result(future)
+    with pytest.raises(CommClosedError):
+        waits.result(client.submit(cut_off, pure=False))
+
+
+def cut_off(timeout: float | None = None) -> None:
+    raise CommClosedError("Stream is closed")
 
 
 def test_a_worker_that_is_gone_is_named_once(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

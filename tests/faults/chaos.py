@@ -14,8 +14,8 @@ A scheduler and two workers are processes of their own, and so is `streamsvm tra
     scheduler   the scheduler is killed: the run ends with a message, and goes on with --resume on another cluster
 
 Where a worker has gone another one joins. Runs are repeated until each pair of fault and solver has met with so many
-faults. What comes out has to have the bits of an undisturbed run on threads. A run that takes longer than
-HANG_SECONDS is counted as a hang. The exit status is 1 if anything was wrong.
+faults. What comes out has to have the bits of an undisturbed run on threads. A run that makes no step for HANG_SECONDS
+is counted as a hang. The exit status is 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads do not survive a fork
@@ -144,13 +144,23 @@ def strike(fault: str, cluster: Cluster, rng: random.Random) -> int:
     return 1
 
 
-def disturb(process: Forked, out: Path, fault: str, cluster: Cluster, rng: random.Random) -> int:
-    """Let faults happen until the training ends; return how many. TimeoutError if it does not end."""
-    struck, next_strike = 0, float("inf")
+def watch(process: Forked, out: Path) -> Iterator[float]:
+    """Yield the time again and again until a training ends. TimeoutError, and its end, if it makes no more steps."""
+    size, since = -1, time.monotonic()
     while not process.has_ended():
-        now = time.monotonic()
-        if now - process.began > HANG_SECONDS:
-            process.wait(0.0)  # kills it
+        now, history = time.monotonic(), out / "history.jsonl"
+        if history.exists() and (found := history.stat().st_size) != size:
+            size, since = found, now
+        if now - since > HANG_SECONDS:
+            process.wait(0.0)
+        yield now
+        time.sleep(0.01)
+
+
+def disturb(process: Forked, out: Path, fault: str, cluster: Cluster, rng: random.Random) -> int:
+    """Let faults happen until the training ends; return how many. TimeoutError if it makes no more steps."""
+    struck, next_strike = 0, float("inf")
+    for now in watch(process, out):
         if next_strike == float("inf") and (out / "settings.json").exists():
             next_strike = now + rng.uniform(0.0, 1.0)
         if fault == "lifetime":
@@ -158,7 +168,6 @@ def disturb(process: Forked, out: Path, fault: str, cluster: Cluster, rng: rando
             cluster.more = SHORT_LIFE if struck < MOST_FAULTS else ()
         elif now >= next_strike and struck < MOST_FAULTS:
             struck, next_strike = struck + strike(fault, cluster, rng), now + rng.uniform(0.5, 1.5)
-        time.sleep(0.01)
     return struck
 
 
@@ -168,7 +177,9 @@ def lose_scheduler(process: Forked, out: Path, cluster: Cluster, rng: random.Ran
         time.sleep(0.01)
     time.sleep(rng.uniform(0.0, 3.0))
     os.kill(cluster.scheduler, signal.SIGKILL)
-    status, told = process.wait(HANG_SECONDS), process.told.read_text()
+    for _ in watch(process, out):
+        pass
+    status, told = process.wait(), process.told.read_text()
     if status in (0, 3):  # it had ended before, or was about to
         return False
     said = f"streamsvm train: scheduler {cluster.address}: ", "--resume", status == 1, "Traceback" not in told
@@ -191,7 +202,9 @@ def train_disturbed(case: Case, fault: str, work: Path, rng: random.Random) -> i
             process = fork([*command, "--resume", "--scheduler", cluster.address], told)
         else:
             struck = disturb(process, out, fault, cluster, rng)
-        if process.wait(HANG_SECONDS) not in (0, 3):
+        for _ in watch(process, out):
+            pass
+        if process.wait() not in (0, 3):
             raise ValueError(told.read_text()[-500:])
         if describe_run(out) != describe_run(work / f"whole-{case.name}"):
             raise ValueError("other bits")

@@ -19,16 +19,18 @@ from distributed import Client
 
 from streamsvm.cli.command import main
 from streamsvm.data import parquet, segments, spill, stretches
+from streamsvm.data.chunk_file import open_to_rewrite, write_chunk
 from streamsvm.data.csv_text import read_csv
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.ingest import IngestOptions, write_dataset
-from streamsvm.data.readers import guess_bytes
+from streamsvm.data.readers import guess_bytes, ingest
 from streamsvm.data.tables import Columns
 from streamsvm.data.text import read_svmlight
 from streamsvm.engines.errands import carry_out
 from streamsvm.errors import InputError, MemoryBudgetError
 from streamsvm.training import ingest_on_workers as module
 from streamsvm.training.ingest_on_workers import ingest_on_workers
+from tests.object_server import ObjectServer
 
 pytestmark = pytest.mark.once
 
@@ -193,6 +195,19 @@ def test_compressed_files(compress: Callable[[bytes], bytes], here: None, tmp_pa
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
 
 
+@pytest.mark.parametrize("name", ["a.svm", "a.csv"])
+def test_files_in_an_object_store(name: str, here: None, server: ObjectServer, tmp_path: Path) -> None:
+    """A file is read from its beginning, by one worker; rows and order are those of the file on a disk."""
+    text = make_svmlight(0, 150) if name == "a.svm" else "\ufeff" + make_csv(0, 150)
+    server.objects[f"bucket/{name}"] = text.encode()
+    (tmp_path / name).write_text(text)
+    write_alone([tmp_path / name], tmp_path / "alone.zarr", IngestOptions())
+    ingest_on_workers([f"s3://bucket/{name}"], tmp_path / "shared.zarr", Columns(), IngestOptions())
+    alone, shared = (read_bytes(tmp_path / f"{each}.zarr") for each in ("alone", "shared"))
+    assert shared.pop("zarr.json") != alone.pop("zarr.json")  # which have the name of the source
+    assert shared == alone
+
+
 def test_blocks_of_several_pieces(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long labels are read in parts, so that all pieces after them have other numbers than expected."""
     from streamsvm.data import csv_text
@@ -204,6 +219,19 @@ def test_blocks_of_several_pieces(here: None, tmp_path: Path, monkeypatch: pytes
     write_alone([path], tmp_path / "alone.zarr", IngestOptions())
     ingest_on_workers([path], tmp_path / "shared.zarr", Columns(), IngestOptions())
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+def test_a_file_that_is_written_again_is_never_empty(tmp_path: Path) -> None:
+    """A worker that was given up may still write, while others read what the next one wrote."""
+    file, payload = tmp_path / "X/c/0", np.arange(9, dtype=np.uint8)
+    write_chunk(file, payload)
+    whole = file.read_bytes()
+    with open_to_rewrite(file) as opened:
+        assert file.read_bytes() == whole
+        opened.write(payload[:5].data)
+        assert file.read_bytes() == whole
+    write_chunk(file, payload)
+    assert file.read_bytes() == whole
 
 
 FAULTS = {
@@ -275,6 +303,16 @@ def test_on_two_workers(on_workers: None, tmp_path: Path) -> None:
     ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions(), report=told.append)
     assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
     assert told == [200, 400, 600, 800, 1000]
+
+
+def test_the_column_of_the_labels_is_recorded(on_workers: None, tmp_path: Path) -> None:
+    """As `ingest` records it."""
+    (tmp_path / "a.csv").write_text(make_csv(0, 60).replace("label", "answer"))
+    columns = Columns(label="answer")
+    ingest(tmp_path / "a.csv", tmp_path / "alone.zarr", columns=columns)
+    made = ingest_on_workers([tmp_path / "a.csv"], tmp_path / "shared.zarr", columns, IngestOptions())
+    assert made.label_column == "answer"
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
 
 
 def test_a_fault_on_a_worker(on_workers: None, client: Client, tmp_path: Path) -> None:

@@ -93,9 +93,10 @@ def _choose_active_rows(settings: ClassDecomposition, state: State) -> I64:
     others = draw_rows(np.flatnonzero((shares > VIOLATION_SHARE) & ~free), shares**2, size, rng)
     some_free = draw_rows(np.flatnonzero(free), shares, max(size // 2, size - len(others)), rng)
     drawn = np.concatenate((some_free, others[: size - len(some_free)]))
-    ahead[drawn] = np.inf
-    nearest = find_largest(-ahead, size - len(drawn))
-    return np.sort(np.concatenate((drawn, nearest)))
+    is_other = np.ones(n_rows, np.bool_)
+    is_other[drawn] = False
+    rest = np.flatnonzero(is_other)
+    return np.sort(np.concatenate((drawn, rest[find_largest(-ahead[rest], size - len(drawn))])))
 
 
 def _make_active(settings: ClassDecomposition, state: State, chosen: I64, taken: Rows) -> ActiveRows:

@@ -14,6 +14,8 @@ from distributed import Client
 from streamsvm import SVC, NuSVC, load
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.engines.one_read import answer
+from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays
 from streamsvm.methods.class_decomposition.solver import solve
@@ -22,6 +24,7 @@ from streamsvm.methods.set_up import set_up
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.kernels import Kernel
+from streamsvm.requests import Step, Take
 from streamsvm.training.estimate import plan_training
 from streamsvm.training.grid import tune
 from streamsvm.training.train import TrainOptions, train
@@ -75,6 +78,23 @@ def test_d_rises_with_every_step_and_no_row_that_has_no_cost_is_moved(monkeypatc
     assert bounds == sorted(bounds)
     assert problem.weight is not None
     assert not np.any(steps[-1].state.share[problem.weight == 0.0])
+
+
+def test_no_row_is_active_twice_where_most_rows_have_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 of 80 rows have no weight, and 40 are active: more than there are with a cost."""
+    monkeypatch.setattr("streamsvm.data.in_memory.CHUNK_BYTES", 500)
+    problem = make_classes(4, n=80)
+    weight = (np.random.default_rng(1).permutation(80) < 20) * 1.0
+    source = replace(problem, weight=weight).in_memory()
+    fit = set_up(source, replace(OPTIONS, resident_rows=40, tol=1e-5))
+    solver, engine = fit.solve(fit.start()), SerialEngine(source)
+    request, taken = next(solver), []
+    while not (isinstance(request, Step) and request.status):
+        taken += [request.rows] if isinstance(request, Take) else []
+        request = solver.send(None if isinstance(request, Step) else answer(engine, request))
+    assert request.status == "converged"
+    assert len(taken) > 1
+    assert all(len(np.unique(rows)) == len(rows) == 40 for rows in taken)
 
 
 @pytest.mark.parametrize("own", [{}, {"resident_rows": 500}], ids=["memory", "few-rows"])
@@ -169,6 +189,7 @@ def test_named_labels_and_weights_of_rows_are_costs() -> None:
         ({"kernel": "poly", "degree": 1, "coef0": -1.0}, "leave coef0 out"),
         ({"intercept_scaling": -1.0}, "a positive number or 0 is expected"),
         ({"C": 0.0}, "C is 0"),
+        ({"C": np.inf}, "C is inf; it must be positive and finite"),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], reason: str) -> None:

@@ -37,7 +37,7 @@ def name_kernel(kernel: Kernel) -> dict[str, Any]:
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("kernel", "scaling"), [("rbf", 1.0), ("poly", 0.0), ("linear", 3.0), ("rbf", 0.0)])
+@pytest.mark.parametrize(("kernel", "scaling"), [("rbf", 1.0), ("poly", 0.0), ("linear", 3.0), ("linear", 0.0)])
 @pytest.mark.parametrize("C", [0.01, 1.0])
 def test_the_optimum_is_that_of_a_qp_library(name: str, way: str, kernel: str, C: float, scaling: float) -> None:
     problem, factors = KINDS[name], np.linspace(1.0, 3.0, KINDS[name].n_classes)
