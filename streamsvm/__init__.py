@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         OneClassSVM,
         RankSVM,
         load,
+        to_sklearn,
         tune,
     )
 
@@ -45,6 +46,7 @@ __all__ = [
     "ingest",
     "load",
     "open",
+    "to_sklearn",
     "tune",
 ]
 
@@ -65,6 +67,7 @@ _PLACES = {
     "OneClassSVM": ("streamsvm.estimators", "OneClassSVM"),
     "RankSVM": ("streamsvm.estimators", "RankSVM"),
     "load": ("streamsvm.estimators", "load"),
+    "to_sklearn": ("streamsvm.estimators", "to_sklearn"),
     "tune": ("streamsvm.estimators", "tune"),
 }
 

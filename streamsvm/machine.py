@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -61,9 +62,10 @@ def default_threads() -> int:
 def parse_bytes(text: str | int) -> int:
     """Return the bytes of "2GB", "512MiB", "1.5G" or a number. Raises InputError for all else."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([KMGT]?I?)B?\s*", str(text).upper())
-    if match is None or (match[2] not in UNITS):
-        raise InputError(f"{text!r} is no size in bytes: write 2GB, 512MiB or a number of bytes")
-    return int(float(match[1]) * UNITS[match[2]])
+    size = float(match[1]) * UNITS[match[2]] if match is not None and match[2] in UNITS else math.inf
+    if not math.isfinite(size):
+        raise InputError(f"{str(text)[:40]!r} is no size in bytes: write 2GB, 512MiB or a number of bytes")
+    return int(size)
 
 
 def format_bytes(n: float, up: bool = False) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from html import escape
+
+WIDTH, HEIGHT = 200, 40  # of a sparkline, in pixels
 
 
 class Shown:
@@ -21,7 +25,27 @@ class Shown:
         """Return a table, which Jupyter shows."""
         facts = {name: value for name, value in self._list_facts().items() if value is not None}
         rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
-        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>{self._draw()}"
+
+    def _draw(self) -> str:
+        """Return a drawing that follows the table, as SVG of numbers alone; "" for none."""
+        return ""
+
+
+def draw_gaps(gaps: Sequence[float]) -> str:
+    """Return a small curve of gaps on a logarithmic axis, a point for each step, as SVG; "" for less than two."""
+    heights = [math.log10(gap) for gap in gaps if 0 < gap < math.inf]
+    if len(heights) < 2:
+        return ""
+    low, high = min(heights), max(heights)
+    scale = (HEIGHT - 4) / (high - low) if high > low else 0.0
+    xs = [2 + k * (WIDTH - 4) / (len(heights) - 1) for k in range(len(heights))]
+    points = " ".join(f"{x:.1f},{2 + (high - y) * scale:.1f}" for x, y in zip(xs, heights, strict=True))
+    title = f"gap from 1e{heights[0]:.1f} to 1e{heights[-1]:.1f} in {len(heights)} steps"
+    return (
+        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{title}"><title>{title}</title>'
+        f'<polyline points="{points}" fill="none" stroke="currentColor"/></svg>'
+    )
 
 
 def tell_certificate(objective: float, lower_bound: float | None) -> dict[str, str | None]:

@@ -44,7 +44,7 @@ def test_public_names_are_there_and_no_others() -> None:
     )
     assert shown.splitlines() == [
         "BudgetedSVC BudgetedSVR LinearOneClassSVM LinearSVC LinearSVR LogisticRegression NuSVC NuSVR OneClassSVM "
-        "RankSVM SVC SVR __version__ delete ingest load open tune",
-        " ".join(["True"] * 18),
+        "RankSVM SVC SVR __version__ delete ingest load open to_sklearn tune",
+        " ".join(["True"] * 19),
         "module 'streamsvm' has no attribute 'nothing'",
     ]

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "streamsvm"
 # What a room may import of the package besides itself; from the ground up. A folder of methods/ is a room; so are the
 # set-up of all methods, which alone knows data, models and options, and their own options, which import next to
 # nothing. Methods do not know each other, but for rankings and Crammer-Singer, which are trained by cutting
-# planes, too.
+# planes, too, and for Crammer-Singer with kernels, which is trained by decomposition.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "interrupts": set(),
@@ -46,22 +46,38 @@ METHODS = {f"methods.{name}" for name in NAMES}
 MAY_IMPORT |= dict.fromkeys(METHODS, OF_A_METHOD)
 BY_CUTTING_PLANES = ("methods.ranking", "methods.crammer_singer")
 MAY_IMPORT |= {name: {*OF_A_METHOD, "methods.cutting_plane"} for name in BY_CUTTING_PLANES}
+BY_DECOMPOSITION = "methods.class_decomposition"
+MAY_IMPORT[BY_DECOMPOSITION] = {*OF_A_METHOD, "methods.decomposition"}
 MAY_IMPORT["methods.setup"] = {*MAY_IMPORT, "methods"} - {"engines", "files", "npy_header"}
 MAY_IMPORT["methods"] = {*MAY_IMPORT} - {"engines", "files", "npy_header"}
-MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {*METHODS, *BY_CUTTING_PLANES, "methods.setup"}
+MAY_IMPORT["training"] = {*MAY_IMPORT, "version"} - {
+    *METHODS,
+    *BY_CUTTING_PLANES,
+    "methods.class_decomposition",
+    "methods.setup",
+}
 MAY_IMPORT["estimators"] = {*MAY_IMPORT, "version"}
 BELOW_FACES = {*MAY_IMPORT, "version"}  # the command line may use all of it
 
 # Where a library may be imported: room or module, and whether within functions only.
 LIBRARIES = {
-    "zarr": {"data", "models.predict"},
+    "zarr": {"data", "models.prediction_files"},
     "dask": {"engines"},
-    "distributed": {"engines"},
-    "numba": {"numeric", "data.csv_parser", "data.svmlight", "data.text_numbers", "methods.crammer_singer", *METHODS},
+    "distributed": {"engines", "data.dask_pieces"},
+    "numba": {
+        "numeric",
+        "data.csv_parser",
+        "data.svmlight",
+        "data.text_numbers",
+        "methods.crammer_singer",
+        "methods.class_decomposition",
+        *METHODS,
+    },
     "sklearn": {"estimators", "cli.demo"},
     "pyarrow": {"data"},
     "obstore": {"data"},
     "google_crc32c": {"data"},
+    "jinja2": {"cli.pages.page"},
     "onnx": {f"models.exports.onnx_graph.{name}" for name in ("write_onnx", "add", "_add_labels", "_make_file")},
 }
 

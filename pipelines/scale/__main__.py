@@ -2,12 +2,12 @@
 
     python pipelines/scale.py [--small] [--seed 0] [--work FOLDER] [--picture FILE.png]
 
-The parts of one pass of the cutting-plane solver over dense rows are measured on this machine: a task with its rows in
-memory, a task that streams its rows from files, sums of totals, messages, the scheduler's time for a task, and the
-master problem. simulate.py builds a pass on many workers from these parts. The simulation is compared with measured
-passes on one and two workers of this machine. Then it is asked for data of 100 GB to 100 TB, and for the changes that
-would move the end of scaling: the number of workers from which twice as many save less than a fifth of the time. The
-network (10 Gb/s, 0.2 ms) and a worker's memory for rows (4 GB) are assumed; a worker is a core with files of its own.
+A pass sends each worker one task, which adds the worker's own groups of chunks; workers then join the totals in a tree.
+What a pass costs driver and scheduler is measured with 2 to 32 small workers on this machine, and so are reading, sums,
+messages and the master problem. simulate.py builds a pass on many workers from these parts, for data of 100 GB to 100
+TB, and for changes that would move the end of scaling: the number of workers from which twice as many save less than a
+fifth of the time. The network (10 Gb/s, 0.2 ms) and a worker's memory for rows (4 GB) are assumed; a worker is a core
+with files of its own.
 """
 
 from __future__ import annotations
@@ -17,41 +17,39 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from pipelines.report import Report
-from pipelines.scale.measure import Costs, Line, generate, measure, time_passes
-from pipelines.scale.simulate import Cluster, End, find_end, mean_seconds, scale_totals
+from pipelines.scale.measure import Costs, Line, generate, measure
+from pipelines.scale.passes import Phases
+from pipelines.scale.simulate import Cluster, End, arrive, find_end, join, mean_seconds, scale_totals, simulate
 from pipelines.story import add_work_argument, open_work, run_story
-from streamsvm.data.dataset import Dataset
-from streamsvm.machine import default_threads
 
 FEATURES = 64
 DATA_BYTES, SMALL_BYTES = 512 << 20, 48 << 20
-TASKS, SMALL_TASKS = 256, 64  # These tasks have next to no rows; they measure the scheduler.
+MEASURED, SMALL_MEASURED = (2, 8, 16, 32), (1, 3)  # Workers on this machine.
 WORKERS = [10 * 2**k for k in range(11)]
+SHOWN = (10, 100, 320, 1000, 3200, 10_000)
+GROUPS_A_WORKER = 16  # In the table of what a pass costs beyond reading.
 SIZES = {"100 GB": 1e11, "1 TB": 1e12, "10 TB": 1e13, "100 TB": 1e14}
 SMALL_SIZES = {"100 GB": 1e11, "1 TB": 1e12}
-CUTS = (16, 64, 256)  # Tasks of the passes that are measured and simulated.
 GROUP_BYTES = 256 * 2**20
 AS_IT_IS = Cluster(0.0)
-HERE = replace(AS_IT_IS, bandwidth=2e9, latency=5e-5, memory_bytes=1e12)  # Sockets within one machine.
 CHANGES = {
     "as it is": AS_IT_IS,
-    "tasks of 1 GiB": replace(AS_IT_IS, task_bytes=4 * GROUP_BYTES),
-    "tasks of 4 GiB": replace(AS_IT_IS, task_bytes=16 * GROUP_BYTES),
-    "tasks of 64 MiB": replace(AS_IT_IS, task_bytes=GROUP_BYTES / 4),
-    "tasks given out to all workers in turn": replace(AS_IT_IS, in_turn=True),
-    "a worker adds its own groups up: one task each": replace(AS_IT_IS, one_task=True),
-    "sums of eight parts": replace(AS_IT_IS, fan_in=8),
-    "the driver adds all totals": replace(AS_IT_IS, fan_in=0),
-    "w sent to one worker after another": replace(AS_IT_IS, tree_broadcast=False),
+    "groups of 64 MiB": replace(AS_IT_IS, group_bytes=GROUP_BYTES / 4),
+    "groups of 1 GiB": replace(AS_IT_IS, group_bytes=4 * GROUP_BYTES),
+    "16 cores of a machine are one task": replace(AS_IT_IS, cores=16),
+    "a scheduler ten times as fast": replace(AS_IT_IS, scheduler_speed=10.0),
+    "sums of two parts": replace(AS_IT_IS, fan_in=2),
+    "nobody helps slow workers": replace(AS_IT_IS, help=False),
+    "one worker in a hundred half as fast": replace(AS_IT_IS, slow_share=0.01),
     "100 Gb/s, 0.05 ms": replace(AS_IT_IS, bandwidth=1.25e10, latency=5e-5),
     "1 Gb/s, 0.5 ms": replace(AS_IT_IS, bandwidth=1.25e8, latency=5e-4),
-    "one worker in a hundred half as fast": replace(AS_IT_IS, slow_share=0.01),
     "no row stays in memory": replace(AS_IT_IS, memory_bytes=0.0),
-    "a scheduler ten times as fast": replace(AS_IT_IS, scheduler_speed=10.0),
 }
-BOTH = "one task a worker, a scheduler ten times as fast"
-CHANGES[BOTH] = replace(AS_IT_IS, one_task=True, scheduler_speed=10.0)
+BOTH = "16 cores are one task, a scheduler ten times as fast"
+CHANGES[BOTH] = replace(AS_IT_IS, cores=16, scheduler_speed=10.0)
 WIDE = "100 times the features in a row, as many bytes"
 CHANGES[WIDE] = AS_IT_IS
 
@@ -73,14 +71,15 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def tell(options: argparse.Namespace) -> int:
-    """Measure, compare, simulate and print."""
+    """Measure, simulate and print."""
     small, report = options.small, Report()
     sizes = SMALL_SIZES if small else SIZES
     with open_work(options.work) as work:
         data = generate(work, SMALL_BYTES if small else DATA_BYTES, FEATURES)
-        costs = measure(work, data, SMALL_TASKS if small else TASKS)
-        report_costs(costs, report)
-        report_comparison(data, costs, CUTS[:1] if small else CUTS, options.seed, report)
+        costs, phases = measure(work, data, SMALL_MEASURED if small else MEASURED)
+    report_costs(costs, report)
+    report_phases(costs, phases, report)
+    report_beyond(costs, options.seed, report)
     ends = report_sizes(costs, sizes, options.seed, report)
     report_changes(costs, 1e12 if small else 1e13, options.seed, report)
     if options.picture is not None:
@@ -95,15 +94,14 @@ def tell(options: argparse.Namespace) -> int:
 
 
 def report_costs(costs: Costs, report: Report) -> None:
-    """Write the table of what was measured."""
+    """Write the table of what was measured apart from workers."""
     rows = {
-        f"a task of 256 MiB, {FEATURES} features, rows in memory": f"{costs.kept * GROUP_BYTES * 1e3:.0f} ms",
+        f"a group of 256 MiB, {FEATURES} features, rows in memory": f"{costs.kept * GROUP_BYTES * 1e3:.0f} ms",
         "the same, rows streamed from files in the system's cache": f"{costs.streamed * GROUP_BYTES * 1e3:.0f} ms",
-        "deviation of the logarithm of a task's time": f"{costs.sigma:.3f}",
-        f"totals of a task: {costs.totals_bytes / 1e3:.0f} kB; adding two": format_line(costs.combine, costs),
+        "deviation of the logarithm of a group's time": f"{costs.sigma:.3f}",
+        f"totals of a group: {costs.totals_bytes / 1e3:.0f} kB; adding two": format_line(costs.combine, costs),
         "packing and unpacking them": format_line(costs.message, costs),
-        "a group more, its task and its sum: scheduler and driver": f"{costs.overhead * 1e3:.2f} ms",
-        "the same: its worker": f"{costs.worker_overhead * 1e3:.2f} ms",
+        "a worker: its task, and its share of the joins": f"{costs.worker * 1e3:.1f} ms",
         "a task that waits for one before it": f"{costs.link * 1e3:.1f} ms",
         "driver: master problem, a step": f"{costs.driver * 1e3:.1f} ms",
     }
@@ -113,26 +111,40 @@ def report_costs(costs: Costs, report: Report) -> None:
 
 
 def format_line(line: Line, costs: Costs) -> str:
-    """Return the time for the totals of a task, and the speed for large totals."""
+    """Return the time for the totals of a group, and the speed for large totals."""
     return f"{line.at(costs.totals_bytes) * 1e3:.3f} ms ({1 / line.slope / 1e9:.1f} GB/s)"
 
 
-def report_comparison(data: Dataset, costs: Costs, cuts: tuple[int, ...], seed: int, report: Report) -> None:
-    """Write the table of simulated and measured passes; here driver, scheduler and workers share the cores."""
-    cores = default_threads()
+def report_phases(costs: Costs, phases: dict[int, Phases], report: Report) -> None:
+    """Write the table of what a pass takes driver and scheduler, by the number of workers, and the lines through it."""
+    names = {
+        "sends": "driver: sends",
+        "ends": "ends",
+        "gives": "scheduler: gives",
+        "hears": "hears",
+        "frees": "frees",
+    }
+    report.begin_table("CPU ms of a pass over next to no rows, each the least of 8", "workers", *names.values(), "all")
+    for n_workers, found in phases.items():
+        cells = [1e3 * getattr(found, name) for name in names]
+        report.add_row(str(n_workers), *(f"{cell:.1f}" for cell in (*cells, sum(cells))))
+    slopes = [1e3 * getattr(costs, name).slope for name in names]
+    report.add_row("a worker more", *(f"{cell:.2f}" for cell in (*slopes, sum(slopes))))
+
+
+def report_beyond(costs: Costs, seed: int, report: Report) -> None:
+    """Write what a pass costs beyond reading, by the number of workers."""
     report.begin_table(
-        f"{data.nbytes / 1e6:.0f} MB in memory, on this machine of {cores} cores (measured: the fastest of 8)",
-        *("workers", "tasks", "simulated, s", "measured", "ratio", "CPU simulated, s", "measured", "ratio"),
+        f"Seconds of a pass beyond the reading of an average worker, {GROUPS_A_WORKER} groups each (simulated)",
+        *("workers", "driver sends", "scheduler gives", "hears", "frees", "w", "joins", "beyond reading"),
     )
-    for n_workers in (1, 2):
-        for cut in cuts:
-            real = time_passes(data, n_workers, cut)
-            cluster = replace(HERE, data_bytes=data.nbytes, task_bytes=data.nbytes / real.n_tasks)
-            work = data.nbytes * costs.kept + real.n_tasks * (costs.overhead + costs.worker_overhead)
-            simulated = max(mean_seconds(costs, cluster, n_workers, seed), work / cores)
-            pairs = ((simulated, real.fastest), (work, real.driver + real.workers))
-            cells = (f"{x:.{digits}f}" for a, b in pairs for x, digits in ((a, 3), (b, 3), (a / b, 2)))
-            report.add_row(str(n_workers), str(real.n_tasks), *cells)
+    for n in SHOWN:
+        cluster = replace(AS_IT_IS, data_bytes=GROUP_BYTES * GROUPS_A_WORKER * n, memory_bytes=1e12)
+        beyond = [simulate(costs, cluster, n, np.random.default_rng((seed, n, k))).beyond for k in range(3)]
+        parts = [getattr(costs, name).at(n) for name in ("sends", "gives", "hears", "frees")]
+        joins = join(costs, cluster, GROUPS_A_WORKER * n, n)
+        cells = (*parts, arrive(costs, cluster, n), joins)
+        report.add_row(f"{n:,}", *(f"{cell:.3f}" for cell in cells), f"{np.mean(beyond):.2f}")
 
 
 def report_sizes(costs: Costs, sizes: dict[str, float], seed: int, report: Report) -> dict[str, End]:

@@ -1,4 +1,4 @@
-"""Measurements on this machine: tasks, sums, messages, the scheduler and the driver; and whole passes."""
+"""Measurements on this machine: reading, sums, messages, the driver; and what a worker more costs a pass."""
 
 from __future__ import annotations
 
@@ -12,41 +12,43 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from distributed import Client
 from distributed.protocol import deserialize_bytes, serialize_bytelist
 from threadpoolctl import threadpool_limits
 
+from pipelines.scale.passes import Phases, time_phases
+from pipelines.scale.processes import start_small_workers
 from streamsvm.data import groups
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.generated import Truth
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.readers import ingest
-from streamsvm.engines.cluster import DistributedEngine
 from streamsvm.engines.group import Pins, run_group
 from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
-from streamsvm.engines.workers import prepare_workers, start_workers
 from streamsvm.methods.cutting_plane import solver as cutting_plane
 from streamsvm.methods.cutting_plane.solver import CuttingPlane
 from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.requests import All, Scan, Step
 
-WORKER_BYTES = 4 << 30
-TURNS = 8  # How often a task or a pass is timed.
+TURNS = 8  # How often a group or a pass is timed.
 PASSES = 4  # Passes of the solver before the pass that is measured.
 ALL_BYTES = 1 << 40  # Keep every chunk in memory.
 CHUNK_BYTES, TINY_BYTES = 2 << 20, 8 << 10
+GROUPS_A_WORKER = 8
+LINKS = 10
 
 
 @dataclass(frozen=True)
 class Line:
-    """A time that grows with the size: seconds = fixed + slope * bytes."""
+    """A time that grows with a size: seconds = fixed + slope * size."""
 
     fixed: float
     slope: float
 
-    def at(self, nbytes: float) -> float:
-        """Return the seconds for so many bytes."""
-        return self.fixed + self.slope * nbytes
+    def at(self, size: float) -> float:
+        """Return the seconds for a size."""
+        return self.fixed + self.slope * size
 
 
 @dataclass(frozen=True)
@@ -56,19 +58,23 @@ class Costs:
     Attributes
     ----------
     kept, streamed : float
-        CPU seconds a byte of a task, with rows in memory and with rows streamed from files.
+        CPU seconds a byte of a group, with rows in memory and with rows streamed from files.
     sigma : float
-        Standard deviation of the logarithm of a task's seconds.
+        Standard deviation of the logarithm of a group's seconds.
     combine, message : Line
-        Seconds to add two totals, and to pack and unpack totals.
-    overhead, worker_overhead : float
-        CPU seconds that one more group, its task and its sum, costs the scheduler, and its worker.
+        Seconds to add two totals, and to pack and unpack totals, by their bytes.
+    sends, ends : Line
+        CPU seconds of the driver before the workers begin, and from then on, by the number of workers.
+    gives, hears, frees : Line
+        CPU seconds of the scheduler before the workers begin, until the driver has the sum, and afterwards.
+    worker : float
+        CPU seconds of a worker for its task and its share of the joins.
     link : float
         Seconds of a task that waits for one before it.
     driver : float
         Seconds of the master problem and of the rest of a step.
     totals_bytes, shared_bytes : int
-        Bytes that come from a task, and that go to it.
+        Bytes of the totals of a group, and of what all tasks share.
     """
 
     kept: float
@@ -76,41 +82,50 @@ class Costs:
     sigma: float
     combine: Line
     message: Line
-    overhead: float
-    worker_overhead: float
+    sends: Line
+    ends: Line
+    gives: Line
+    hears: Line
+    frees: Line
+    worker: float
     link: float
     driver: float
     totals_bytes: int
     shared_bytes: int
 
 
-def measure(work: Path, data: Dataset, n_tasks: int) -> Costs:
-    """Measure all costs; the scheduler is measured with n_tasks tasks that have next to no rows."""
+def measure(work: Path, data: Dataset, workers: tuple[int, ...]) -> tuple[Costs, dict[int, Phases]]:
+    """Measure all costs, those of workers with so many of them; return the costs, and the phases by workers."""
     compile_kernels("cutting-plane")
     with threadpool_limits(1):
         scan, driver = find_pass(data)
-        kept, streamed = (time_tasks(data, scan, pin_bytes) for pin_bytes in (ALL_BYTES, 0))
+        kept, streamed = (time_groups(data, scan, pin_bytes) for pin_bytes in (ALL_BYTES, 0))
         sizes = [np.zeros(n) for n in (1000, 10_000, 100_000, 1_000_000)]
-        combine = fit_line([(vector.nbytes, time_calls(partial(np.add, vector, vector))) for vector in sizes])
-        message = fit_line([(vector.nbytes, time_calls(partial(pack, vector))) for vector in sizes])
-    overhead, worker_overhead = time_overhead(work, data.n_features, n_tasks)
-    return Costs(
+        combine = fit_ends([(vector.nbytes, time_calls(partial(np.add, vector, vector))) for vector in sizes])
+        message = fit_ends([(vector.nbytes, time_calls(partial(pack, vector))) for vector in sizes])
+    n_groups = GROUPS_A_WORKER * max(workers)
+    tiny = generate(work, n_groups * TINY_BYTES, data.n_features, TINY_BYTES)
+    with cut_finely(n_groups):
+        phases = {n: time_phases(tiny, scan, n, TURNS, work / "gates" / str(n)) for n in workers}
+    lines = {name: fit_workers(phases, name) for name in ("sends", "ends", "gives", "hears", "frees")}
+    costs = Costs(
         kept=float(np.median(kept)),
         streamed=float(np.median(streamed)),
         sigma=float(np.std(np.log(kept))),
         combine=combine,
         message=message,
-        overhead=overhead,
-        worker_overhead=worker_overhead,
+        **lines,
+        worker=fit_workers(phases, "workers").slope,
         link=time_link(),
         driver=driver,
         totals_bytes=CuttingPlane((1.0, 1.0)).totals_bytes(data.n_features),
         shared_bytes=16 * (data.n_features + 1),
     )
+    return costs, phases
 
 
 def generate(work: Path, nbytes: int, n_features: int, chunk_bytes: int = CHUNK_BYTES) -> Dataset:
-    """Write dense rows in small chunks, so that tasks of many sizes can be made of them."""
+    """Write dense rows in small chunks, so that groups of many sizes can be made of them."""
     truth = Truth(n_features)
     blocks = list(truth.make_blocks(nbytes // truth.row_bytes))
     X, y = (np.concatenate([getattr(rows, name) for rows in blocks]) for name in ("X", "y"))
@@ -137,8 +152,8 @@ def find_pass(data: Dataset) -> tuple[Scan, float]:
             return look, median(thought)
 
 
-def time_tasks(data: Dataset, scan: Scan, pin_bytes: int) -> list[float]:
-    """Return the CPU seconds a byte of each task, timed several times without the first, which reads the files."""
+def time_groups(data: Dataset, scan: Scan, pin_bytes: int) -> list[float]:
+    """Return the CPU seconds a byte of each group, timed several times without the first, which reads the files."""
     groups, found, pins = plan_groups(data), [], Pins(pin_bytes)
     for turn in range(TURNS):
         for chunks in groups:
@@ -165,84 +180,44 @@ def time_calls(do: Callable[[], Any]) -> float:
     return median(times)
 
 
-def fit_line(points: list[tuple[int, float]]) -> Line:
+def fit_ends(points: list[tuple[int, float]]) -> Line:
     """Return the line through the times of the smallest and of the largest size."""
     (small, fixed), (large, most) = points[0], points[-1]
     slope = (most - fixed) / (large - small)
     return Line(max(0.0, fixed - slope * small), slope)
 
 
+def fit_workers(phases: dict[int, Phases], name: str) -> Line:
+    """Return the line nearest to the seconds of a phase, by the number of workers."""
+    slope, fixed = np.polyfit(list(phases), [getattr(each, name) for each in phases.values()], 1)
+    return Line(max(0.0, float(fixed)), max(0.0, float(slope)))
+
+
 def nothing(*_: Any) -> None:
-    """Do nothing: the scheduler is what is timed."""
+    """Do nothing: the way from task to task is what is timed."""
 
 
 def time_link() -> float:
-    """Return the seconds that a task takes in a chain of tasks, each of which waits for the one before it."""
-    with start_workers(2, 1, WORKER_BYTES) as client:
-        client.submit(nothing, pure=False).result()
-        began, last = time.perf_counter(), client.submit(nothing, pure=False)
-        for _ in range(50):
-            last = client.submit(nothing, last, pure=False)
-        last.result()
-        return (time.perf_counter() - began) / 51
+    """Return the seconds that a task takes in the fastest of some chains, in which each waits for the one before it."""
+    with start_small_workers(2) as cluster:
+        return min(time_chain(cluster.client) for _ in range(TURNS)) / LINKS
 
 
-def time_overhead(work: Path, n_features: int, n_tasks: int) -> tuple[float, float]:
-    """Return the CPU seconds that one more group with next to no rows costs a pass.
-
-    The first number is for driver and scheduler, which are one process here, the second for the workers.
-    """
-    data = generate(work, n_tasks * TINY_BYTES, n_features, TINY_BYTES)
-    few, many = (time_passes(data, 2, n) for n in (n_tasks // 4, n_tasks))
-    more = many.n_tasks - few.n_tasks
-    return (many.driver - few.driver) / more, (many.workers - few.workers) / more
+def time_chain(client: Client) -> float:
+    """Return the seconds of a chain of tasks."""
+    began, last = time.perf_counter(), client.submit(nothing, pure=False)
+    for _ in range(LINKS - 1):
+        last = client.submit(nothing, last, pure=False)
+    last.result()
+    return time.perf_counter() - began
 
 
 @contextmanager
 def cut_finely(n_groups: int) -> Iterator[None]:
-    """Cut datasets into so many tasks within this context."""
+    """Cut datasets into so many groups within this context."""
     before = groups.GROUPS, groups.SMALLEST_GROUP_BYTES
     groups.GROUPS, groups.SMALLEST_GROUP_BYTES = n_groups, 1
     try:
         yield
     finally:
         groups.GROUPS, groups.SMALLEST_GROUP_BYTES = before
-
-
-@dataclass(frozen=True)
-class Passes:
-    """Passes that were timed.
-
-    Attributes
-    ----------
-    n_tasks : int
-        Tasks of a pass.
-    fastest : float
-        Seconds of the fastest pass.
-    driver, workers : float
-        CPU seconds a pass of driver and scheduler together, and of all workers.
-    """
-
-    n_tasks: int
-    fastest: float
-    driver: float
-    workers: float
-
-
-def time_passes(data: Dataset, n_workers: int, n_groups: int) -> Passes:
-    """Time passes on so many workers, which keep their rows in memory."""
-    with cut_finely(n_groups), start_workers(n_workers, 1, WORKER_BYTES) as client:
-        prepare_workers(client, compile_kernels)
-        with threadpool_limits(1):
-            scan, _ = find_pass(data)
-        engine = DistributedEngine(data, client, WORKER_BYTES // 2)
-        for _ in range(2):
-            engine.scan(scan)
-        seconds, driver, workers = [], time.process_time(), sum(client.run(time.process_time).values())
-        for _ in range(TURNS):
-            began = time.perf_counter()
-            engine.scan(scan)
-            seconds.append(time.perf_counter() - began)
-        driver, workers = time.process_time() - driver, sum(client.run(time.process_time).values()) - workers
-        engine.close()
-        return Passes(len(plan_groups(data)), min(seconds), driver / TURNS, workers / TURNS)

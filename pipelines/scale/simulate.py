@@ -1,13 +1,16 @@
-"""A pass on many workers, simulated: when each task is given out, done and added up.
+"""A pass on many workers, simulated: one task a worker, and then a tree of workers that joins the totals.
 
-A group of chunks is a task. The scheduler is one server, which gives out first the tasks and then the sums, one after
-another. A worker carries out its tasks in order, once it has w; a task takes the median time for its bytes, times
-exp(sigma z) with normal z. A sum of the fixed tree waits for both of its parts, for its turn at the scheduler, and for
-the network if a part is on another worker.
+    driver sends, scheduler gives  ->  workers read their ranges  ->  scheduler hears  ->  workers join  ->  driver
+
+The scheduler is one server. It gives the tasks to one worker after another, so that the last one begins last, and it
+hears of their ends one after another. A group takes the median time for its bytes, times exp(sigma z) with normal z.
+Idle workers take groups of slow ones: then no worker ends later than the mean of all, and the time of a group. Joins
+begin when all tasks have ended, `fan_in` parts each, which are fetched one after another.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -15,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.scale.measure import Costs
-from streamsvm.engines.group import tree_levels
+from streamsvm.engines.cluster import SMALL_BYTES
+from streamsvm.engines.subtrees import FAN_IN, count_levels, find_fan_in
 
 F64 = npt.NDArray[np.float64]
-Places = npt.NDArray[np.intp]
 GAIN = 0.8  # Doubling the workers pays as long as it brings the time below this share.
 
 
@@ -28,18 +31,16 @@ class Cluster:
 
     Attributes
     ----------
-    data_bytes, task_bytes, memory_bytes : float
-        Bytes of the data, of a task's rows, and of a worker's memory for rows.
+    data_bytes, group_bytes, memory_bytes : float
+        Bytes of the data, of a group of chunks, and of a worker's memory for rows.
     bandwidth, latency : float
         Bytes a second and seconds of the network.
     fan_in : int
-        Parts that one sum adds; 0 lets the driver add all of them.
-    tree_broadcast : bool
-        Workers pass w on to each other.
-    one_task : bool
-        A worker adds its own groups up, and is one task.
-    in_turn : bool
-        Tasks are given out to all workers in turn, and not to one worker after another.
+        Parts that one task joins, at most.
+    cores : int
+        Workers whose groups are one task, as the cores of one machine could be.
+    help : bool
+        Idle workers take groups of slow ones.
     slow_share : float
         Share of the workers that are half as fast.
     scheduler_speed : float
@@ -47,112 +48,96 @@ class Cluster:
     """
 
     data_bytes: float
-    task_bytes: float = 256 * 2**20
+    group_bytes: float = 256 * 2**20
     memory_bytes: float = 4e9
     bandwidth: float = 1.25e9
     latency: float = 2e-4
-    fan_in: int = 2
-    tree_broadcast: bool = True
-    one_task: bool = False
-    in_turn: bool = False
+    fan_in: int = FAN_IN
+    cores: int = 1
+    help: bool = True
     slow_share: float = 0.0
     scheduler_speed: float = 1.0
 
 
-def simulate(costs: Costs, cluster: Cluster, n_workers: int, rng: np.random.Generator) -> float:
-    """Return the seconds of one pass, including the driver's."""
-    n_groups = max(1, round(cluster.data_bytes / cluster.task_bytes))
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a pass until the last worker begins, until the scheduler has heard of all, and until the sum is known.
+
+    reading is the mean of what the workers take for their ranges.
+    """
+
+    begins: float
+    heard: float
+    total: float
+    reading: float
+
+    @property
+    def beyond(self) -> float:
+        """The seconds of a pass in which an average worker does not read."""
+        return self.total - self.reading
+
+
+def simulate(costs: Costs, cluster: Cluster, n_workers: int, rng: np.random.Generator) -> Times:
+    """Return the times of one pass, with what the driver does between two passes."""
+    n_groups = max(1, round(cluster.data_bytes / cluster.group_bytes))
     n_workers = min(n_workers, n_groups)
+    n_tasks = -(-n_workers // cluster.cores)
+    seconds = draw_ranges(costs, cluster, n_groups, n_workers, rng)
+    speed = cluster.scheduler_speed
+    before = max(costs.driver + costs.sends.at(n_tasks), costs.frees.at(n_tasks) / speed)
+    task = np.arange(n_workers) // cluster.cores
+    given = before + (costs.gives.fixed + costs.gives.slope * (task + 1)) / speed
+    begins = np.maximum(given, before + arrive(costs, cluster, n_workers))
+    done = begins + seconds + costs.worker
+    if cluster.help:
+        done = np.minimum(done, done.mean() + seconds.sum() / n_groups)
+    ends = np.sort(np.maximum.reduceat(done, np.arange(0, n_workers, cluster.cores)))
+    heard = float(serve(ends, costs.hears.slope / speed)[-1]) + costs.hears.fixed / speed
+    total = heard + costs.ends.at(n_tasks) + join(costs, cluster, n_groups, n_tasks)
+    return Times(float(begins[-1]), heard, total, float(seconds.mean()))
+
+
+def draw_ranges(costs: Costs, cluster: Cluster, n_groups: int, n_workers: int, rng: np.random.Generator) -> F64:
+    """Return the seconds of each worker; rows that do not fit into memory are streamed from the worker's files."""
     owner = np.arange(n_groups) * n_workers // n_groups
-    seconds = draw_tasks(costs, cluster, owner, n_workers, rng)
-    if cluster.one_task:
-        seconds, owner = np.bincount(owner, seconds).astype(np.float64), np.arange(n_workers)
-    seconds = seconds + costs.worker_overhead
-    n = len(owner)
-    order = np.argsort(place_in_worker(owner), kind="stable") if cluster.in_turn else np.arange(n)
-    given = np.empty(n)
-    turn = costs.overhead / 2 / cluster.scheduler_speed  # The other half is for the sums.
-    given[order] = turn * np.arange(1, n + 1)
-    done = work_off(owner, np.maximum(given, arrive(costs, cluster, n_workers)), seconds)
-    return costs.driver + add_up(costs, cluster, owner, done)
-
-
-def draw_tasks(costs: Costs, cluster: Cluster, owner: Places, n_workers: int, rng: np.random.Generator) -> F64:
-    """Return the seconds of each task; rows that do not fit into memory are streamed from the worker's files."""
     kept = min(1.0, cluster.memory_bytes * n_workers / cluster.data_bytes)
-    middle = cluster.task_bytes * (kept * costs.kept + (1 - kept) * costs.streamed)
+    middle = cluster.group_bytes * (kept * costs.kept + (1 - kept) * costs.streamed)
     slow = np.where(rng.random(n_workers) < cluster.slow_share, 2.0, 1.0)
-    times: F64 = slow[owner] * middle * np.exp(costs.sigma * rng.standard_normal(len(owner)))
+    times: F64 = slow * np.bincount(owner, middle * np.exp(costs.sigma * rng.standard_normal(n_groups)))
     return times
 
 
-def place_in_worker(owner: Places) -> Places:
-    """Return the number of each task among its worker's tasks; `owner` must ascend."""
-    starts = np.searchsorted(owner, np.arange(owner[-1] + 1))
-    places: Places = np.arange(len(owner)) - starts[owner]
-    return places
-
-
 def arrive(costs: Costs, cluster: Cluster, n_workers: int) -> float:
-    """Return when all workers have w, which is sent by rounds of a tree, or as one copy after another."""
+    """Return when all workers have w, which travels with the tasks if it is small; else workers pass it on."""
+    if costs.shared_bytes <= SMALL_BYTES:
+        return 0.0
     hop = cluster.latency + costs.message.at(costs.shared_bytes) + costs.shared_bytes / cluster.bandwidth
-    return costs.link + hop * (np.ceil(np.log2(n_workers + 1)) if cluster.tree_broadcast else n_workers)
+    return math.ceil(math.log2(n_workers + 1)) * (costs.link + hop)
 
 
-def work_off(owner: Places, ready: F64, seconds: F64) -> F64:
-    """Return when each task is done.
+def serve(ready: F64, each: float) -> F64:
+    """Return when one server is done with each of what comes in order, which take it so long each.
 
-    A worker takes its tasks in order, so that task j is done at the maximum over i <= j of ready_i plus the seconds of
-    the tasks i to j.
+    done_j is the maximum over i <= j of ready_i + (j - i + 1) each.
     """
-    place, n_workers = place_in_worker(owner), owner[-1] + 1
-    table = np.full((n_workers, place.max() + 1), 0.0)
-    begin = np.full(table.shape, -np.inf)
-    table[owner, place], begin[owner, place] = seconds, ready
-    total = np.cumsum(table, axis=1)
-    done: F64 = np.maximum.accumulate(begin - total + table, axis=1) + total
-    found: F64 = done[owner, place]
-    return found
+    number = np.arange(len(ready))
+    done: F64 = np.maximum.accumulate(ready - each * number) + each * (number + 1)
+    return done
 
 
-def add_up(costs: Costs, cluster: Cluster, owner: Places, done: F64) -> float:
-    """Return when the driver has the sum of all totals."""
-    n, nbytes = len(owner), costs.totals_bytes
-    send = cluster.latency + costs.message.at(nbytes) + nbytes / cluster.bandwidth
-    turn = costs.overhead / 2 / cluster.scheduler_speed
-    if cluster.fan_in == 0:  # The driver adds them one after another, as they come.
-        each = max(turn, costs.message.at(nbytes) / 2 + nbytes / cluster.bandwidth + costs.combine.at(nbytes))
-        return float(np.max(np.sort(done) + each * np.arange(n, 0, -1)) + cluster.latency)
-    at, number = done.copy(), 0
-    given = n * turn
-    for level in levels(n, cluster.fan_in):
-        firsts = level[0][0]
-        at[firsts] = np.maximum(at[firsts], given + turn * (number + np.arange(1, len(firsts) + 1))) + costs.link
-        number += len(firsts)
-        for lefts, right in level:
-            apart = owner[lefts] != owner[right]
-            at[lefts] = np.maximum(at[lefts], at[right] + apart * send) + costs.combine.at(nbytes)
-    return float(at[0] + send)
-
-
-def levels(n: int, fan_in: int) -> list[list[tuple[Places, Places]]]:
-    """Return, level by level, the positions to which other positions are added; the sum ends up at position 0."""
-    if fan_in == 2:
-        pairs = [np.array(list(level)) for level in tree_levels(n)]
-        return [[(level[:, 0], level[:, 1])] for level in pairs]
-    found, gap = [], 1
-    while gap < n:
-        firsts = np.arange(0, n, gap * fan_in)
-        parts = [(firsts[firsts + k * gap < n], firsts[firsts + k * gap < n] + k * gap) for k in range(1, fan_in)]
-        found.append([part for part in parts if len(part[0])])
-        gap *= fan_in
-    return found
+def join(costs: Costs, cluster: Cluster, n_groups: int, n_tasks: int) -> float:
+    """Return the seconds from the end of all tasks until the driver has the sum: log(tasks) tasks follow each other."""
+    fan_in = min(cluster.fan_in, find_fan_in(n_groups, costs.totals_bytes))
+    part = 2 * max(1, count_levels(max(1, n_groups // n_tasks))) * costs.totals_bytes
+    fetch = cluster.latency + part / cluster.bandwidth + costs.message.at(part) + costs.combine.at(part)
+    n_joins = math.ceil(math.log(n_tasks, fan_in) - 1e-9) if n_tasks > 1 else 0
+    return n_joins * (costs.link + fan_in * fetch) + cluster.latency + costs.totals_bytes / cluster.bandwidth
 
 
 def mean_seconds(costs: Costs, cluster: Cluster, n_workers: int, seed: int, times: int = 3) -> float:
     """Return the mean seconds of some passes."""
     rngs = [np.random.default_rng((seed, n_workers, k)) for k in range(times)]
-    return float(np.mean([simulate(costs, cluster, n_workers, rng) for rng in rngs]))
+    return float(np.mean([simulate(costs, cluster, n_workers, rng).total for rng in rngs]))
 
 
 End = tuple[int, float, list[float]]

@@ -11,6 +11,7 @@ from streamsvm.cli.method_help import name_kernels
 from streamsvm.cli.shared_arguments import (
     SEED,
     add_cache,
+    add_cluster,
     add_engine,
     add_gamma,
     add_going_on,
@@ -21,7 +22,7 @@ from streamsvm.cli.shared_arguments import (
     add_reading,
     add_settings,
 )
-from streamsvm.cli.table_arguments import add_index, add_table
+from streamsvm.cli.table_arguments import add_table
 from streamsvm.cli.values import parse_numbers, read_count, read_local_path, read_place
 from streamsvm.cli.warm_up import add_warm_up
 from streamsvm.data.formats import FORMATS
@@ -89,6 +90,8 @@ def _add_ingest(commands: Any) -> None:
     layout.add_argument("--sparse", dest="layout", action="store_const", const="sparse")
     ingest.add_argument("--chunk-bytes", metavar="SIZE", help="(default: 64MB, less for small data)")
     ingest.add_argument("--codec", choices=("crc32c", "lz4", "zstd"), default="crc32c", help="crc32c: raw (default)")
+    narrow = "the type in which dense rows are stored, if all values are of it (default: float32)"
+    ingest.add_argument("--dtype", choices=("float32", "float16", "int8"), default="float32", help=narrow)
     scalings = ("none", "minmax", "maxabs", "standard")
     ingest.add_argument("--scale", choices=scalings, default="none", help="recorded, and applied at predict")
     order = "seed of the order in which rows are written; no: as they come (default: 0)"
@@ -97,6 +100,11 @@ def _add_ingest(commands: Any) -> None:
     into.add_argument("--overwrite", action="store_true", help=REPLACES_DATASET)
     added = "add the rows to the dataset DEST.zarr, laid out, scaled and coded as its rows are"
     into.add_argument("--append", action="store_true", help=added)
+    add_cluster(ingest, "worker processes on this machine that read, shuffle and write (default: threads here)")
+    add_memory(ingest)
+    add_json(ingest)
+    new = "the rows that --append adds may have labels that the dataset does not have"
+    ingest.add_argument("--new-classes", action="store_true", help=new)
 
 
 def _add_delete(commands: Any) -> None:
@@ -111,13 +119,19 @@ def _add_delete(commands: Any) -> None:
         "numbers and ranges, such as 0-99,250, or a file of them; rows count from 0, in the order in which `predict` "
         "writes the rows of the dataset"
     )
-    which.add_argument("--rows", metavar="ROWS|FILE", help=numbers)
-    which.add_argument("--group", metavar="VALUE", nargs="+", help="all rows of these groups (of `ingest --groups`)")
+    which.add_argument("--rows", metavar="ROWS|FILE", action="append", help=numbers)
+    groups = "all rows of these groups (of `ingest --groups`)"
+    which.add_argument("--group", metavar="VALUE", nargs="+", action="extend", help=groups)
+    add_json(delete)
 
 
 def _add_info(commands: Any) -> None:
-    info = commands.add_parser("info", help="shape, classes, chunks and bytes of a dataset")
-    info.add_argument("data", metavar="DATA.zarr")
+    info = commands.add_parser("info", help="what a dataset or a model is")
+    info.add_argument("data", metavar="DATA.zarr|MODEL", help="a dataset, a run's folder or a model file")
+    info.add_argument(
+        "--card", action="store_true", help="of a model: data, certificate, measures, limits, in Markdown"
+    )
+    info.add_argument("--eval", metavar="DATA", help="measure the model on these rows, for its card")
     info.add_argument("--verify", action="store_true", help="read every chunk and check it")
     info.add_argument("--label", metavar="COLUMN", help="column of obs in an AnnData file")
     add_json(info)
@@ -171,9 +185,9 @@ def _add_train(commands: Any) -> None:
     )
     train.add_argument("--keep-dual", action="store_true", help=keeps)
     start = (
-        "start from the weights of a model (a run's folder or a model file) of the same two classes and features; if a "
-        "ball lies beside it, and rows were appended or deleted since, read only these, unless the new optimum leaves "
-        "the ball; for linear models with the hinge loss"
+        "start from the weights of a model (a run's folder or a model file) of the same features and classes, to which "
+        "the rows may have new ones; if a ball lies beside it, and rows were appended or deleted since, read only "
+        "these, unless the new optimum leaves the ball; for linear models with the hinge loss"
     )
     train.add_argument("--start-from", metavar="MODEL", type=read_local_path, help=start)
     ball = (
@@ -188,6 +202,8 @@ def _add_train(commands: Any) -> None:
     train.add_argument("--eval", metavar="DATA.zarr", help=held_out)
     waits = "stop with the status early_stop after so many steps in which the measure of --eval has not risen"
     train.add_argument("--patience", metavar="STEPS", type=read_count, help=waits)
+    page = "serve the page of `report` on http://127.0.0.1:PORT/ while the training runs; 0: a port that is free"
+    train.add_argument("--live", metavar="PORT", type=int, help=page)
     add_probabilities(train)
     add_going_on(train, "go on from the run's checkpoint, or begin where there is none")
 
@@ -220,13 +236,22 @@ def _add_tune(commands: Any) -> None:
 def _add_predict(commands: Any) -> None:
     predict = commands.add_parser("predict", help="a model and rows -> predictions")
     predict.add_argument("model", metavar="MODEL", help="a run's folder or a model file")
-    predict.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads")
-    predict.add_argument("--out", metavar="FILE", type=read_local_path, required=True, help=".csv, .npy or .zarr")
+    predict.add_argument("data", metavar="DATA", help="a dataset, or any file that ingest reads; -: standard input")
+    kinds = ".csv, .parquet, .npy or .zarr; -: CSV on standard output"
+    predict.add_argument("--out", metavar="FILE", type=read_local_path, required=True, help=kinds)
     predict.add_argument("--overwrite", action="store_true", help="replace a .zarr that is there (files are, anyway)")
     with_them = "add the probability of each class; for models trained with --probabilities, or --loss logistic"
     predict.add_argument("--probabilities", action="store_true", help=with_them)
-    add_index(predict, " (default: the one that ingest was told)")
+    most = "write the K labels with the highest scores of each row, and these scores; for more than two classes"
+    predict.add_argument("--top", metavar="K", type=read_count, help=most)
+    known = predict.add_mutually_exclusive_group()
+    names = "column of a table whose texts name the rows of the predictions (default: the --index of ingest)"
+    known.add_argument("--id", "--index", metavar="COLUMN", dest="id", help=names)
+    known.add_argument("--row-numbers", action="store_true", help="number the rows, from 0, as `delete --rows` does")
+    some = "write these columns only, in this order: row, name, label, score, probability, or one such as 'score a'"
+    predict.add_argument("--columns", metavar="COLUMN,..", action="append", default=[], help=some)
     add_reading(predict)
+    add_json(predict)
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -256,11 +281,14 @@ def _add_verify(commands: Any) -> None:
 
 
 def _add_report(commands: Any) -> None:
-    report = commands.add_parser("report", help="one page of a run: gap, throughput, memory, settings")
-    report.add_argument("run", metavar="RUN", type=read_local_path)
-    report.add_argument(
-        "--out", metavar="FILE.html", type=read_local_path, help="(default: report.html in the run's folder)"
-    )
+    report = commands.add_parser("report", help="one page of runs: gap, costs, memory, measures, weights, settings")
+    report.add_argument("runs", metavar="RUN", nargs="+", type=read_local_path, help="folders of train or tune")
+    where = "(default: report.html in the folder of a single run)"
+    report.add_argument("--out", metavar="FILE.html", type=read_local_path, help=where)
+    measured = "labelled rows (a dataset, or any file that ingest reads): adds curves, confusion matrix, reliability"
+    report.add_argument("--eval", metavar="DATA", help=measured)
+    add_reading(report)
+    add_json(report)
 
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:

@@ -19,18 +19,23 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from streamsvm.cli.arguments import how_to_read, make_parser
 from streamsvm.cli.deleting import delete
 from streamsvm.cli.endings import explain, flush_output, open_streams, say_what_is_left, silence_output
 from streamsvm.cli.export import export_model, import_model
 from streamsvm.cli.progress import log_to_stderr
-from streamsvm.cli.settings import read_ingest_options
+from streamsvm.cli.settings import count_workers, read_ingest_options
+from streamsvm.cli.table_arguments import split_names
 from streamsvm.cli.training import features, train_model, tune_model
 from streamsvm.cli.warm_up import warm_up
 from streamsvm.errors import CertificateError, InputError, say_count
 from streamsvm.interrupts import caught_by_command
 from streamsvm.urls import hide_secrets, is_remote
+
+if TYPE_CHECKING:
+    from streamsvm.data.dataset import Dataset
 
 
 def _silence() -> None:
@@ -89,32 +94,55 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _ingest(options: argparse.Namespace) -> int:
-    from streamsvm.cli.info import format_ingested
+    from streamsvm.cli.effects import refuse_for_ingest
+    from streamsvm.cli.info import describe, format_ingested
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.cli.table_arguments import read_columns
-    from streamsvm.data.readers import ingest
 
+    refuse_for_ingest(options)
     began, line = time.monotonic(), Line()
+    write = _ingest_here if options.workers is None and options.scheduler is None else _ingest_on_workers
     try:
-        dataset = ingest(
-            options.sources,
-            options.destination,
+        dataset = write(
+            options,
             file_format=options.format,
             columns=read_columns(options),
-            like=options.like,
             options=read_ingest_options(options),
             report=RowCounter(line).show,
         )
     finally:
         line.close()
-    print(format_ingested(options.destination, dataset, time.monotonic() - began))
+    seconds = time.monotonic() - began
+    about = json.dumps({**describe(dataset), "seconds": seconds}) if options.json else None
+    print(about or format_ingested(options.destination, dataset, seconds))
     return 0
+
+
+def _ingest_here(given: argparse.Namespace, **how: Any) -> Dataset:
+    from streamsvm.data.readers import ingest
+
+    return ingest(given.sources, given.destination, like=given.like, **how)
+
+
+def _ingest_on_workers(given: argparse.Namespace, **how: Any) -> Dataset:
+    from streamsvm.machine import parse_bytes
+    from streamsvm.training.ingest_on_workers import ingest_on_workers
+
+    memory = None if given.memory is None else parse_bytes(given.memory)
+    cluster = {"workers": count_workers(given), "scheduler": given.scheduler, "memory_bytes": memory}
+    return ingest_on_workers(given.sources, given.destination, **how, **cluster)
 
 
 def _info(options: argparse.Namespace) -> int:
     from streamsvm.cli.info import describe, format_description, verify
+    from streamsvm.cli.model_info import is_model, tell_model
     from streamsvm.data.dataset import open_dataset
 
+    if is_model(options.data):
+        print(tell_model(options))
+        return 0
+    if options.card or options.eval is not None:
+        raise InputError(f"{options.data}: --card and --eval are for models: a run's folder, or a model file")
     dataset = open_dataset(options.data, options.label)
     about = describe(dataset)
     if options.verify:
@@ -129,7 +157,10 @@ def _predict(options: argparse.Namespace) -> int:
     from streamsvm.models.predict import predict
 
     model, model_file = load(options.model), Path(options.model)
-    if not is_remote(options.model):
+    is_printed = str(options.out) == "-"
+    if is_printed and options.json:
+        raise InputError("--json has no effect with --out -, which prints the predictions as CSV")
+    if not is_remote(options.model) and not is_printed:
         refuse_inputs(options.out, [model_file / "model.npz" if model_file.is_dir() else model_file])
     n_rows = predict(
         model,
@@ -137,15 +168,20 @@ def _predict(options: argparse.Namespace) -> int:
         options.out,
         overwrite=options.overwrite,
         probabilities=options.probabilities,
-        index=options.index,
+        index=options.id,
+        row_numbers=options.row_numbers,
+        top=options.top,
+        columns=split_names(options.columns),
         **how_to_read(options),
     )
-    print(f"{options.out}: {say_count(n_rows, 'prediction')}")
+    if not is_printed:
+        told = json.dumps({"out": str(options.out), "n_rows": n_rows}) if options.json else None
+        print(told or f"{options.out}: {say_count(n_rows, 'prediction')}")
     return 0
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from streamsvm.cli.info import format_evaluation
+    from streamsvm.cli.evaluation_text import format_evaluation
     from streamsvm.models.evaluate import evaluate
     from streamsvm.models.model import load
 
@@ -177,7 +213,11 @@ def _verify(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from streamsvm.cli.report import write_report
 
-    print(write_report(options.run, options.out))
+    given = [name for name, value in how_to_read(options).items() if value not in (None, "auto")]
+    if given and options.eval is None:
+        raise InputError(f"--{given[0].replace('file_', '')} has no effect without --eval, which names rows to read")
+    page = write_report(options.runs, options.out, options.eval, how_to_read(options))
+    print(json.dumps({"out": str(page)}) if options.json else page)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +18,17 @@ ROWS = re.compile(r"\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*")  # numbers an
 
 def delete(options: argparse.Namespace) -> int:
     """Delete the rows, and say how many are left."""
+    import numpy as np
+
     from streamsvm.data.dataset import open_dataset
     from streamsvm.data.delete import delete_rows
 
     before = open_dataset(options.data).n_rows
-    rows = None if options.rows is None else parse_rows(options.rows, before)
+    rows = None if options.rows is None else np.concatenate([parse_rows(text, before) for text in options.rows])
     left = delete_rows(options.data, rows, groups=options.group).n_rows
-    print(f"{options.data}: {say_count(before - left, 'row')} deleted, {say_count(left, 'row')} left")
+    told = {"path": str(options.data), "deleted_rows": before - left, "n_rows": left}
+    text = f"{options.data}: {say_count(before - left, 'row')} deleted, {say_count(left, 'row')} left"
+    print(json.dumps(told) if options.json else text)
     return 0
 
 

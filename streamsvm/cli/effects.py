@@ -23,6 +23,8 @@ METHOD_READS: dict[str, set[str]] = {}  # Several methods may share a name.
 for each in METHODS:
     METHOD_READS.setdefault(each.name, set()).update(each.reads)
 ENGINE_READS = {"--scheduler": (), "processes on this machine": ("workers",)}
+INGEST_READS = {"one process": (), "--workers and --scheduler": ("memory",)}
+INGEST_ON_WORKERS_READS = {"--workers and --scheduler": (), "one process": ("like", "append")}
 PLAN_READS = {"--plan": (), "a training": ("resume", "overwrite")}
 # Of a map in a training: the training itself reads the seed, and the kernel's options where there is no map.
 MAP_READS: dict[str, tuple[str, ...]] = {name: tuple(x for x in READS[name] if x != "seed") for name in READS}
@@ -49,6 +51,15 @@ def refuse_for_features(options: argparse.Namespace, kernel: str) -> None:
     """Raise InputError for an option of `features` that has no effect with the map and the kernel."""
     _refuse(options, "--map", options.map, READS)
     _refuse(options, "--kernel", kernel, PARAMETERS)
+    _refuse_for_engine(options)
+
+
+def refuse_for_ingest(options: argparse.Namespace) -> None:
+    """Raise InputError for an option of `ingest` that has no effect with or without workers."""
+    if options.workers is None and options.scheduler is None:
+        _refuse(options, "", "one process", INGEST_READS)
+    else:
+        _refuse(options, "", "--workers and --scheduler", INGEST_ON_WORKERS_READS)
     _refuse_for_engine(options)
 
 

@@ -1,4 +1,4 @@
-"""The output of `ingest`, `info`, `features`, `verify` and `evaluate`: facts for JSON, and as lines of text."""
+"""The output of `ingest`, `info`, `features` and `verify`: facts for JSON, and as lines of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from streamsvm.training.features import MadeFeatures
 
-MOST_CONFUSION_CLASSES = 16  # for more classes, the text has no table of the confusion
 MOST_LISTED_CLASSES = 10
 MOST_LISTED_COLUMNS = 5
 
@@ -31,7 +30,7 @@ def format_ingested(destination: str | Path, dataset: Dataset, seconds: float) -
     encoded = "" if dataset.encoding is None else f"\n  encoded   {tell_encoding(dataset.encoding)}"
     return (
         f"{destination}: {say_count(dataset.n_rows, 'row')} of {say_count(dataset.n_features, 'feature')}, {kind}, "
-        f"{format_bytes(dataset.nbytes)} in {say_count(dataset.n_chunks, 'chunk')}, {seconds:.1f} s"
+        f"{format_bytes(dataset.stored_bytes)} in {say_count(dataset.n_chunks, 'chunk')}, {seconds:.1f} s"
         f"{encoded}"
     )
 
@@ -55,7 +54,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "vectors": sorted(dataset.vectors),
         "n_chunks": dataset.n_chunks,
         "largest_chunk_rows": int(np.diff(dataset.chunk_starts).max()),
-        "bytes": dataset.nbytes,
+        "bytes": dataset.stored_bytes,
+        "dtype": dataset.dtype,
         "codec": dataset.meta.get("codec"),
         "scaling": dataset.scaling.kind if dataset.scaling else "none",
         "shuffle": dataset.meta.get("shuffle"),
@@ -118,6 +118,7 @@ def show_text(text: str) -> str:
 def format_description(about: dict[str, Any]) -> str:
     """Return the facts of `describe` as lines of text."""
     layout = "sparse" if about["sparse"] else "dense"
+    layout += "" if about["dtype"] == "float32" else f", stored as {about['dtype']}"
     density = "" if about["density"] is None else f", {about['density']:.2%} not zero"
     codec = f", codec {about['codec']}" if about["codec"] else ""
     size = f"{say_count(about['largest_chunk_rows'], 'row')} each, {format_bytes(about['bytes'])} in all"
@@ -197,95 +198,3 @@ def format_verification(found: dict[str, Any]) -> str:
         verdict = "it proves" if found["lower_bound_agrees"] else "it does NOT prove"
         lines[-1] += f": {verdict} the {found['told_lower_bound']:.12g} that the model tells"
     return "\n".join(lines)
-
-
-def format_evaluation(scores: dict[str, Any]) -> str:
-    """Return the measures of `evaluate` as lines of text."""
-    if "swapped_pairs" in scores:
-        return _format_ranking(scores)
-    if "mean_absolute_error" in scores:
-        return _format_regression(scores)
-    if "novel_rate" in scores:
-        return _format_one_class(scores)
-    if "f1_micro" in scores:
-        return _format_label_sets(scores)
-    area = scores["roc_area"]
-    shown = "" if area is None else f", ROC area {area:.4f}"
-    lines = [f"accuracy {scores['accuracy']:.4f} on {say_count(scores['n_rows'], 'row')}{shown}"]
-    for name, part in scores["classes"].items():
-        label = show_text(name)
-        recall, precision = ("-" if part[name] is None else f"{part[name]:.4f}" for name in ("recall", "precision"))
-        lines.append(f"  class {label}: {say_count(part['rows'], 'row')}, recall {recall}, precision {precision}")
-    if 2 < len(scores["classes"]) <= MOST_CONFUSION_CLASSES:
-        lines += _format_confusion(list(map(show_text, scores["classes"])), scores["confusion"])
-    if "brier_score" in scores:
-        lines += _format_reliability(scores)
-    if scores["unknown_labels"]:
-        have = "has" if scores["unknown_labels"] == 1 else "have"
-        lines.append(f"  {say_count(scores['unknown_labels'], 'row')} {have} a label that the model does not know")
-    return "\n".join(lines)
-
-
-def _format_label_sets(scores: dict[str, Any]) -> str:
-    """Return the measures of sets of labels as lines of text; of many labels, those with the lowest F1."""
-    at = ", ".join(f"precision at {k} {value:.4f}" for k, value in scores["precision_at"].items())
-    lines = [
-        f"F1 {scores['f1_micro']:.4f} over all decisions, {scores['f1_macro']:.4f} as the mean of "
-        f"{say_count(scores['n_labels'], 'label')}; Hamming loss {scores['hamming_loss']:.6g}",
-        f"  {at}; all labels right {scores['subset_accuracy']:.4f}; {say_count(scores['n_rows'], 'row')}",
-    ]
-    lowest = sorted(scores["labels"].items(), key=lambda one: one[1]["f1"])[:MOST_LISTED_CLASSES]
-    for name, part in lowest:
-        recall, precision = ("-" if part[key] is None else f"{part[key]:.4f}" for key in ("recall", "precision"))
-        told = f"{say_count(part['rows'], 'row')}, F1 {part['f1']:.4f}, recall {recall}, precision {precision}"
-        lines.append(f"  label {show_text(name)}: {told}")
-    if len(scores["labels"]) > len(lowest):
-        lines.append(
-            f"  ({say_count(len(scores['labels']) - len(lowest), 'label')} more have a higher F1, or the same)"
-        )
-    return "\n".join(lines)
-
-
-def _format_reliability(scores: dict[str, Any]) -> list[str]:
-    """Return the measures of the probabilities, and a line for each bin of the reliability curve."""
-    lines = [f"probabilities: Brier score {scores['brier_score']:.4f}, log loss {scores['log_loss']:.4f}"]
-    for part in scores["reliability"]:
-        told = f"predicted {part['predicted']:.3f}, true {part['true']:.3f}"
-        lines.append(f"  {told}: {say_count(part['rows'], 'row')}")
-    return lines
-
-
-def _format_regression(scores: dict[str, Any]) -> str:
-    """Return the errors of a regression as a line of text."""
-    share = "" if scores["r2"] is None else f", R2 {scores['r2']:.4f}"
-    mean, root = scores["mean_absolute_error"], scores["root_mean_squared_error"]
-    n_rows = say_count(scores["n_rows"], "row")
-    return f"mean absolute error {mean:.6g}, root mean squared error {root:.6g}{share} on {n_rows}"
-
-
-def _format_one_class(scores: dict[str, Any]) -> str:
-    """Return the shares of rows that one class calls novel as a line of text."""
-    named = {"novel": "novel_rate", "false alarms": "false_alarm_rate", "detected": "detection_rate"}
-    shown = [f"{name} {scores[key]:.4f}" for name, key in named.items() if scores[key] is not None]
-    area = "" if scores["roc_area"] is None else f", ROC area {scores['roc_area']:.4f}"
-    unknown = scores["unknown_labels"]
-    tail = f"; {say_count(unknown, 'row')} with labels other than -1 and 1" if unknown else ""
-    return f"{', '.join(shown)}{area} on {say_count(scores['n_rows'], 'row')}{tail}"
-
-
-def _format_confusion(labels: list[str], confusion: list[list[int]]) -> list[str]:
-    """Return a table with a line for each true class and a column for each predicted class."""
-    lines = [[label, *(f"{n:,}" for n in counts)] for label, counts in zip(labels, confusion, strict=True)]
-    table = [["", *labels], *lines]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    rows = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in table]
-    return ["  predicted as:", *(f"    {row}" for row in rows)]
-
-
-def _format_ranking(scores: dict[str, Any]) -> str:
-    """Return the measures of a ranking as a line of text."""
-    named = {"swapped pairs": "swapped_pairs", "Kendall's tau": "kendall_tau", "ROC area": "roc_area"}
-    shown = [f"{name} {scores[key]:.4f}" for name, key in named.items() if scores[key] is not None]
-    shown += [f"NDCG@{k} {value:.4f}" for k, value in scores["ndcg"].items() if value is not None]
-    queries = "" if scores["n_queries"] is None else f" in {say_count(scores['n_queries'], 'query')}"
-    return f"{', '.join(shown) or 'no two ranks to compare'} on {say_count(scores['n_rows'], 'row')}{queries}"

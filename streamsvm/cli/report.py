@@ -1,144 +1,130 @@
-"""The page of a run, which needs no script and no other file: its gap, throughput, memory and settings."""
+"""The `report` command: one page of a run or of several, which needs no script, no other file and no network."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamsvm import __version__
-from streamsvm.cli.chart import Series, draw_chart
+from streamsvm.cli.pages.evaluation import compare_settings, draw_reliability, list_settings, show_evaluation
+from streamsvm.cli.pages.page import Section, Table, render_page
+from streamsvm.cli.pages.progress import draw_costs, draw_progress
+from streamsvm.cli.pages.run_files import Run, read_run
+from streamsvm.cli.pages.tuning import show_tuning
+from streamsvm.cli.pages.weights import show_weights
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs, write_atomically
 from streamsvm.machine import format_bytes
-
-History = list[dict[str, Any]]
+from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import Model, load
+from streamsvm.urls import hide_secrets, is_remote
 
 RUN_FILES = ("settings.json", "history.jsonl", "checkpoint.npz", "model.npz", "result.json")
-
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 980px; margin: 2em auto; padding: 0 1em; color: #222; }
-h1 { font-size: 1.4em; } h2 { font-size: 1.1em; margin-top: 2em; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(400px, 1fr)); gap: 1em; }
-figure { margin: 0; } svg { width: 100%; font-size: 11px; } svg .title { font-size: 13px; font-weight: 600; }
-.axis { fill: none; stroke: #888; } .grid { stroke: #eee; } .line { fill: none; stroke-width: 1.6; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: 2px 1.2em 2px 0; vertical-align: top; }
-td { overflow-wrap: anywhere; } .note { color: #666; }
-"""
+ONE_STEP = "The solver made one step, so there are no curves."
+NOT_ENDED = "the run has not ended; this is its progress so far"
 
 
-def write_report(run: Path, out: Path | None = None) -> Path:
-    """Write the page of a run, by default into the run's folder, and return the file. InputError if there is no run.
+def write_report(
+    folders: Sequence[Path], out: Path | None = None, data: str | None = None, reading: Mapping[str, Any] | None = None
+) -> Path:
+    """Write the page of runs and return its file. InputError if a folder holds no run.
 
-    An older file of this name is replaced, but no file of the run.
+    out: by default report.html in the folder of a single run. An older file of this name is replaced, but no file of a
+    run. data: labelled rows that the models of the runs are measured on; reading: how a file of them is read, as
+    `evaluate` takes it.
     """
-    target = run / "report.html" if out is None else out
-    page = make_page(run.resolve().name, *read_run(run))
-    refuse_inputs(target, [run / name for name in RUN_FILES])
+    if out is None and len(folders) > 1:
+        raise InputError("--out FILE.html is missing: it names the page of several runs")
+    target = folders[0] / "report.html" if out is None else out
+    inputs = [folder / name for folder in folders for name in RUN_FILES]
+    refuse_inputs(target, inputs if data is None or is_remote(data) else [*inputs, data])
+    runs = _name_apart([read_run(folder) for folder in folders])
+    models = {
+        run.name: load(folder)
+        for run, folder in zip(runs, folders, strict=True)
+        if data is not None or (folder / "model.npz").exists()
+    }
+    measured = {}
+    if data is not None:
+        measured = {name: evaluate(model, data, **(reading or {})) for name, model in models.items()}
+    page = make_page(runs, models, measured, "" if data is None else hide_secrets(data))
     write_atomically(target, page.encode())
     return target
 
 
-def read_run(run: Path) -> tuple[dict[str, Any], History, dict[str, Any] | None]:
-    """Return the settings, the lines of the history, one a step, and the result, or None if the run has not ended."""
-    if not (run / "settings.json").is_file():
-        raise InputError(f"{run}: this is not the folder of a run (settings.json is missing)")
-    settings = _read(run / "settings.json", json.loads)
-    history = _read(run / "history.jsonl", lambda text: [json.loads(line) for line in text.splitlines()])
-    result = _read(run / "result.json", json.loads) if (run / "result.json").exists() else None
-    return settings, history, result
+def _name_apart(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, with numbers added to names that several of them have."""
+    names = [run.name for run in runs]
+    return [
+        Run(f"{run.name} ({k + 1})" if names.count(run.name) > 1 else run.name, *list(vars(run).values())[1:])
+        for k, run in enumerate(runs)
+    ]
 
 
-def _read(file: Path, parse: Callable[[str], Any]) -> Any:
-    """Return the parsed file; InputError if it is missing or damaged."""
-    try:
-        return parse(file.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: missing or damaged ({error})") from error
+def make_page(
+    runs: Sequence[Run],
+    models: Mapping[str, Model] | None = None,
+    measured: Mapping[str, dict[str, Any]] | None = None,
+    data: str = "",
+    refresh_seconds: int | None = None,
+) -> str:
+    """Return the page of runs as HTML, with what is known of their models and of measures on rows, by run."""
+    outcome = _list_facts(runs[0]) if len(runs) == 1 else _compare(runs)
+    sections = [Section("", tables=[outcome]), Section("Progress", charts=draw_progress(runs))]
+    if not sections[1].charts:
+        sections[1] = Section("Progress", [ONE_STEP])
+    sections += [show_tuning(run.tuning) for run in runs if run.tuning]
+    if measured:
+        sections.append(show_evaluation(measured, data))
+    held_out = {run.name: run.result["calibration"] for run in runs if run.result and run.result.get("calibration")}
+    if curves := draw_reliability(held_out):
+        sections.append(Section("Rows that were held out from the training", charts=curves))
+    for name, model in (models or {}).items():
+        section = show_weights(model)
+        own = f"{section.title} ({name})" if len(runs) > 1 else section.title
+        sections.append(Section(own, section.notes, section.charts))
+    sections.append(Section("Costs", charts=draw_costs(runs)))
+    names, settings = [run.name for run in runs], [run.settings for run in runs]
+    shown = list_settings(settings[0]) if len(runs) == 1 else compare_settings(names, settings)
+    title = "Settings" if len(runs) == 1 else "Settings that differ"
+    sections.append(Section(title, tables=[shown] if shown.rows else []))
+    return render_page(", ".join(names), sections, refresh_seconds)
 
 
-def make_page(name: str, settings: dict[str, Any], history: History, result: dict[str, Any] | None) -> str:
-    """Return the page as HTML."""
-    drawn = [*draw_charts(history), *draw_reliability(result)]
-    charts = "\n".join(f"<figure>{chart}</figure>" for chart in drawn)
-    facts = describe_result(result) if result else [("status", "the run has not ended; this is its progress so far")]
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{escape(name)}</title><style>{STYLE}</style>\n'
-        f"<h1>{escape(name)}</h1>\n{_make_table(facts)}\n"
-        f'<h2>Progress</h2>\n<div class="charts">{charts}</div>\n'
-        f"<h2>Settings</h2>\n{_make_table(settings.items())}\n"
-        f'<p class="note">streamsvm {__version__}</p></html>\n'
-    )
+def _list_facts(run: Run) -> Table:
+    """Return the outcome of a run as a table of facts."""
+    return Table(list(describe_result(run.result).items()) if run.result else [("status", NOT_ENDED)])
 
 
-def draw_charts(history: History) -> list[str]:
-    """Return SVG charts. Those of the gap are left out if the solver proves none."""
-    passes, seconds = _column(history, "passes"), _column(history, "seconds")
-    objective, bound, gap = (_column(history, name) for name in ("objective", "lower_bound", "relative_gap"))
-    mb_read = [value / 1e6 for value in _column(history, "read_bytes")]
-    memory = [value / 1e6 for value in _column(history, "memory_bytes")]
-    charts = []
-    if any(line.get("relative_gap") is not None for line in history):
-        for unit, values in (("passes", passes), ("seconds", seconds)):
-            charts.append(
-                draw_chart(f"Gap against {unit}", unit, "relative gap", [Series("gap", values, gap)], log=True)
-            )
-        bounds = [Series("objective", passes, objective), Series("lower bound", passes, bound, dashed=True)]
-        charts.append(draw_chart("Objective and lower bound", "passes", "P and D", bounds, log=True))
-    else:
-        charts.append(draw_chart("Objective (estimated)", "seconds", "P", [Series("P", seconds, objective)], log=True))
-    charts.append(draw_chart("Read from storage", "seconds", "MB", [Series("read", seconds, mb_read)]))
-    charts.append(draw_chart("Resident memory of this process", "seconds", "MB", [Series("memory", seconds, memory)]))
-    return charts
+def _compare(runs: Sequence[Run]) -> Table:
+    """Return the outcomes of runs, with a column for each run."""
+    facts = [describe_result(run.result) if run.result else {"status": "not ended"} for run in runs]
+    keys = list(dict.fromkeys(key for each in facts for key in each))
+    rows = [[key, *(each.get(key, "-") for each in facts)] for key in keys]
+    return Table(rows, ["", *(run.name for run in runs)], is_text=True)
 
 
-def draw_reliability(result: dict[str, Any] | None) -> list[str]:
-    """Return the chart of the reliability curve of rows that were held out, if the model has probabilities."""
-    known = (result or {}).get("calibration")
-    if not known:
-        return []
-    predicted, true = ([part[name] for part in known["reliability"]] for name in ("predicted", "true"))
-    lines = [Series(known["method"], predicted, true), Series("true ones", [0.0, 1.0], [0.0, 1.0], dashed=True)]
-    return [draw_chart("Reliability of the probabilities (held-out rows)", "predicted", "share that is true", lines)]
-
-
-def _column(history: History, name: str) -> list[float]:
-    """Return a figure of all steps, NaN where a step has none."""
-    return [float("nan") if line.get(name) is None else float(line[name]) for line in history]
-
-
-def describe_result(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the outcome of a run as lines of a table."""
+def describe_result(result: dict[str, Any]) -> dict[str, str]:
+    """Return the outcome of a run as texts by name."""
     gap, support = result["relative_gap"], result["n_support_vectors"]
     seconds = max(result["seconds"], 1e-9)
-    facts = [
-        ("status", result["status"]),
-        ("solver", result["solver"]),
-        ("rows, features", f"{result['n_rows']:,} x {result['n_features']:,}"),
-        ("objective", f"{result['objective']:.8g}"),
-        ("lower bound", "none: nothing is proved" if gap is None else f"{result['lower_bound']:.8g}"),
-        ("relative gap", "-" if gap is None else f"{gap:.2e}"),
-        ("passes, steps", f"{result['passes']:,}, {result['steps']:,}"),
-        ("time", f"{result['seconds']:.1f} s; {result['passes'] * result['n_rows'] / seconds:,.0f} rows a second"),
-        ("read", f"{format_bytes(result['read_bytes'])}, {result['read_bytes'] / 1e6 / seconds:,.0f} MB/s"),
-        ("peak memory", format_bytes(result["peak_memory_bytes"])),
-        ("projected memory", format_bytes(result["projected_memory_bytes"])),
-    ]
+    facts = {
+        "status": result["status"],
+        "reason": result.get("status_reason") or "",
+        "solver": result["solver"],
+        "rows, features": f"{result['n_rows']:,} x {result['n_features']:,}",
+        "objective": f"{result['objective']:.8g}",
+        "lower bound": "none: nothing is proved" if gap is None else f"{result['lower_bound']:.8g}",
+        "relative gap": "-" if gap is None else f"{gap:.2e}",
+        "passes, steps": f"{result['passes']:,}, {result['steps']:,}",
+        "time": f"{result['seconds']:.1f} s; {result['passes'] * result['n_rows'] / seconds:,.0f} rows a second",
+        "read": f"{format_bytes(result['read_bytes'])}, {result['read_bytes'] / 1e6 / seconds:,.0f} MB/s",
+        "peak memory": format_bytes(result["peak_memory_bytes"]),
+        "projected memory": format_bytes(result["projected_memory_bytes"]),
+        "support vectors": "" if support is None else f"{support:,}",
+        "model, SHA-256": result["model_sha256"],
+    }
     if known := result.get("calibration"):
         told = f"{known['method']}: Brier score {known['brier_score']:.4f}, log loss {known['log_loss']:.4f}"
-        facts.append(("probabilities of held-out rows", told))
-    if support is not None:
-        facts.append(("support vectors", f"{support:,}"))
-    return [*facts, ("model, SHA-256", result["model_sha256"])]
-
-
-def _make_table(facts: Iterable[tuple[str, Any]]) -> str:
-    """Return an HTML table with a line for each fact."""
-
-    def show(value: Any) -> str:
-        return escape(value if isinstance(value, str) else json.dumps(value))
-
-    lines = (f"<tr><th>{escape(name)}</th><td>{show(value)}</td></tr>" for name, value in facts)
-    return f"<table>{''.join(lines)}</table>"
+        facts["probabilities of held-out rows"] = told
+    return {name: told for name, told in facts.items() if told}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamsvm.cli.values import parse_count, parse_shuffle
 from streamsvm.errors import InputError
 from streamsvm.methods.registry import find_method
-from streamsvm.problems.registry import MULTI_CLASS, find_kinds, find_multi_class
+from streamsvm.problems.registry import find_kinds, settle_multi_class
 
 if TYPE_CHECKING:
     from streamsvm.data.ingest import IngestOptions
@@ -33,6 +33,8 @@ def read_ingest_options(options: argparse.Namespace) -> IngestOptions:
         regression=options.regression,
         overwrite=options.overwrite,
         append=options.append,
+        new_classes=options.new_classes,
+        dtype=options.dtype,
     )
 
 
@@ -51,8 +53,7 @@ def read_settings(options: argparse.Namespace) -> TrainOptions:
     from streamsvm.machine import parse_bytes
     from streamsvm.options import TrainOptions
 
-    if options.multi_class in MULTI_CLASS and options.multi_class != "ovr":  # a problem of its own
-        options.task, options.multi_class = find_multi_class(options.multi_class), None
+    options.task, options.multi_class = settle_multi_class(options.task, options.multi_class)
     kinds = find_kinds(options.task, options.loss)
     method = find_method(options.solver, kinds, None if options.map else options.kernel)
     kernel, own = options.kernel or (MAPPED_KERNEL if options.map else method.kernels[0]), parse_options(options.option)

@@ -126,7 +126,12 @@ def add_cache(command: argparse.ArgumentParser) -> None:
 def add_engine(command: argparse.ArgumentParser) -> None:
     """Add the arguments that say which threads, workers or cluster carry out the passes."""
     command.add_argument("--threads", type=read_count, help="(default: all cores, or 1 in a worker)")
-    command.add_argument("--workers", metavar="N|auto", help="worker processes on this machine (default: threads here)")
+    add_cluster(command, "worker processes on this machine (default: threads here)")
+
+
+def add_cluster(command: argparse.ArgumentParser, workers: str) -> None:
+    """Add the arguments that say which workers carry out what is to be done."""
+    command.add_argument("--workers", metavar="N|auto", help=workers)
     command.add_argument("--scheduler", metavar="tcp://...", help="address of an existing Dask cluster")
 
 

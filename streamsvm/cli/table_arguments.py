@@ -19,18 +19,13 @@ def add_header(command: argparse.ArgumentParser) -> None:
     command.add_argument("--sep", metavar="CHARACTER", help=mark)
 
 
-def add_index(command: argparse.ArgumentParser, default: str) -> None:
-    """Add the column that names the rows; default: what the help says of it."""
-    names = "column of a table that names the rows, and is no feature: predictions in .csv begin with these names"
-    command.add_argument("--index", metavar="COLUMN", help=names + default)
-
-
 def add_table(command: argparse.ArgumentParser) -> None:
     """Add which columns of a table become features, and how."""
     add_header(command)
     out = "columns of a table that are left out; may be given several times"
     command.add_argument("--drop", metavar="COLUMN,..", action="append", default=[], help=out)
-    add_index(command, "")
+    names = "column of a table that names the rows, and is no feature: predictions begin with these names"
+    command.add_argument("--index", metavar="COLUMN", help=names)
     filled = (
         "missing values become the mean of the column, or zero, or zero with a feature that is 1 where the value is "
     )

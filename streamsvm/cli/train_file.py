@@ -45,6 +45,7 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
     """Return the dataset beside a file, which is made, or made anew if the file or the wishes have changed."""
     from streamsvm.cli.progress import Line, RowCounter
     from streamsvm.data.dataset import open_dataset
+    from streamsvm.data.edits import list_edits
     from streamsvm.data.ingest import IngestOptions
     from streamsvm.data.readers import ingest
     from streamsvm.data.tables import Columns
@@ -53,6 +54,8 @@ def _ingest_once(file: Path, wanted: dict[str, Any], options: argparse.Namespace
     state = {**wanted, "size": about.st_size, "mtime_ns": about.st_mtime_ns}
     if cache.exists():
         found = open_dataset(cache)
+        if list_edits(found):
+            raise InputError(f"{cache}: rows were appended or deleted, so it is not {file}: train on it, or remove it")
         if found.meta.get("source_state") == state:
             print(f"{file}: its rows are in {cache}, from an earlier training", file=sys.stderr)
             return found

@@ -72,7 +72,15 @@ def train_model(options: argparse.Namespace) -> int:
     train_options = settle_task(dataset, train_options)
     if options.plan:
         return _print_plan(dataset, train_options, options)
-    return _train_on(dataset, train_options, options)
+    if options.live is None:
+        return _train_on(dataset, train_options, options)
+    from streamsvm.cli.live import serve_page
+
+    if is_remote(options.out):
+        raise InputError(f"{hide_secrets(options.out)}: --live shows a run on a local disk; choose a local --out")
+    with serve_page(options.out, options.live) as address:
+        print(f"the run is shown on {address} while it lasts", file=sys.stderr, flush=True)
+        return _train_on(dataset, train_options, options)
 
 
 def _print_plan(dataset: Dataset, train_options: TrainOptions, options: argparse.Namespace) -> int:
@@ -199,10 +207,12 @@ def tune_model(options: argparse.Namespace) -> int:
 
 def _write_tuning(tuning: Tuning, options: argparse.Namespace) -> None:
     """Write what was tried into the run's folder, and print it."""
-    from streamsvm.cli.grid_page import format_tuning, make_tuning_page
+    from streamsvm.cli.pages.page import render_page
+    from streamsvm.cli.pages.tuning import format_tuning, show_tuning
     from streamsvm.files import write_atomically
 
-    about = json.dumps(tuning.as_json())
+    told = tuning.as_json()
+    about, page = json.dumps(told), render_page(options.out.resolve().name, [show_tuning(told)])
     write_atomically(options.out / "tuning.json", (about + "\n").encode())
-    write_atomically(options.out / "tuning.html", make_tuning_page(options.out.resolve().name, tuning).encode())
+    write_atomically(options.out / "tuning.html", page.encode())
     print(about if options.json else f"{format_tuning(tuning)}\n{sum_up(tuning.result, options.out)}")

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from typing import Any
 
-from streamsvm.errors import say_count
+from streamsvm.cli.shared_arguments import add_json
+from streamsvm.errors import InputError, say_count
 
 
 def add_warm_up(commands: Any) -> None:
     """Add the command."""
     told = "compile all kernels, which is otherwise done when they are first needed; for images of containers"
-    commands.add_parser("warm-up", help=told)
+    add_json(commands.add_parser("warm-up", help=told))
 
 
-def warm_up(options: argparse.Namespace) -> int:  # noqa: ARG001
+def warm_up(options: argparse.Namespace) -> int:
     """Compile every group of kernels, and tell where they are kept."""
     from streamsvm.data.compilation import PARSERS, compile_parser
     from streamsvm.methods.registry import METHODS
     from streamsvm.methods.warm_up import FEATURE_MAPS, compile_all
     from streamsvm.models.compilation import compile_all_scores
-    from streamsvm.numeric.cache_folder import CACHE_FOLDER
+    from streamsvm.numeric.cache_folder import CACHE_FOLDER, TEMPORARY
 
+    if TEMPORARY in CACHE_FOLDER:
+        raise InputError(
+            "no folder for compiled kernels can be written to, so none would be kept; name one by the variable "
+            "NUMBA_CACHE_DIR"
+        )
     began = time.monotonic()
     for parser in PARSERS:
         compile_parser(parser)
@@ -31,6 +38,8 @@ def warm_up(options: argparse.Namespace) -> int:  # noqa: ARG001
     for group in groups:
         compile_all((group,))
     compile_all_scores()
-    n_kept = say_count(len(PARSERS) + len(groups) + 1, "group")
-    print(f"{n_kept} of kernels are compiled, and kept in {CACHE_FOLDER} ({time.monotonic() - began:.0f} s)")
+    n_groups, seconds = len(PARSERS) + len(groups) + 1, time.monotonic() - began
+    told = json.dumps({"groups": n_groups, "cache": str(CACHE_FOLDER), "seconds": seconds}) if options.json else None
+    kept = f"{say_count(n_groups, 'group')} of kernels are compiled, and kept in {CACHE_FOLDER}"
+    print(told or f"{kept} ({seconds:.0f} s)")
     return 0

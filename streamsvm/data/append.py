@@ -31,7 +31,8 @@ from streamsvm.errors import InputError
 from streamsvm.locks import Lock
 from streamsvm.urls import is_remote
 
-OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite")  # options that have been decided by the first rows
+# Options that have been decided by the first rows.
+OF_DATASET = ("layout", "codec", "scale", "regression", "overwrite", "dtype")
 
 
 def append_rows(
@@ -45,13 +46,14 @@ def append_rows(
     """Append rows to a dataset that ingest wrote, and return it opened.
 
     The new rows are shuffled among themselves, laid out and scaled as the rows of the dataset are, and coded by its
-    classes. `write_dataset` has the same arguments.
+    classes, among which new ones are put in if `options.new_classes` is set. `write_dataset` has the same arguments.
 
     Raises
     ------
     InputError
         If the rows are no rows of this dataset: another number of features, other names of features, a label that the
-        dataset does not have, weights or groups in one of the two only. The dataset stays as it was.
+        dataset does not have and that was not allowed, weights or groups in one of the two only. The dataset stays as
+        it was.
     """
     _refuse_options(options)
     check_options(options)
@@ -70,10 +72,11 @@ def append_rows(
         ):
             survey = _start_survey(dataset)
             own = replace(options, layout="sparse" if dataset.is_sparse else "dense", codec=dataset.meta["codec"])
+            own = replace(own, dtype="float32" if dataset.is_sparse else dataset.dtype)
             own = replace(own, chunk_bytes=own.chunk_bytes or find_chunk_bytes(dataset))
             checked = _check_rows(pieces, dataset, name)
             spill = set_aside(checked, Path(spill_folder), survey, name, expected_bytes, own, report)
-            _check_survey(survey, dataset, name)
+            _check_survey(survey, dataset, name, options.new_classes)
             about = {APPENDS_TO: dataset.fingerprint, "feature_names": dataset.meta["feature_names"]}
             write_rows(spill, partial, survey, dataset.scaling, name, own, about)
         commit(dataset, APPENDED, folder)
@@ -122,7 +125,7 @@ def _check_rows(pieces: Iterator[SourceRows], dataset: Dataset, name: str) -> It
         yield rows
 
 
-def _check_survey(survey: Survey, dataset: Dataset, name: str) -> None:
+def _check_survey(survey: Survey, dataset: Dataset, name: str, new_classes: bool) -> None:
     found = {"y" if field == "label" else field for field in survey.fields}
     if differ := sorted(found ^ set(dataset.vectors)):
         what = ", ".join("labels" if field == "y" else field for field in differ)
@@ -131,9 +134,11 @@ def _check_survey(survey: Survey, dataset: Dataset, name: str) -> None:
     if classes is not None and dataset.classes is not None and len(classes) > len(dataset.classes):
         known = dataset.classes.tolist()
         unknown = next(label for label in classes.tolist() if label not in set(known))
-        raise InputError(
-            f"{name}: no row of {dataset.path} has the label {unknown!r}, so it is not among its {len(known)} classes; "
-            "for a new class ingest all files anew"
-        )
+        if dataset.has_label_sets or not new_classes:
+            way = "ingest all files anew" if dataset.has_label_sets else "--new-classes (new_classes=True)"
+            raise InputError(
+                f"{name}: no row of {dataset.path} has the label {unknown!r}, so it is not among its {len(known)} "
+                f"classes; for a new class: {way}"
+            )
     if not survey.n_items:
         raise InputError(f"{name}: every feature of every row is zero")

@@ -1,4 +1,4 @@
-"""The reader of arrays: NumPy, SciPy sparse, pandas, and Dask arrays and frames.
+"""The reader of arrays: NumPy, SciPy sparse, pandas, Zarr, HDF5, PyTorch, and Dask arrays and frames.
 
 X, labels, weights and query ids are streams, each of which arrives in pieces of its own; `join_streams` takes from
 every other stream the values that belong to a piece of X. So they need neither the same Dask chunks nor known ones.
@@ -6,7 +6,6 @@ every other stream the values that belong to a piece of X. So they need neither 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -14,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse, vstack
+from scipy.sparse import csr_array, vstack
 
+from streamsvm.data.pieces import comes_from, find_pieces, is_sparse, is_stored, is_tensor
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import (
     FOR_TEXT,
@@ -31,7 +31,6 @@ from streamsvm.data.values import (
 from streamsvm.errors import InputError, say_count
 
 MOST_COLUMNS = 2**31 - 1  # the most that indices of 32 bits can name
-ITEM_BYTES = 8  # of a value while it is converted: a float64, or a float32 and its int32 index
 
 
 @dataclass
@@ -65,7 +64,7 @@ class Stream:
 
 def _stack(parts: list[Any]) -> Any:
     """Return consecutive values as one array, which is sparse if they are."""
-    return vstack(parts, format="csr") if _is_sparse(parts[0]) else np.concatenate(parts)
+    return vstack(parts, format="csr") if is_sparse(parts[0]) else np.concatenate(parts)
 
 
 def count_label_axes(y: Any) -> int:
@@ -86,8 +85,8 @@ def read_arrays(
 
     y may also be an indicator matrix (rows, L) of 0 and 1, dense or sparse, with a column for each label.
 
-    Each argument is a NumPy array or memory map, a list, or a pandas or Dask object; X may also be SciPy sparse, or
-    have sparse Dask chunks. Dask chunks are computed one at a time, in this thread. The pieces are copies. The
+    Each argument is a NumPy array or memory map, a list, an array of Zarr or h5py, a tensor of PyTorch, or a pandas or
+    Dask object; X may also be SciPy sparse, or have sparse Dask chunks. The pieces are copies. The
     features are named by the columns of a frame, if all of those are strings. Raises InputError, such as
     `X: row 3, column 2 (counted from 1): nan`.
     """
@@ -96,30 +95,25 @@ def read_arrays(
     opened = {n: open_stream(n, v, axes.get(n, 1), piece_bytes) for n, v in given.items() if v is not None}
     vectors = {"label" if name == "y" else name: stream for name, stream in opened.items()}
     stream = open_stream("X", X, 2, piece_bytes)
+    yield from join_streams(stream, vectors, name_features(X))
+
+
+def name_features(X: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a frame, if all of them are texts."""
     columns = tuple(getattr(X, "columns", ()))
-    names = columns if columns and all(isinstance(name, str) for name in columns) else None
-    yield from join_streams(stream, vectors, names)
-
-
-def comes_from(value: object, package: str) -> bool:
-    """Tell whether a value's class, or one of its base classes, is defined in `package`; nothing is imported."""
-    return any(cls.__module__.partition(".")[0] == package for cls in type(value).__mro__)
-
-
-def _is_sparse(value: object) -> bool:
-    return bool(issparse(value))
+    return columns if columns and all(isinstance(name, str) for name in columns) else None
 
 
 def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) -> Stream:
     """Return an array as a stream. Raises InputError for what is wrong with its shape or types; no value is read."""
-    if not (comes_from(values, "dask") or comes_from(values, "pandas") or _is_sparse(values)):
+    if not (comes_from(values, "dask", "pandas") or is_sparse(values) or is_stored(values) or is_tensor(values)):
         try:
             values = values if np.ma.isMaskedArray(values) else np.asarray(values)
         except ValueError as error:
             raise InputError(f"{where}: not an array: {error}") from error
     found = getattr(values, "shape", ())
-    shape: tuple[Any, ...] = found if isinstance(found, tuple) else ()
-    if n_dimensions == 1 and len(shape) == 2 and shape[1] == 1 and not _is_sparse(values):
+    shape: tuple[Any, ...] = tuple(found) if isinstance(found, tuple) else ()
+    if n_dimensions == 1 and len(shape) == 2 and shape[1] == 1 and not is_sparse(values):
         values = values.iloc[:, 0] if hasattr(values, "iloc") else values[:, 0]
         shape = shape[:1]
     require_shape(where, shape, n_dimensions)
@@ -127,7 +121,7 @@ def open_stream(where: str, values: Any, n_dimensions: int, piece_bytes: int) ->
         if dtype.kind not in NUMBER_KINDS + "O":
             raise InputError(f"{where}: column {name!r}: {dtype} is not a number; {FOR_TEXT}")
     n_rows = int(shape[0]) if isinstance(shape[0], int | np.integer) else None
-    return Stream(where, n_rows, _pieces(where, values, piece_bytes))
+    return Stream(where, n_rows, find_pieces(where, values, piece_bytes))
 
 
 def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None:
@@ -139,42 +133,6 @@ def require_shape(where: str, shape: tuple[Any, ...], n_dimensions: int) -> None
         raise InputError(f"{where}: no columns")
     if n_dimensions == 2 and shape[1] > MOST_COLUMNS:
         raise InputError(f"{where}: {say_count(shape[1], 'column')}; at most {MOST_COLUMNS:,} are possible")
-
-
-def _pieces(where: str, values: Any, piece_bytes: int) -> Iterator[Any]:
-    """Yield consecutive rows of an array, in order. The pieces of an array in memory are views."""
-    if comes_from(values, "dask"):
-        for i in range(values.numblocks[0] if hasattr(values, "numblocks") else values.npartitions):
-            yield from _pieces(where, values.partitions[i].compute(scheduler="synchronous"), piece_bytes)
-        return
-    if _is_sparse(values):
-        values = values.tocsr()
-        yield from (values[start:stop] for start, stop in cut_rows(values.indptr, piece_bytes))
-        return
-    if np.ma.is_masked(values):
-        raise InputError(f"{where}: has masked (missing) values")
-    n_piece = max(1, piece_bytes // (ITEM_BYTES * max(1, math.prod(values.shape[1:]))))
-    for start in range(0, values.shape[0], n_piece):
-        piece = getattr(values, "iloc", values)[start : start + n_piece]
-        yield _to_numpy(piece) if hasattr(piece, "to_numpy") else np.asarray(piece)
-
-
-def cut_rows(indptr: Vector, piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges (start, stop) of CSR rows of about `piece_bytes`; each has at least one row."""
-    start, n_rows, n_items = 0, len(indptr) - 1, max(1, piece_bytes // ITEM_BYTES)
-    while start < n_rows:
-        most = min(int(indptr[start]) + n_items, int(indptr[-1]))
-        fitting = int(np.searchsorted(indptr, indptr.dtype.type(most), "right")) - 1
-        stop = min(max(fitting, start + 1), start + n_items, n_rows)
-        yield start, stop
-        start = stop
-
-
-def _to_numpy(frame: Any) -> Vector:
-    """Return the values of a pandas object: objects if some are, so that messages can show a bad one, else float64."""
-    if frame.ndim == 1 or any(dtype.kind == "O" for dtype in frame.dtypes):
-        return np.asarray(frame.to_numpy())
-    return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def join_streams(X: Stream, vectors: dict[str, Stream], names: tuple[str, ...] | None) -> Iterator[SourceRows]:
@@ -212,9 +170,9 @@ def _to_features(
     piece: Any, where: str, n_before: int, names: tuple[str, ...] | None
 ) -> npt.NDArray[np.float32] | csr_array:
     """Copy a piece of X to float32. Raises InputError, with row and column, for what is not a finite number."""
-    if piece.dtype.kind not in (NUMBER_KINDS if _is_sparse(piece) else NUMBER_KINDS + "O"):
+    if piece.dtype.kind not in (NUMBER_KINDS if is_sparse(piece) else NUMBER_KINDS + "O"):
         raise InputError(f"{where}: {piece.dtype} is not a number")
-    sparse = make_canonical(piece, where) if _is_sparse(piece) else None
+    sparse = make_canonical(piece, where) if is_sparse(piece) else None
     values = piece if sparse is None else sparse.data
     bad = np.zeros(0, np.bool_)
     if values.dtype.kind == "O":

@@ -5,6 +5,7 @@ The file lies on a local disk, or is an object in a store (data.chunk_places). W
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,12 +141,20 @@ def pair(starts: I64, stops: I64) -> Iterator[tuple[int, int]]:
 def write_chunk(path: Path, payload: Bytes) -> None:
     """Write the file of a raw chunk, and bring it to the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb", buffering=0) as file:
+    with open_to_rewrite(path) as file:
         for part in (payload.data, google_crc32c.value(payload).to_bytes(CRC_BYTES, "little")):
             done = 0
             while done < len(part):
                 done += file.write(part[done:])
         os.fsync(file.fileno())
+
+
+def open_to_rewrite(path: Path) -> io.FileIO:
+    """Open a file for writing, which is not emptied before: a worker that was given up may write the same bytes again.
+
+    Whoever reads the file meanwhile, or gives its folder a name, sees all of it.
+    """
+    return io.FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666), "wb")
 
 
 def checksum_parts(payload: Bytes, part_bytes: int) -> Checksums:

@@ -7,6 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from streamsvm.numeric.compilation import load_or_compile_here
+from streamsvm.numeric.nonzeros import count_nonzeros
+from streamsvm.numeric.permute import permute_rows, permute_to_dense
+from streamsvm.numeric.rows import CsrRows
 
 PARSERS = ("svmlight", "csv", "hash")
 
@@ -16,6 +19,22 @@ def compile_parser(name: str) -> None:
     """Load the compiled functions of a format, which are compiled first if need be; formats without any are left."""
     if name in PARSERS:
         load_or_compile_here(name, run_parser)
+
+
+def compile_ingest(kind: str) -> None:
+    """Load what a worker needs for an ingest: the parser of a format, and the functions that count and permute rows."""
+    compile_parser(kind)
+    load_or_compile_here("rows", run_row_functions)
+
+
+def run_row_functions(_: str) -> None:
+    """Call the functions on one row, sparse and dense."""
+    order, dense = np.zeros(1, np.int64), np.ones((1, 1), np.float32)
+    sparse = CsrRows(np.ones(1, np.float32), np.zeros(1, np.int32), np.array([0, 1]), 1)
+    permute_rows(sparse, order)
+    permute_rows(dense, order)
+    permute_to_dense(sparse, order, 1)
+    count_nonzeros(dense)
 
 
 def run_parser(name: str) -> None:

@@ -83,16 +83,25 @@ def read_csv(
         for path in map(str, paths):
             n_rows = 0
             with closing(read_blocks(path, columns, names, block_bytes)) as blocks:
-                for (layout, block), cells in work_ahead(blocks, _parse_fast, pool, threads + 1):
-                    names = layout.names
-                    for rows in _take_rows(block, cells, layout, numbers):
-                        numbers = has_number_labels(rows)
-                        n_rows += rows.n_rows
-                        yield rows
-                        del rows
-                    del block, cells  # before the next block is read
+                for layout, rows in parse_blocks(blocks, pool, threads, numbers):
+                    names, numbers = layout.names, has_number_labels(rows)
+                    n_rows += rows.n_rows
+                    yield rows
+                    del rows
             if n_rows == 0:
                 raise InputError(f"{show_name(path)}: no rows")
+
+
+def parse_blocks(
+    blocks: Iterator[tuple[TableLayout, Block]], pool: ThreadPoolExecutor, threads: int, numbers: bool | None
+) -> Iterator[tuple[TableLayout, SourceRows]]:
+    """Yield the rows of blocks, each with its layout. numbers: whether the labels of the blocks before are numbers."""
+    for (layout, block), cells in work_ahead(blocks, _parse_fast, pool, threads + 1):
+        for rows in _take_rows(block, cells, layout, numbers):
+            numbers = has_number_labels(rows)
+            yield layout, rows
+            del rows
+        del block, cells  # before the next block is read
 
 
 def read_blocks(
@@ -101,7 +110,7 @@ def read_blocks(
     """Yield whole rows of a text, about `block_bytes` at a time, and the layout of the table."""
     try:
         with open_text(path) as file:
-            head, ended = _read_head(file)
+            head, ended = read_head(file)
             if not head.strip():
                 return
             delimiter = choose_delimiter(head, path, columns.sep)
@@ -136,7 +145,7 @@ def _cut(text: bytearray, end: int, line: int) -> tuple[Block, bytearray]:
     return Block(text, line, count_line_ends(text)), rest
 
 
-def _read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
+def read_head(file: io.BufferedIOBase) -> tuple[bytes, bool]:
     """Return the beginning of a text, at least two rows, without a byte order mark, and whether that is all of it."""
     head, wanted = b"", HEAD_BYTES
     while True:

@@ -23,6 +23,7 @@ from streamsvm.data.manifest import (
     EDITED_FORMAT,
     ENCODING,
     JOINED_FORMAT,
+    LABEL_COLUMN,
     check_manifest,
     open_stored,
 )
@@ -34,7 +35,7 @@ from streamsvm.machine import format_bytes
 from streamsvm.numeric.encoding import Encoding, read_encoding
 from streamsvm.numeric.feature_maps import Features
 from streamsvm.numeric.label_sets import sum_labels
-from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows
+from streamsvm.numeric.rows import F64, I32, I64, Matrix, Rows, take_rows
 from streamsvm.numeric.scaling import Scaling
 from streamsvm.shown import Shown
 from streamsvm.urls import is_remote
@@ -86,6 +87,7 @@ class Dataset(Shown):
     features: Features | None = None
     reads_groups: bool = False  # whether rows have their groups, which no solver reads
     cache: str | None = None  # where copies of chunks of a store are kept (data.disk_cache)
+    places: I32 | None = None  # of the classes that the stored y counts, among `classes`; None if these are the same
     on_disk = True
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -117,6 +119,18 @@ class Dataset(Shown):
         """The name of the dataset in messages."""
         return self.path
 
+    def code_by(self, classes: npt.NDArray[Any]) -> Dataset:
+        """Return the dataset with other classes, among which are all of its own, so that y counts these."""
+        assert self.classes is not None
+        assert self.class_counts is not None
+        if self.classes.tolist() == classes.tolist():
+            return self
+        place = {label: code for code, label in enumerate(classes.tolist())}
+        places = np.array([place[label] for label in self.classes.tolist()], np.int32)
+        counts = np.zeros(len(classes), np.int64)
+        counts[places] = self.class_counts
+        return replace(self, classes=classes, class_counts=counts, places=places)
+
     @property
     def n_features(self) -> int:
         """Number of features."""
@@ -132,7 +146,15 @@ class Dataset(Shown):
         """Bytes of all decoded rows."""
         return self.layout.nbytes + sum(v.length * v.row_bytes for v in self.passed.values())
 
-    stored_bytes = nbytes  # A pass reads all of them.
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that a pass reads: all that are stored, which are fewer than `nbytes` for rows of float16 or int8."""
+        return self.nbytes - self.layout.nbytes + sum(a.length * a.row_bytes for a in self.layout.arrays)
+
+    @property
+    def dtype(self) -> str:
+        """The type in which the features are stored. Whoever reads them gets float32."""
+        return str(self.layout.arrays[0].array.dtype)
 
     @property
     def is_shuffled(self) -> bool:
@@ -144,6 +166,11 @@ class Dataset(Shown):
         """How the columns of a table became the features, before any map, or None if they were numbers."""
         about = self.meta.get(ENCODING)
         return None if about is None else read_encoding(about)
+
+    @property
+    def label_column(self) -> str | None:
+        """The column of the table, or of `obs` in an AnnData file, that held the labels, if the user has named it."""
+        return self.label or self.meta.get(LABEL_COLUMN)
 
     @property
     def has_targets(self) -> bool:
@@ -261,19 +288,17 @@ class Dataset(Shown):
         return self.layout.stream_bytes(largest) + largest * per_row + ahead_bytes
 
     def _read_vector(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-        values = self.vectors[name].read(start, stop)
-        self._check_vector(name, values, start)
-        return values
+        return self._check_vector(name, self.vectors[name].read(start, stop), start)
 
     def _take_vector(self, name: str, rows: I64) -> npt.NDArray[Any]:
-        values = self.vectors[name].take(rows, rows + 1)
-        self._check_vector(name, values, int(rows[0]))
-        return values
+        return self._check_vector(name, self.vectors[name].take(rows, rows + 1), int(rows[0]))
 
-    def _check_vector(self, name: str, values: npt.NDArray[Any], row: int) -> None:
+    def _check_vector(self, name: str, values: npt.NDArray[Any], row: int) -> npt.NDArray[Any]:
+        """Return a vector as it was read, but for y, which counts the classes; IntegrityError for bad values."""
         array = self.vectors[name]
-        n_classes = 0 if self.classes is None else len(self.classes)
-        check_vector(name, values, n_classes, array.describe(row // array.chunk_rows))
+        stored = self.classes if self.places is None else self.places
+        check_vector(name, values, 0 if stored is None else len(stored), array.describe(row // array.chunk_rows))
+        return values if self.places is None or name != "y" else self.places[values]
 
     def _limits(self, index: int) -> tuple[int, int]:
         return int(self.chunk_starts[index]), int(self.chunk_starts[index + 1])

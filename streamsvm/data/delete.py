@@ -80,8 +80,9 @@ def _check_numbers(dataset: Dataset, rows: npt.ArrayLike | None) -> I64:
     given = np.asarray(rows)
     if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
         raise InputError(f"{dataset.path}: the numbers of the rows to delete are expected, which are whole numbers")
-    numbers: I64 = np.unique(given).astype(np.int64)
-    outside = numbers[(numbers < 0) | (numbers >= dataset.n_rows)]
+    distinct = np.unique(given)
+    numbers: I64 = distinct.astype(np.int64)
+    outside = distinct[(distinct < 0) | (distinct >= dataset.n_rows)]
     if outside.size:
         n_rows = say_count(dataset.n_rows, "row")
         raise InputError(f"{dataset.path}: row {outside[0]} of {n_rows}, which count from 0: nothing is deleted")
@@ -95,6 +96,8 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
     if "groups" not in dataset.vectors:
         raise InputError(f"{dataset.path}: its rows have no groups; `ingest --groups COLUMN` records them")
     given = np.atleast_1d(np.asarray(groups))
+    if given.ndim != 1 or not given.size:
+        raise InputError(f"{dataset.path}: the groups whose rows to delete are expected")
     wanted = to_groups(given, lambda i: f"group {i + 1} to delete")
     found = [np.zeros(0, np.int64)]
     seen = np.zeros(len(wanted), bool)
@@ -108,14 +111,18 @@ def _find_groups(dataset: Dataset, groups: npt.ArrayLike) -> I64:
 
 
 def _survey(dataset: Dataset, numbers: I64) -> tuple[I64 | None, int]:
-    """Return how many of the rows each class has, and how many values are stored of them (of dense rows: not zero).
+    """Return how many of the rows each class has, and how many values are stored of them.
 
-    InputError if no row of a class would be left.
+    Of dense rows the values that are not zero are counted, as in ingest: before they were scaled. InputError if no row
+    of a class would be left.
     """
     counts = None if dataset.classes is None else np.zeros(len(dataset.classes), np.int64)
-    n_items = 0
+    n_items, scaling = 0, dataset.scaling
+    zero = np.float32(0) if scaling is None else (-scaling.offset * scaling.factor).astype(np.float32)
     for rows in _take(dataset, numbers):
-        n_items += len(rows.X.data) if isinstance(rows.X, CsrRows) else int(np.count_nonzero(rows.X))
+        n_items += (
+            len(rows.X.data) if isinstance(rows.X, CsrRows) else int(np.count_nonzero(np.not_equal(rows.X, zero)))
+        )
         if counts is not None and rows.y is not None:
             counts += np.bincount(rows.y, minlength=len(counts))
         if counts is not None and rows.label_sets is not None:

@@ -24,6 +24,7 @@ from streamsvm.data.chunk_places import LocalPlace, RemotePlace
 from streamsvm.data.object_file import Range
 from streamsvm.errors import InputError, WriteError
 from streamsvm.machine import parse_bytes
+from streamsvm.urls import is_remote
 
 LOCK, COUNT, IN_USE, PARTIAL = ".lock", ".bytes", ".in-use", ".partial-"
 NAME_LETTERS = 32  # of a fingerprint
@@ -39,7 +40,9 @@ class DiskCache:
         self.root, self.most_bytes = root, most_bytes
         self.folder = root / fingerprint[:NAME_LETTERS]
         with _writing(root):
-            self.folder.mkdir(parents=True, exist_ok=True)
+            root.mkdir(parents=True, exist_ok=True)
+        with _writing(root), self.counting():  # no other process removes the folder before it is in use
+            self.folder.mkdir(exist_ok=True)
             self._in_use = os.open(self.folder / IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             os.utime(self.folder / IN_USE)
             _try_lock(self._in_use, fcntl.LOCK_SH)
@@ -50,7 +53,7 @@ class DiskCache:
 
     def make_room(self, n_bytes: int) -> None:
         """Count what lies in the folder, and remove unused datasets until this one has room for so many bytes."""
-        with _writing(self.root), self._counting():
+        with _writing(self.root), self.counting():
             sizes = {path.parent: _measure(path.parent) for path in self.root.glob(f"*/{IN_USE}")}
             used = sum(sizes.values())
             others = sorted(sizes.keys() - {self.folder}, key=lambda folder: (folder / IN_USE).stat().st_mtime_ns)
@@ -61,7 +64,7 @@ class DiskCache:
 
     def begin_copy(self, target: Path, n_bytes: int) -> Copy | None:
         """Begin the copy of a file of this size; None if there is no room."""
-        with _writing(self.root), self._counting():
+        with _writing(self.root), self.counting():
             used = self._read_count()
             if used + n_bytes > self.most_bytes:
                 return None
@@ -69,14 +72,15 @@ class DiskCache:
             self._write_count(used + n_bytes)
         return copy
 
-    def give_back(self, n_bytes: int) -> None:
-        """Count these bytes no more."""
-        with self._counting():
+    def give_back(self, partial: str, n_bytes: int) -> None:
+        """Remove a file that has no name yet, and count its bytes no more."""
+        with _writing(self.root), self.counting():
+            Path(partial).unlink(missing_ok=True)
             self._write_count(max(0, self._read_count() - n_bytes))
 
     @contextmanager
-    def _counting(self) -> Iterator[None]:
-        """Let one process at a time count."""
+    def counting(self) -> Iterator[None]:
+        """Let one process at a time count. Whatever changes which files there are is done so."""
         descriptor = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             with suppress(OSError):  # a file system without locks
@@ -119,7 +123,7 @@ class Copy:
         """Let the copy have its name, if it is complete."""
         if self._descriptor is None or self._written != self._n_bytes:
             return
-        with _writing(self._cache.root):
+        with _writing(self._cache.root), self._cache.counting():
             self._target.parent.mkdir(parents=True, exist_ok=True)
             os.rename(self._partial, self._target)  # on a killed machine it may be cut short: the checksum tells
         os.close(self._descriptor)
@@ -129,10 +133,11 @@ class Copy:
         """Remove what has no name yet."""
         if self._descriptor is None:
             return
-        Path(self._partial).unlink(missing_ok=True)
-        os.close(self._descriptor)
-        self._descriptor = None
-        self._cache.give_back(self._n_bytes)
+        try:
+            self._cache.give_back(self._partial, self._n_bytes)
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 class CopiedFile:
@@ -189,7 +194,7 @@ def open_cache(text: str, fingerprint: str) -> DiskCache:
     Raises InputError if the text names none, and WriteError if the folder cannot be written.
     """
     folder, _, size = text.rpartition(":")
-    if not folder:
+    if not folder or is_remote(folder):
         raise InputError(f"{text!r} is no cache: write a folder and the most bytes in it, such as /scratch/cache:200GB")
     return DiskCache(Path(folder), parse_bytes(size), fingerprint)
 

@@ -53,10 +53,14 @@ def open_edited(path: str, meta: Meta, cache: str | None = None, most: int | Non
     deletions: list[Deletion] = []
     for edit, before in zip(edits, fingerprints, strict=False):
         if edit.kind == APPENDED:
-            additions.append(_open_edit(path, edit, len(additions), before, additions[0]))
+            additions.append(_open_edit(path, edit, len(additions), before, additions[-1]))
         else:
-            rows = _open_edit(path, edit, len(deletions) + 1, before, additions[0])
+            rows = _open_edit(path, edit, len(deletions) + 1, before, additions[-1])
             deletions.append(_read_deletion(rows, sum(addition.n_rows for addition in additions), deletions))
+    classes = additions[-1].classes
+    if classes is not None:
+        additions = [addition.code_by(classes) for addition in additions]
+        deletions = [deletion._replace(rows=deletion.rows.code_by(classes)) for deletion in deletions]
     known = {"fingerprints": fingerprints[: len(edits) + 1], EDITS: edits, "base": meta["base"]}
     whole = join(path, additions, fingerprints[len(edits)]) if len(additions) > 1 else additions[0]
     whole = replace(whole, fingerprint=fingerprints[len(edits)], meta={**whole.meta, **known} if edits else whole.meta)
@@ -72,7 +76,7 @@ def check_edits(path: str, meta: Meta) -> tuple[list[Edit], list[str]]:
     if not (isinstance(base, dict) and isinstance(listed, list) and listed):
         raise IntegrityError(f"{path}/zarr.json: the manifest is damaged")
     pairs = [[APPENDED, each] for each in listed] if meta["format"] == JOINED_FORMAT else listed
-    if not all(isinstance(pair, list) and len(pair) == 2 and pair[0] in PREVIOUS for pair in pairs):
+    if not all(isinstance(pair, list) and len(pair) == 2 and pair[0] in list(PREVIOUS) for pair in pairs):
         raise IntegrityError(f"{path}/zarr.json: the manifest is damaged")
     edits = [Edit(kind, str(fingerprint)) for kind, fingerprint in pairs]
     if describe_edits(base, edits) != meta:
@@ -147,8 +151,11 @@ def find_chunk_bytes(dataset: Dataset) -> int | None:
     return int(8 * first[0] if dataset.is_sparse else 4 * first[0] * first[1])
 
 
-def _open_edit(path: str, edit: Edit, number: int, before: str, base: Dataset) -> Dataset:
-    """Open the rows of an edit. Raises IntegrityError if they are not those that the manifest lists."""
+def _open_edit(path: str, edit: Edit, number: int, before: str, last: Dataset) -> Dataset:
+    """Open the rows of an edit. Raises IntegrityError if they are not those that the manifest lists.
+
+    last: the last addition before, whose classes are those of the dataset; rows that are appended may add to them.
+    """
     name = name_edit(path, edit.kind, number)
     try:
         group, meta = open_group(name)
@@ -156,18 +163,24 @@ def _open_edit(path: str, edit: Edit, number: int, before: str, base: Dataset) -
         raise IntegrityError(f"{name}: rows that were {edit.kind} are missing ({error})") from error
     if not meta:
         raise IntegrityError(f"{name}/zarr.json: damaged (it has no manifest)")
-    rows = read_manifest(name, group, meta, base.cache)
+    rows = read_manifest(name, group, meta, last.cache)
     if rows.fingerprint != edit.fingerprint or rows.meta.get(PREVIOUS[edit.kind]) != before:
         raise IntegrityError(f"{name}/zarr.json: damaged (not what the manifest of {path} says)")
     same = (
-        base.is_sparse == rows.is_sparse
-        and base.n_features == rows.n_features
-        and base.vectors.keys() == rows.vectors.keys()
-        and base.meta["classes"] == rows.meta["classes"]
+        last.is_sparse == rows.is_sparse
+        and last.n_features == rows.n_features
+        and last.vectors.keys() == rows.vectors.keys()
+        and (last.meta["classes"] == rows.meta["classes"] or (edit.kind == APPENDED and _has_more(rows, last)))
     )
     if not same or rows.scaling is not None or rows.features is not None:
         raise IntegrityError(f"{name}: its rows are of another kind than those of {path}")
     return rows
+
+
+def _has_more(rows: Dataset, before: Dataset) -> bool:
+    """Whether the classes of rows are those before, and further ones."""
+    classes, known = rows.meta["classes"], before.meta["classes"]
+    return None not in (classes, known) and not rows.has_label_sets and set(known) < set(classes)
 
 
 def _read_deletion(rows: Dataset, n_stored: int, earlier: Sequence[Deletion]) -> Deletion:

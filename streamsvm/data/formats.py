@@ -96,6 +96,12 @@ def _read_npy(paths: Paths, columns: Columns) -> Iterator[SourceRows]:  # noqa: 
     return read_npy(paths)
 
 
+def _read_h5ad(paths: Paths, columns: Columns) -> Iterator[SourceRows]:
+    from streamsvm.data.anndata_objects import read_h5ad
+
+    return read_h5ad(paths, columns)
+
+
 ROLES = ("label", "qid", "sample_weight", "groups")
 ENCODED = ("drop", "index", "missing", "one_hot", "hash_bits")
 TABLE = (*ROLES, *ENCODED)
@@ -112,6 +118,7 @@ FORMATS = {  # The first one is that of files whose names tell none.
     "arrow": _name_arrow((".arrow", ".feather", ".ipc"), "open_ipc", "Arrow, Feather"),
     "orc": _name_arrow((".orc",), "open_orc", "ORC"),
     "jsonl": _name_arrow((".jsonl", ".ndjson"), "open_json_lines", "JSON lines"),
+    "h5ad": Format((".h5ad",), ROLES, _read_h5ad, ".h5ad of AnnData"),
     "npy": Format((".npy", ".npz"), (), _read_npy, ".npy, .npz"),
 }
 

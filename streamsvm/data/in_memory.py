@@ -24,8 +24,9 @@ CHUNK_BYTES = 8 << 20
 
 
 class ArrayDataset:
-    """A RowSource of NumPy rows (n, d) or a CSR matrix, converted to float32 a chunk at a time.
+    """A RowSource of NumPy rows (n, d) or a CSR matrix, converted to `dtype` a chunk at a time.
 
+    dtype: float32 as in datasets, or float64 for a few rows of a method that computes in float64.
     y holds codes into `classes`; the targets of a regression, or sets of labels as bits, take their place if they are
     given. The rows are copied
     whole only if they are sparse rows whose columns do not ascend or occur twice.
@@ -38,6 +39,7 @@ class ArrayDataset:
     scaling: Scaling | None = None
     features: Features | None = None
     encoding: Encoding | None = None
+    label_column: str | None = None
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class ArrayDataset:
         qid: I64 | None = None,
         target: F64 | None = None,
         label_sets: U8 | None = None,
+        dtype: type[np.float32 | np.float64] = np.float32,
     ) -> None:
         X = make_canonical(X, name) if isinstance(X, csr_array) else X
         self.X, self.y, self.classes, self.sample_weight, self.name, self.qid = X, y, classes, sample_weight, name, qid
@@ -56,6 +59,7 @@ class ArrayDataset:
         self.label_sets: U8 | None = label_sets
         self.groups: I64 | None = None  # which rows cross-validation holds out together, (n,)
         self.n_rows, self.n_features = (int(n) for n in X.shape)
+        self.dtype = dtype
         self.feature_names: tuple[str, ...] | None = None
         self.class_counts = None if y is None or classes is None else np.bincount(y, minlength=len(classes))
         if label_sets is not None and classes is not None:
@@ -104,7 +108,7 @@ class ArrayDataset:
         return {name: values for name in VECTORS if (values := getattr(self, name)) is not None}
 
     def read(self, index: int) -> Rows:
-        """Return chunk `index` as float32. Raises InputError for values that are not finite."""
+        """Return chunk `index`. Raises InputError for values that are not finite."""
         start, stop = int(self.chunk_starts[index]), int(self.chunk_starts[index + 1])
         vectors: dict[str, Any] = {name: values[start:stop] for name, values in self._vectors().items()}
         return Rows(start, self._convert(self.X[start:stop], start), **vectors)
@@ -131,19 +135,18 @@ class ArrayDataset:
         return 0
 
     def stream_bytes(self) -> int:
-        """Return the bytes of a chunk's float32 copy."""
-        return 2 * CHUNK_BYTES + 8 * self.n_features
+        """Return the bytes of a chunk's copy."""
+        return 2 * CHUNK_BYTES * np.dtype(self.dtype).itemsize // 4 + 8 * self.n_features
 
     def _convert(self, X: Any, start: int) -> Matrix:
         with np.errstate(over="ignore"):  # infinite values are refused below
-            values = np.asarray(X.data if isinstance(X, csr_array) else X, dtype=np.float32, order="C")
+            values: Any = np.asarray(X.data if isinstance(X, csr_array) else X, dtype=self.dtype, order="C")
         matrix: Matrix = values
         if isinstance(X, csr_array):
             matrix = CsrRows(values, X.indices.astype(np.int32), X.indptr.astype(np.int64), self.n_features)
         if start not in self._checked and not np.isfinite(values).all():
-            raise InputError(
-                f"{self.name}: contains NaN, infinity or a value too large for float32, near row {max(start, 0) + 1}"
-            )
+            wrong = f"contains NaN, infinity or a value too large for {np.dtype(self.dtype)}"
+            raise InputError(f"{self.name}: {wrong}, near row {max(start, 0) + 1}")
         if start >= 0:
             self._checked.add(start)
         return matrix

@@ -20,11 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm import interrupts
+from streamsvm.data.checks import DTYPES
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
-from streamsvm.data.manifest import ENCODING
+from streamsvm.data.manifest import ENCODING, LABEL_COLUMN
+from streamsvm.data.prepared_rows import prepare_rows
 from streamsvm.data.source_rows import SourceRows
-from streamsvm.data.spill import Spill, SpilledRows, to_sparse
+from streamsvm.data.spill import Spill, SpilledRows
 from streamsvm.data.survey import Survey
 from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.work_ahead import work_ahead
@@ -32,8 +34,7 @@ from streamsvm.data.writer import CODECS, DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.label_sets import sum_labels
-from streamsvm.numeric.permute import permute_rows, permute_to_dense
-from streamsvm.numeric.rows import CsrRows, Matrix, Rows
+from streamsvm.numeric.rows import Rows
 from streamsvm.numeric.scaling import KINDS, FeatureStatistics, Scaling
 from streamsvm.urls import is_remote
 
@@ -68,10 +69,17 @@ class IngestOptions:
         Whether to refuse labels of a single class.
     overwrite : bool
         Whether to replace a dataset of that name.
+    dtype : {"float32", "float16", "int8"}
+        The type in which dense rows are stored, which takes a half or a quarter of the bytes. The values have to be
+        values of this type; they are computed with as float32.
+    label_column : str or None
+        The column of a table that held the labels, if the user has named it: what is recorded of it.
     source_state : mapping or None
         What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
         Whether to append the rows to the dataset of that name, which decides all but the seed and the chunk size.
+    new_classes : bool
+        Whether rows that are appended may have labels that the dataset does not have.
     """
 
     layout: str | None = None
@@ -83,6 +91,9 @@ class IngestOptions:
     needs_two_classes: bool = True
     overwrite: bool = False
     append: bool = False
+    dtype: str = "float32"
+    label_column: str | None = None
+    new_classes: bool = False
     source_state: Mapping[str, Any] | None = None
 
 
@@ -124,7 +135,7 @@ def write_dataset(
         statistics = None if options.scale == "none" else FeatureStatistics.start()
         survey = Survey(MOST_CLASSES, statistics, options.regression)
         spill = set_aside(pieces, Path(spill_folder), survey, name, expected_bytes, options, report)
-        _check(survey, name, options)
+        check_survey(survey, name, options)
         scaling = None
         if survey.statistics is not None:
             scaling = survey.statistics.scaling(options.scale, survey.n_rows)
@@ -141,11 +152,20 @@ def _open_destination(destination: str | Path, overwrite: bool) -> AbstractConte
 
 def check_options(options: IngestOptions) -> None:
     """Raise InputError for a value that an option cannot have."""
-    choices = (("layout", (None, "dense", "sparse")), ("codec", tuple(CODECS)), ("scale", KINDS))
+    choices = (
+        ("layout", (None, "dense", "sparse")),
+        ("codec", tuple(CODECS)),
+        ("scale", KINDS),
+        ("dtype", DTYPES),
+    )
     for name, allowed in choices:
         value = getattr(options, name)
         if value not in allowed:
             raise InputError(f"{name} {value!r}: choose from {', '.join(filter(None, allowed))}")
+    if options.new_classes and not options.append:
+        raise InputError("--new-classes (new_classes=True) is for rows that are appended: --append (append=True)")
+    if options.dtype != "float32" and options.scale != "none":
+        raise InputError(f"dtype {options.dtype}: scaled values are no values of this type: leave --scale out")
     if options.shuffle is not None and options.shuffle < 0:
         raise InputError(f"shuffle {options.shuffle}: a seed is a whole number from 0 on")
     if options.chunk_bytes is not None and options.chunk_bytes < 1:
@@ -176,7 +196,8 @@ def set_aside(
     return spill
 
 
-def _check(survey: Survey, name: str, options: IngestOptions) -> None:
+def check_survey(survey: Survey, name: str, options: IngestOptions) -> None:
+    """Raise InputError for rows that are of no use."""
     classes = survey.classes()
     if "label_sets" in survey.fields:
         if classes is None or len(classes) < 2:
@@ -202,46 +223,66 @@ def write_rows(
 
     The scaling of rows that are appended is not written once more, since it is that of the rows before.
     """
-    sparse = _is_sparse(spill, survey, options)
-    if sparse and scaling is not None and np.any(scaling.offset):
-        raise InputError(
-            f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs"
-        )
-    classes = survey.classes()
-    n_labels = len(classes) if classes is not None and "label_sets" in survey.fields else 0
-    shape = Shape(survey.n_rows, survey.n_features, survey.n_items, survey.longest_row, sparse, n_labels)
-    fields = tuple("y" if n == "label" else n for n in survey.fields)
-    counts = np.zeros(0 if classes is None else len(classes), np.int64)
+    shape, fields = find_shape(survey, spill.dense_features is not None, scaling, name, options)
+    counts = np.zeros(len(survey.list_classes()), np.int64)
 
     def prepare(run: SpilledRows, mine: npt.NDArray[np.int64]) -> Rows:
-        return _prepare(run, mine, survey, sparse, scaling)
+        return prepare_rows(run, mine, survey, shape, scaling, name)
 
-    row_items = survey.n_items // survey.n_rows + 1 if sparse else survey.n_features
-    shuffled = _read_shuffled(spill, max(1, PART_ITEMS // row_items), prepare)
+    shuffled = _read_shuffled(spill, count_part_rows(shape), prepare)
     with closing(shuffled), ThreadPoolExecutor(1) as pool:
         writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool)
         for rows in shuffled:
             if rows.y is not None:
                 counts += np.bincount(rows.y, minlength=len(counts))
             if rows.label_sets is not None:
-                counts += sum_labels(rows.label_sets, n_labels, None).astype(np.int64)
+                counts += sum_labels(rows.label_sets, shape.n_labels, None).astype(np.int64)
             writer.append(rows)
             interrupts.check()
-        told = {} if options.source_state is None else {"source_state": dict(options.source_state)}
-        about_rows = {**_describe(spill, survey, counts, name), **told, **(about or {})}
+        about_rows = {**describe_rows(spill.seed, survey, counts, name, options), **(about or {})}
         writer.finish(about_rows, scaling if about is None else None)
 
 
-def _describe(spill: Spill, survey: Survey, counts: npt.NDArray[np.int64], name: str) -> dict[str, Any]:
-    """Return what the manifest says of the rows."""
+def find_shape(
+    survey: Survey, is_dense: bool, scaling: Scaling | None, name: str, options: IngestOptions
+) -> tuple[Shape, tuple[str, ...]]:
+    """Return the shape of the dataset, and the names of its vectors. is_dense: whether the source is."""
+    sparse = options.layout == "sparse"
+    if options.layout is None:
+        sparse = not is_dense and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
+    if sparse and scaling is not None and np.any(scaling.offset):
+        raise InputError(
+            f"{name}: --scale {scaling.kind} would move the zeros of sparse rows; use --dense or --scale maxabs"
+        )
+    if sparse and options.dtype != "float32":
+        raise InputError(f"{name}: its rows are sparse, and --dtype {options.dtype} is for dense rows: add --dense")
+    n_labels = len(survey.list_classes()) if "label_sets" in survey.fields else 0
+    fields = tuple("y" if n == "label" else n for n in survey.fields)
+    sizes = (survey.n_rows, survey.n_features, survey.n_items, survey.longest_row)
+    return Shape(*sizes, sparse, n_labels, options.dtype), fields
+
+
+def count_part_rows(shape: Shape) -> int:
+    """Return how many rows are scaled and written together."""
+    row_items = shape.n_items // shape.n_rows + 1 if shape.sparse else shape.n_features
+    return max(1, PART_ITEMS // row_items)
+
+
+def describe_rows(
+    seed: int | None, survey: Survey, counts: npt.NDArray[np.int64], name: str, options: IngestOptions
+) -> dict[str, Any]:
+    """Return what the manifest says of the rows, which were shuffled by the seed."""
     classes = survey.classes()
+    state = None if options.source_state is None else dict(options.source_state)
+    told = {LABEL_COLUMN: options.label_column, "source_state": state}
     return {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),
         "feature_names": survey.feature_names,
-        "shuffle": spill.seed,
+        "shuffle": seed,
         "source": name,
         **({} if survey.encoding is None else {ENCODING: survey.encoding.as_json()}),
+        **{key: value for key, value in told.items() if value is not None},
     }
 
 
@@ -261,44 +302,6 @@ def _read_shuffled(
             for _, prepared in work_ahead(parts, partial(prepare, rows), pool, threads + 1):
                 yield prepared
             del rows, order, parts  # before the next run is read
-
-
-def _prepare(
-    rows: SpilledRows, mine: npt.NDArray[np.int64], survey: Survey, sparse: bool, scaling: Scaling | None
-) -> Rows:
-    """Return some rows of a run as they are written: permuted, laid out, scaled and with codes for labels."""
-    X = _scale(_lay_out(rows.X, mine, survey.n_features, sparse), scaling)
-    vectors = {name: values[mine] for name, values in rows.vectors.items()}
-    if "label" in vectors:
-        vectors["y"] = survey.codes(vectors.pop("label"))
-    if "label_sets" in vectors:
-        vectors["label_sets"] = vectors["label_sets"].to_bits(survey.classes())
-    return Rows(0, X, **vectors)
-
-
-def _is_sparse(spill: Spill, survey: Survey, options: IngestOptions) -> bool:
-    if options.layout is not None:
-        return options.layout == "sparse"
-    return spill.dense_features is None and survey.n_items < DENSE_FROM * survey.n_rows * survey.n_features
-
-
-def _lay_out(X: Matrix, mine: npt.NDArray[np.int64], n_features: int, sparse: bool) -> Matrix:
-    """Return the rows with the given numbers, dense or sparse."""
-    if isinstance(X, CsrRows) and not sparse:
-        return permute_to_dense(X, mine, n_features)
-    X = permute_rows(X, mine)
-    if isinstance(X, CsrRows):
-        return CsrRows(X.data, X.indices, X.indptr, n_features)
-    return to_sparse(X) if sparse else X
-
-
-def _scale(X: Matrix, scaling: Scaling | None) -> Matrix:
-    if scaling is None:
-        return X
-    if isinstance(X, CsrRows):
-        data = (X.data * scaling.factor[X.indices]).astype(np.float32)
-        return CsrRows(data, X.indices, X.indptr, X.n_features)
-    return ((X - scaling.offset) * scaling.factor).astype(np.float32)
 
 
 def join_names(sources: Sequence[str | Path]) -> str:

@@ -39,7 +39,7 @@ class JoinedDataset(Dataset):
     @property
     def stored_bytes(self) -> int:  # type: ignore[override]
         """Bytes that a pass reads."""
-        return self.nbytes
+        return sum(addition.stored_bytes for addition in self.additions)
 
     @property
     def is_shuffled(self) -> bool:
@@ -131,6 +131,7 @@ def join(path: str, additions: Sequence[Dataset], fingerprint: str) -> JoinedDat
     n_rows = sum(addition.n_rows for addition in additions)
     counts = [own for addition in additions if (own := addition.class_counts) is not None]
     known = {"n_rows": n_rows, "n_items": sum(addition.meta["n_items"] for addition in additions), "shuffle": None}
+    known["longest_row"] = max(addition.meta["longest_row"] for addition in additions)
     return JoinedDataset(
         path=path,
         layout=base.layout,

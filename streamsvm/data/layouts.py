@@ -6,13 +6,13 @@ on it, and streaming needs a MiB for chunks of any size. The limits of the tiles
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
 import numpy as np
 
-from streamsvm.data.checks import are_finite
+from streamsvm.data.checks import DTYPES, are_finite
 from streamsvm.data.chunk_file import ChunkFile
 from streamsvm.data.store import Array, StoredArray
 from streamsvm.errors import InputError, IntegrityError
@@ -51,14 +51,14 @@ class Layout(Protocol):
 
 
 class DenseLayout:
-    """The layout of dense rows: X of shape (n, d), float32."""
+    """The layout of dense rows: X of shape (n, d), float32, or of another type of numbers, which become float32."""
 
     def __init__(self, X: StoredArray) -> None:
         self.X = X
         self.arrays: tuple[StoredArray, ...] = (X,)
         self.n_features = X.row_items
         self.nbytes = X.length * X.row_items * 4
-        self.streams = X.is_raw and X.array.dtype == np.float32
+        self.streams = X.is_raw and str(X.array.dtype) in DTYPES
 
     def read(self, start: int, stop: int) -> Matrix:
         """See Layout."""
@@ -71,10 +71,14 @@ class DenseLayout:
             return
         tile_rows = count_tile_rows(self.n_features)
         buffer = np.empty((tile_rows, self.n_features), np.float32)
+        is_float32 = self.X.array.dtype == np.float32
+        stored = buffer if is_float32 else np.empty(buffer.shape, self.X.array.dtype)
         with self.X.file(index) as file:
             for at in range(start, stop, tile_rows):
-                tile = buffer[: min(tile_rows, stop - at)]
-                file.read(tile.reshape(-1).view(np.uint8))
+                tile, found = (each[: min(tile_rows, stop - at)] for each in (buffer, stored))
+                file.read(found.reshape(-1).view(np.uint8))
+                if not is_float32:
+                    tile[:] = found
                 _check_finite(self.X, tile, at)
                 yield tile
             file.finish()
@@ -90,7 +94,9 @@ class DenseLayout:
     def stream_bytes(self, chunk_rows: int) -> int:
         """See Layout."""
         chunk_bytes = chunk_rows * self.n_features * max(4, self.X.array.dtype.itemsize)
-        return TILE_BYTES + 4 * self.n_features + 2 * self.X.ahead_bytes if self.streams else 4 * chunk_bytes
+        tile_bytes = TILE_BYTES + 4 * self.n_features
+        tile_bytes *= 1 + (self.X.array.dtype != np.float32)  # the values as they are stored, and as float32
+        return tile_bytes + 2 * self.X.ahead_bytes if self.streams else 4 * chunk_bytes
 
     def advise(self, index: int, start: int, stop: int) -> None:  # noqa: ARG002
         """See Layout."""
@@ -172,7 +178,7 @@ class CsrLayout:
         limits = self.indptr.take(needed, needed + 1).astype(np.int64, copy=False)
         at = np.searchsorted(needed, rows)
         starts, stops = limits[at], limits[at + 1]
-        self._check_limits(limits, stops - starts, int(rows[0]))
+        self._check_limits(limits, stops - starts, needed)
         indptr = np.concatenate(([0], np.cumsum(stops - starts))).astype(np.int64)
         data, indices = (part.take(starts, stops) for part in (self.data, self.indices))
         self._check_indices(indices, starts, indptr)
@@ -205,26 +211,29 @@ class CsrLayout:
     def _read_limits(self, start: int, stop: int) -> I64:
         """Return the row limits (stop - start + 1,) of the rows start:stop, counted over all items."""
         limits: I64 = self.indptr.read(start, stop + 1).astype(np.int64, copy=False)
-        self._check_limits(limits, np.diff(limits), start)
+        self._check_limits(limits, np.diff(limits), range(start, stop + 1))
         return limits
 
-    def _check_limits(self, limits: I64, lengths: I64, row: int) -> None:
-        """Raise IntegrityError for row limits, from `row` on, that would lead compiled code out of its buffers."""
-        place = self.indptr.describe(row // self.indptr.chunk_rows)
+    def _check_limits(self, limits: I64, lengths: I64, numbers: Sequence[int] | I64) -> None:
+        """Raise IntegrityError for row limits, with these numbers, that would lead compiled code out of its buffers.
+
+        The first of all limits must be 0, and the last one the number of items: otherwise items belong to no row.
+        """
+        place = self.indptr.describe(int(numbers[0]) // self.indptr.chunk_rows)
         if limits.min() < 0 or limits.max() > self.data.length or np.any(np.diff(limits) < 0):
             raise IntegrityError(f"{place}: row limits are out of order")
-        if row == 0 and limits[0] != 0:  # rows that are taken one by one do not meet `_check_place`
-            raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk 0")
+        is_last = numbers[-1] == self.indptr.length - 1
+        if (numbers[0] == 0 and limits[0] != 0) or (is_last and limits[-1] != self.data.length):
+            raise IntegrityError(f"{place}: row limits do not agree with the items of the rows")
         if lengths.max(initial=0) > self.longest_row:
             longest = f"{lengths.max()} items, but the longest row is said to have {self.longest_row}"
             raise IntegrityError(f"{place}: row limits are wrong: a row has {longest}")
 
     def _check_place(self, index: int, start: int, limits: I64) -> None:
-        """Raise IntegrityError unless the rows of a chunk begin in its chunk of items, and row 0 at item 0."""
+        """Raise IntegrityError unless the rows of a chunk begin in its chunk of items."""
         begin, end = index * self.data.chunk_rows, (index + 1) * self.data.chunk_rows
         last = start + len(limits) == self.indptr.length
-        whole = (start > 0 or limits[0] == 0) and (not last or limits[-1] == self.data.length)
-        if not (begin <= limits[0] and (limits[-2] < end or last) and whole):
+        if not (begin <= limits[0] and (limits[-2] < end or last)):
             place = self.indptr.describe(start // self.indptr.chunk_rows)
             raise IntegrityError(f"{place}: row limits do not agree with the rows of chunk {index}")
 

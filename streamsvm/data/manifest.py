@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from streamsvm.data.checks import VECTORS
+from streamsvm.data.checks import DTYPES, VECTORS
 from streamsvm.data.codecs import open_array
 from streamsvm.data.disk_cache import DiskCache
 from streamsvm.data.store import StoredArray
@@ -27,11 +27,13 @@ from streamsvm.numeric.scaling import KINDS
 FORMAT = 2
 SETS_FORMAT = 4  # of a dataset whose rows have sets of labels
 ENCODED_FORMAT = 5  # of a dataset whose rows were encoded from a table, and whose models have to encode new tables
-FORMATS = (1, 2, SETS_FORMAT, ENCODED_FORMAT)  # the formats that can be read; chunks of format 1 have no parts
+NARROW_FORMAT = 7  # of a dataset whose dense rows are float16 or int8, whatever else it has
+FORMATS = (1, 2, SETS_FORMAT, ENCODED_FORMAT, NARROW_FORMAT)  # that can be read; chunks of format 1 have no parts
 JOINED_FORMAT = 3  # of the manifest of a dataset to which rows were appended (data.edits)
 EDITED_FORMAT = 6  # of the manifest of a dataset from which rows were deleted, and to which some may be appended
 ATTRIBUTE = "streamsvm"
 ENCODING = "encoding"  # in the manifest: how the columns of a table became features (numeric.encoding)
+LABEL_COLUMN = "label_column"  # in the manifest: the column that held the labels, if the user has named it
 APPENDED = "appended"  # the folder of the rows that were appended, and the list of their fingerprints
 APPENDS_TO = "appends_to"  # in the manifest of such rows: the fingerprint of the dataset that they were appended to
 DELETED = "deleted"  # the folder of copies of the rows that were deleted
@@ -67,7 +69,7 @@ def check_manifest(path: str, meta: Meta) -> str:
     file, version = f"{path}/zarr.json", meta.get("format")
     if version not in FORMATS or isinstance(version, bool):
         raise InputError(
-            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1 to 6; "
+            f"{path}: the dataset has format {version!r}, and this version of streamsvm reads formats 1 to 7; "
             "read it with the version that wrote it, or write it again with `streamsvm ingest`"
         )
     fingerprint = meta.pop("sha256", None)
@@ -110,7 +112,9 @@ def _check_facts(meta: Meta) -> None:
     if names is not None:
         right = isinstance(names, list) and all(isinstance(name, str) for name in names)
         _need(right and len(names) == meta["n_features"], "'feature_names' is no list of a name for each feature")
-    _need((ENCODING in meta) == (meta["format"] == ENCODED_FORMAT), "its format is not that of its encoding")
+    _need(isinstance(meta.get(LABEL_COLUMN, ""), str), "the column of the labels is no text")
+    if meta["format"] != NARROW_FORMAT:
+        _need((ENCODING in meta) == (meta["format"] == ENCODED_FORMAT), "its format is not that of its encoding")
     if ENCODING in meta and not meta.get("features"):
         n_encoded = read_encoding(meta[ENCODING]).n_features
         _need(n_encoded == meta["n_features"], f"its encoding makes {n_encoded} features")
@@ -120,7 +124,8 @@ def _check_labels(meta: Meta) -> None:
     classes = meta["classes"]
     names = [name for name in ("y", "label_sets") if name in meta["arrays"]]
     _need(len(names) == int(classes is not None), "'classes' and one array of labels need each other")
-    _need((names == ["label_sets"]) == (meta["format"] == SETS_FORMAT), "its format is not that of its labels")
+    if meta["format"] != NARROW_FORMAT:
+        _need((names == ["label_sets"]) == (meta["format"] == SETS_FORMAT), "its format is not that of its labels")
     if classes is None:
         return
     _need(isinstance(classes, list) and len(classes) > 0, "'classes' is no list of labels")
@@ -141,7 +146,9 @@ def _check_labels(meta: Meta) -> None:
 def _check_arrays(meta: Meta) -> None:
     """Raise ValueError unless all arrays are listed with the right shapes and types, and no array of another name."""
     n, d, arrays = meta["n_rows"], meta["n_features"], meta["arrays"]
-    wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], "float32")}
+    dtype = str(arrays["X"]["dtype"]) if meta["format"] == NARROW_FORMAT else "float32"
+    _need(meta["format"] != NARROW_FORMAT or dtype in DTYPES[1:], "its format is that of float16 and int8, unlike X")
+    wanted: dict[str, tuple[list[int], str]] = {"X": ([n, d], dtype)}
     if meta["sparse"]:
         items = [meta["n_items"]]
         wanted = {"X/data": (items, "float32"), "X/indices": (items, "int32"), "X/indptr": ([n + 1], "int64")}

@@ -15,15 +15,8 @@ from typing import IO, Any, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamsvm.data.arrays import (
-    ITEM_BYTES,
-    Stream,
-    count_label_axes,
-    cut_rows,
-    join_streams,
-    open_stream,
-    require_shape,
-)
+from streamsvm.data.arrays import Stream, count_label_axes, join_streams, open_stream, require_shape
+from streamsvm.data.pieces import ITEM_BYTES, cut_rows
 from streamsvm.data.remote_files import copied
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.values import Vector

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,32 +44,94 @@ def read_parquet(paths: Sequence[str | Path], columns: Columns, piece_rows: int 
     The index columns that pandas writes are left out. Labels are float64 if their column is of numbers, otherwise str.
     Raises InputError with file, row (from 1), column and reason, or file and reason.
     """
-    parquet = import_pyarrow("pyarrow.parquet")
     names: tuple[str, ...] | None = None
     numbers: bool | None = None
     for path in map(str, paths):
         n_rows = 0
-        with (
-            name_file(path),
-            copied(path) as copy,
-            copy.open("rb") as pages,
-            copy.open("rb") as opened,
-            parquet.ParquetFile(opened, **READ_OPTIONS) as file,
-        ):
+        with _open(path) as (file, pages):
             layout = lay_out(tuple(file.schema_arrow.names), path, columns, names)
             names = layout.names
-            wanted = [names[j] for j in (*layout.features, *layout.vectors.values())]
-            check_pages(pages, set(wanted))
-            most_rows = max(1, min(piece_rows, _PIECE_BYTES // (8 * len(wanted))))
-            batches = file.iter_batches(most_rows, columns=wanted)
-            with ThreadPoolExecutor(1, thread_name_prefix="parquet") as pool:
-                for batch, X in work_ahead(batches, partial(_fill_features, layout), pool, _PIECES_AHEAD):
-                    rows = _read_batch(batch, X, layout, n_rows, numbers)
-                    numbers = has_number_labels(rows)
-                    n_rows += rows.n_rows
-                    yield rows
-                    del batch, X, rows  # before the next piece is read
+            check_pages(pages, set(_list_wanted(layout)))
+            most_rows = _count_piece_rows(layout, piece_rows)
+            for rows in _read_batches(file.iter_batches(most_rows, columns=_list_wanted(layout)), layout, 0, numbers):
+                numbers = has_number_labels(rows)
+                n_rows += rows.n_rows
+                yield rows
+                del rows  # before the next piece is read
             _check_count(path, n_rows, file.metadata.num_rows)
+
+
+@contextmanager
+def _open(path: str) -> Iterator[tuple[Any, IO[bytes]]]:
+    """Yield a file twice: as pyarrow sees it, and its bytes."""
+    parquet = import_pyarrow("pyarrow.parquet")
+    with (
+        name_file(path),
+        copied(path) as copy,
+        copy.open("rb") as pages,
+        copy.open("rb") as opened,
+        parquet.ParquetFile(opened, **READ_OPTIONS) as file,
+    ):
+        yield file, pages
+
+
+def _list_wanted(layout: TableLayout) -> list[str]:
+    return [layout.names[j] for j in (*layout.features, *layout.vectors.values())]
+
+
+def _count_piece_rows(layout: TableLayout, piece_rows: int) -> int:
+    return max(1, min(piece_rows, _PIECE_BYTES // (8 * len(_list_wanted(layout)))))
+
+
+def _read_batches(
+    batches: Iterator[Any], layout: TableLayout, n_before: int, numbers: bool | None
+) -> Iterator[SourceRows]:
+    """Yield the rows of batches, of which the first comes after `n_before` rows of its file."""
+    with ThreadPoolExecutor(1, thread_name_prefix="parquet") as pool:
+        for batch, X in work_ahead(batches, partial(_fill_features, layout), pool, _PIECES_AHEAD):
+            rows = _read_batch(batch, X, layout, n_before, numbers)
+            numbers = has_number_labels(rows)
+            n_before += rows.n_rows
+            yield rows
+            del batch, X, rows
+
+
+def cut_parquet(path: str, columns: Columns, piece_rows: int = 65536) -> tuple[TableLayout, list[int]]:
+    """Return the columns of a file, and the rows at which its pieces begin, and where the last of them ends."""
+    with _open(path) as (file, pages):
+        layout = lay_out(tuple(file.schema_arrow.names), path, columns, None)
+        check_pages(pages, set(_list_wanted(layout)))
+        n_rows = int(file.metadata.num_rows)
+        _check_count(path, n_rows, n_rows)
+        return layout, [*range(0, n_rows, _count_piece_rows(layout, piece_rows)), n_rows]
+
+
+def read_pieces(path: str, layout: TableLayout, starts: Sequence[int], numbers: bool | None) -> Iterator[SourceRows]:
+    """Yield the pieces of a file that begin at these rows; see cut_parquet. Raises InputError as read_parquet does."""
+    with _open(path) as (file, _):
+        limits = np.cumsum([0, *(file.metadata.row_group(k).num_rows for k in range(file.num_row_groups))])
+        first, last = np.searchsorted(limits, (starts[0], starts[-1] - 1), side="right") - 1
+        sizes = np.diff(starts).tolist()
+        batches = file.iter_batches(sizes[0], row_groups=range(first, last + 1), columns=_list_wanted(layout))
+        pieces = _cut_batches(batches, starts[0] - int(limits[first]), sizes)
+        n_rows = 0
+        for rows in _read_batches(pieces, layout, starts[0], numbers):
+            n_rows += rows.n_rows
+            yield rows
+        _check_count(path, n_rows, starts[-1] - starts[0])
+
+
+def _cut_batches(batches: Iterator[Any], skip: int, sizes: Sequence[int]) -> Iterator[Any]:
+    """Yield the rows behind the first `skip` ones in batches of these sizes."""
+    pyarrow, waiting, left = import_pyarrow("pyarrow"), list[Any](), list(sizes)
+    for each in batches:
+        batch, skip = each.slice(min(skip, each.num_rows)), max(0, skip - each.num_rows)
+        while batch.num_rows and left:
+            part = batch.slice(0, left[0] - sum(one.num_rows for one in waiting))
+            waiting, batch = [*waiting, part], batch.slice(part.num_rows)
+            if sum(one.num_rows for one in waiting) == left[0]:
+                yield pyarrow.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+                waiting, left = [], left[1:]
 
 
 @contextmanager

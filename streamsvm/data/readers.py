@@ -7,18 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from streamsvm.data.anndata_objects import is_anndata, read_anndata
 from streamsvm.data.append import append_rows
-from streamsvm.data.arrays import comes_from, read_arrays
+from streamsvm.data.arrays import read_arrays
+from streamsvm.data.blocks import read_blocks, refuse_beside
 from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
 from streamsvm.data.frames import has_columns, is_frame
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
+from streamsvm.data.pieces import comes_from
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
@@ -27,6 +31,8 @@ from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
 from streamsvm.urls import is_remote
+
+HUGGING_FACE_ROWS = 10_000  # of a data set of Hugging Face that are read at a time
 
 
 def ingest(
@@ -60,9 +66,10 @@ def ingest(
     Parameters
     ----------
     source : path, list of paths, or array of shape (n_rows, n_features)
-        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .npy or .npz, patterns such as "data/*.csv",
-        folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy sparse matrix, a pandas frame, or
-        a Dask array or frame.
+        Files of svmlight text, CSV, TSV, Parquet, Arrow, ORC, JSON lines, .h5ad, .npy or .npz, patterns such as
+        "data/*.csv", folders of such files, "-" for standard input; or rows: a NumPy array, a SciPy sparse matrix, a
+        pandas frame, a Dask array or frame, an array of Zarr or h5py, a tensor of PyTorch, an AnnData object, what
+        gives Arrow's columns (pyarrow, polars, Hugging Face), or an iterator of blocks X, pairs (X, y) or frames.
     destination : str or Path
         Path of the new dataset.
     y : array of shape (n_rows,), or matrix of shape (n_rows, L), optional
@@ -74,7 +81,7 @@ def ingest(
         Whole numbers that tell which query each of such rows belongs to.
     groups : array of shape (n_rows,), optional
         Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
-    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "npy"}, optional
+    file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy"}, optional
         Format of the files. By default their names tell it.
     label : str, optional
         The column of a CSV or Parquet file that holds the labels. By default it is the one named label, target, class
@@ -105,8 +112,8 @@ def ingest(
     report : callable
         It is called as the rows are read, to show progress.
     **others
-        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append), in
-        place of `options`.
+        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append,
+        new_classes, dtype), in place of `options`.
 
     Returns
     -------
@@ -143,6 +150,7 @@ def ingest(
     else:
         pieces = _open_rows(source, vectors, columns, before)
         name, expected_bytes = "X", _array_bytes(source)
+    chosen = replace(chosen, label_column=columns.label)
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
@@ -156,6 +164,18 @@ def _open_rows(
     source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None
 ) -> Iterator[SourceRows]:
     """Return rows in memory: those of a frame with their features, if columns are to be encoded, else numbers."""
+    if is_anndata(source):
+        refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
+        return read_anndata(source, columns)
+    if comes_from(source, "datasets"):  # of Hugging Face
+        source = source.with_format("arrow").iter(HUGGING_FACE_ROWS)
+    if isinstance(source, Iterator):
+        refuse_beside(vectors, "is an iterator of blocks: let it yield (X, y), or frames with all columns")
+        first = next(source, None)
+        source = iter(()) if first is None else chain([first], source)
+        if columns == Columns() and before is None and not hasattr(first, "__arrow_c_stream__"):
+            return read_blocks(source)
+        return open_frame(source, {}, _encode_as(columns, before))
     if is_frame(source, columns):
         return open_frame(source, vectors, _encode_as(columns, before))
     encoding = None if before is None else open_dataset(before).encoding

@@ -68,6 +68,10 @@ class RowSource(Protocol):
         """Names of the features, or None."""
 
     @property
+    def label_column(self) -> str | None:
+        """The column of the table that held the labels, if the user has named it."""
+
+    @property
     def encoding(self) -> Encoding | None:
         """How the columns of a table became the features, before any map, or None if they were numbers."""
 

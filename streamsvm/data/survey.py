@@ -57,13 +57,36 @@ class Survey:
             vectors["target"] = rows.labels
         elif rows.labels is not None:
             vectors["label"] = self._number_labels(rows.labels)
-        if self.n_rows and set(vectors) != self.fields:
-            raise InputError(f"{name}: some rows have {', '.join(sorted(set(vectors) ^ self.fields))}, others do not")
+        if self.n_rows:
+            self._require_fields(set(vectors), name)
         self.fields = set(vectors)
         self.n_rows += rows.n_rows
         self.n_features = max(self.n_features, X.shape[1])
         self.feature_names, self.encoding = rows.feature_names, rows.encoding
         self._count_items(X)
+        self._check_labels(name)
+        return X, vectors
+
+    def merge(self, other: Survey, name: str) -> None:
+        """Take note of rows that another survey has seen, but for the statistics of their features."""
+        if not other.n_rows:
+            return
+        if self.n_rows:
+            self._require_fields(other.fields, name)
+        self.fields, self.feature_names, self.encoding = other.fields, other.feature_names, other.encoding
+        self.n_rows, self.n_items = self.n_rows + other.n_rows, self.n_items + other.n_items
+        self.n_features = max(self.n_features, other.n_features)
+        self.longest_row = max(self.longest_row, other.longest_row)
+        self.labels |= other.labels
+        for text in other.texts:
+            self.texts.setdefault(text, len(self.texts))
+        self._check_labels(name)
+
+    def _require_fields(self, fields: set[str], name: str) -> None:
+        if fields != self.fields:
+            raise InputError(f"{name}: some rows have {', '.join(sorted(fields ^ self.fields))}, others do not")
+
+    def _check_labels(self, name: str) -> None:
         if self.labels and self.texts:
             raise InputError(f"{name}: some labels are numbers, others are not")
         if len(self.labels) > self.most_classes or len(self.texts) > self.most_classes:
@@ -71,7 +94,6 @@ class Survey:
                 f"{name}: more than {self.most_classes:,} different labels; a class or rank is expected (if the labels "
                 "are numbers to be predicted: --regression, or regression=True)"
             )
-        return X, vectors
 
     def _number_labels(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         if labels.dtype.kind == "f":
@@ -108,6 +130,11 @@ class Survey:
         return (
             values.astype(np.int64) if np.all(values == np.floor(values)) and np.abs(values).max() < 2**53 else values
         )
+
+    def list_classes(self) -> npt.NDArray[Any]:
+        """Return the labels that occur, sorted; none without labels."""
+        classes = self.classes()
+        return np.zeros(0) if classes is None else classes
 
     def codes(self, labels: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
         """Return the codes of labels that were set aside: the places of the labels in `classes`."""

@@ -27,7 +27,7 @@ from streamsvm.numeric.encoding import MOST_CHARACTERS
 from streamsvm.numeric.murmur_hash import hash_texts
 from streamsvm.numeric.rows import F32
 
-MICROSECONDS = 86_400_000_000  # of a day
+OF_A_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 class Words(NamedTuple):
@@ -189,9 +189,8 @@ def _parse_dates(column: Any) -> npt.NDArray[np.float64] | None:
 
 def _to_days(column: Any) -> npt.NDArray[np.float64]:
     pyarrow = import_pyarrow("pyarrow")
-    zone = column.type.tz if pyarrow.types.is_timestamp(column.type) else None
-    counts = column.cast(pyarrow.timestamp("us", zone), safe=False).cast("int64")
-    return _to_numpy(counts.cast("float64", safe=False)) / MICROSECONDS
+    times = column if pyarrow.types.is_timestamp(column.type) else column.cast(pyarrow.timestamp("ms"))
+    return _to_numpy(times.cast("int64").cast("float64", safe=False)) / OF_A_DAY[times.type.unit]
 
 
 def _to_numpy(column: Any) -> npt.NDArray[Any]:

@@ -162,10 +162,13 @@ def find_column(name: str, names: Sequence[str]) -> int:
 
 def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[int]:
     """Return the positions of the columns that are left out. Raises InputError for one that is missing."""
-    dropped = {name: find_column(name, names) for name in columns.drop}
-    if (missing := next((name for name, j in dropped.items() if j < 0), None)) is not None:
-        raise InputError(f"{where}: column {missing!r}, which is to be left out, is missing; there are {_list(names)}")
-    return set(dropped.values())
+    dropped: set[int] = set()
+    for name in columns.drop:
+        found = {j for j, other in enumerate(names) if other == name} or {find_column(name, names)}
+        if found == {-1}:
+            raise InputError(f"{where}: column {name!r}, which is to be left out, is missing; there are {_list(names)}")
+        dropped |= found
+    return dropped
 
 
 def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: set[int]) -> dict[str, int]:

@@ -36,7 +36,7 @@ QID_FAULTS = {
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """Whole lines of one file, or the reason why there are no more."""
 
     file: str
@@ -58,10 +58,24 @@ def read_svmlight(
     Raises InputError with FILE:LINE:COLUMN (from 1) and reason of the first bad token, or with the file and the reason
     why it cannot be read. By then the blocks before have been yielded.
     """
-    _require_existing(sources)
-    qid_rule, n_lines, n_rows = svmlight.QID_UNDECIDED, 0, 0
-    blocks = _read_blocks(sources, block_bytes)
-    with closing(blocks), ThreadPoolExecutor(threads, thread_name_prefix="svmlight") as pool:
+    require_existing(sources)
+    with closing(read_blocks(sources, block_bytes)) as blocks:
+        yield from parse_blocks(blocks, threads, lists)
+
+
+def parse_blocks(
+    blocks: Iterator[Block],
+    threads: int,
+    lists: bool = False,
+    qid_rule: int = svmlight.QID_UNDECIDED,
+    n_lines: int = 0,
+    n_rows: int = 0,
+) -> Generator[SourceRows, None, None]:
+    """Yield the rows of blocks; see read_svmlight.
+
+    qid_rule: what the blocks before decided; n_lines, n_rows: of the file of the first block, before that block.
+    """
+    with ThreadPoolExecutor(threads, thread_name_prefix="svmlight") as pool:
         for block, parsed in work_ahead(blocks, partial(_parse, lists=lists), pool, threads + 2):
             _require_sound(block, parsed, qid_rule, n_lines, lists)
             qid_rule = max(qid_rule, parsed.qid_rule)
@@ -80,11 +94,11 @@ def read_svmlight(
             del block, parsed  # before the next block is read
 
 
-def _parse(block: _Block, lists: bool) -> ParsedLines:
+def _parse(block: Block, lists: bool) -> ParsedLines:
     return parse_lines(block.text, lists=lists)
 
 
-def _require_sound(block: _Block, parsed: ParsedLines, qid_rule: int, lines_before: int, lists: bool) -> None:
+def _require_sound(block: Block, parsed: ParsedLines, qid_rule: int, lines_before: int, lists: bool) -> None:
     """Raise InputError for the first bad token, which may be a qid if the blocks before have none, or a missing one."""
     if svmlight.QID_UNDECIDED not in (qid_rule, parsed.qid_rule) and parsed.qid_rule != qid_rule:
         parsed = parse_lines(block.text, qid_rule, lists)
@@ -100,7 +114,7 @@ def _rows_of(parsed: ParsedLines, lists: bool) -> SourceRows:
     return SourceRows(X, labels, parsed.qid if parsed.qid_rule == svmlight.QID_PRESENT else None)
 
 
-def _require_existing(sources: Sequence[str | Path]) -> None:
+def require_existing(sources: Sequence[str | Path]) -> None:
     """Raise InputError for a missing file, before hours are spent on the files before it."""
     for source in sources:
         if str(source) != "-":
@@ -110,7 +124,7 @@ def _require_existing(sources: Sequence[str | Path]) -> None:
                 raise InputError(f"{source}: {explain_reading(error)}") from error
 
 
-def _read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[_Block, None, None]:
+def read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[Block, None, None]:
     """Yield the blocks of every source. The last block of a source is marked, or says why reading failed."""
     nothing = np.empty(0, np.uint8)
     for source in sources:
@@ -119,10 +133,10 @@ def _read_blocks(sources: Sequence[str | Path], block_bytes: int) -> Generator[_
             with open_text(source) as file:
                 yield from _cut_blocks(name, file, block_bytes)
         except READING_ERRORS as error:
-            yield _Block(name, nothing, failure=explain_reading(error))
+            yield Block(name, nothing, failure=explain_reading(error))
 
 
-def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterator[_Block]:
+def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterator[Block]:
     """Read `block_bytes` at a time, and cut after the last newline. Reads double while a line is longer."""
     rest = b""
     while True:
@@ -133,18 +147,18 @@ def _cut_blocks(name: str, file: io.BufferedIOBase, block_bytes: int) -> Iterato
         text = np.frombuffer(buffer, np.uint8)
         if filled < len(rest) + read_bytes:
             buffer[filled] = NEWLINE
-            yield _Block(name, text[: filled + 1], last=True)
+            yield Block(name, text[: filled + 1], last=True)
             return
         cut = buffer.rfind(b"\n", len(rest), filled) + 1
         rest = bytes(memoryview(buffer)[cut:filled])
         if cut:
-            yield _Block(name, text[:cut])
+            yield Block(name, text[:cut])
         if len(rest) >= MAX_LINE_BYTES:
-            yield _Block(name, text[:0], overlong=True)
+            yield Block(name, text[:0], overlong=True)
             return
 
 
-def _describe(block: _Block, parsed: ParsedLines, lines_before: int) -> str:
+def _describe(block: Block, parsed: ParsedLines, lines_before: int) -> str:
     """Return FILE:LINE:COLUMN of the bad token, and what is wrong with it."""
     text, at = block.text.tobytes(), parsed.error_at
     line = lines_before + text.count(b"\n", 0, at) + 1

@@ -168,7 +168,8 @@ def trim(stored: Dataset, deletions: Sequence[Deletion]) -> TrimmedDataset:
         counts = counts - np.sum([own for rows in gone if (own := rows.class_counts) is not None], axis=0)
     if not len(chunks) or (counts is not None and counts.min() < (0 if stored.has_label_sets else 1)):
         raise IntegrityError(f"{stored.path}/zarr.json: the manifest contradicts itself: no rows of a class are left")
-    n_rows, n_items = int(limits[-1]), stored.meta["n_items"] - sum(rows.meta["n_items"] for rows in gone)
+    n_rows = int(limits[-1])
+    n_items = max(0, stored.meta["n_items"] - sum(rows.meta["n_items"] for rows in gone))  # empty copies store a zero
     given = {field.name: getattr(stored, field.name) for field in fields(Dataset)}
     given |= {"n_rows": n_rows, "class_counts": counts, "chunk_starts": np.append(limits[chunks], n_rows)}
     given |= {"meta": {**stored.meta, "n_rows": n_rows, "n_items": n_items}}

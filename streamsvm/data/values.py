@@ -213,7 +213,10 @@ def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
     Raises InputError for a missing group, and for a number that is not whole.
     """
     if values.dtype.kind == "M":
-        values = values.astype("datetime64[ns]").astype(np.int64)
+        times = values.astype("datetime64[ns]")
+        wrapped = (times.astype(values.dtype) != values) & ~np.isnat(values)
+        _refuse(wrapped, values, place, "the group is a time beyond 64 bits of nanoseconds")
+        values = times.astype(np.int64)
     found: dict[Any, int] = {}
     for i, value in enumerate(values.tolist()):
         if value not in found:

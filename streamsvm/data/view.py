@@ -130,6 +130,11 @@ class View:
         return self.source.feature_names
 
     @property
+    def label_column(self) -> str | None:
+        """See RowSource."""
+        return self.source.label_column
+
+    @property
     def encoding(self) -> Encoding | None:
         """See RowSource."""
         return self.source.encoding

@@ -14,22 +14,22 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from streamsvm.data.checks import VECTORS
-from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
 from streamsvm.data.dense_chunks import Checksums, Column, DenseChunks
 from streamsvm.data.manifest import (
     ATTRIBUTE,
     ENCODED_FORMAT,
     ENCODING,
     FORMAT,
+    NARROW_FORMAT,
     PARTS,
     SETS_FORMAT,
     describe_array,
     make_fingerprint,
 )
+from streamsvm.data.placed_array import ZEROS_TOO, LocalFolder, PlacedArray
 from streamsvm.data.upload import Upload
 from streamsvm.errors import InputError
 from streamsvm.numeric.label_sets import count_bytes
@@ -51,7 +51,8 @@ VECTOR_PART_BYTES = 8 << 10  # for labels, weights and query ids, which have 4 o
 class Shape:
     """The shape of a dataset, which must be known before the first chunk is written.
 
-    n_labels: the number of labels of which rows may have any; 0 if rows have no such sets.
+    n_labels: the number of labels of which rows may have any; 0 if rows have no such sets. dtype: of dense rows as they
+    are stored; chunks have as many rows as if it were float32.
     """
 
     n_rows: int
@@ -60,30 +61,12 @@ class Shape:
     longest_row: int
     sparse: bool
     n_labels: int = 0
+    dtype: str = "float32"
 
     def chunk_bytes(self) -> int:
         """Return the default size of a chunk: a 16th of the data, so that every core has work, from 4 to 64 MiB."""
         data_bytes = 8 * self.n_items if self.sparse else 4 * self.n_rows * self.n_features
         return min(LARGEST_CHUNK_BYTES, max(SMALLEST_CHUNK_BYTES, data_bytes // 16))
-
-
-class LocalFolder:
-    """A folder on a local disk in which a dataset is made. `data.upload.Upload` has the same functions for a store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def open_group(self) -> zarr.Group:
-        """Return the group of the dataset."""
-        return zarr.open_group(str(self.folder), mode="a", zarr_format=3)
-
-    def write_chunk(self, key: str, payload: Bytes) -> None:
-        """Write the file of a raw chunk."""
-        write_chunk(self.folder / key, payload)
-
-    def read_checksum(self, key: str) -> int:
-        """Return the CRC-32C that a chunk ends with."""
-        return read_checksum(self.folder / key)
 
 
 class _ArrayWriter:
@@ -113,7 +96,7 @@ class _ArrayWriter:
             dtype=dtype,
             compressors=CODECS[codec],
             fill_value=0,
-            config={"write_empty_chunks": True},
+            config=ZEROS_TOO,
         )
         self.name, self._place = name, place
         self._buffer = np.empty(chunks, dtype)
@@ -127,6 +110,8 @@ class _ArrayWriter:
             parts = -(-shape[0] // chunks[0]), -(-chunks[0] // self.part_rows)
             together = max(1, PART_BYTES // (4 * parts[1]))
             self._parts = _ArrayWriter(place, PARTS + name, parts, together, "uint32", codec)
+        in_parts = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
+        self.placed = PlacedArray(place, name, shape, chunks, dtype, codec, in_parts)
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Append values along the first axis."""
@@ -144,8 +129,7 @@ class _ArrayWriter:
             self._flush()
         self._wait()
         assert self._written == self.array.shape[0], f"{self.name}: {self._written} of {self.array.shape[0]} written"
-        n_chunks = -(-self.array.shape[0] // self.array.chunks[0])
-        checksums = [self._place.read_checksum(self._key(index)) for index in range(n_chunks)]
+        checksums = [self._place.read_checksum(self.placed.key(index)) for index in range(self.n_chunks)]
         entry = {**describe_array(self.array), "checksums": np.asarray(checksums, "<u4").tobytes().hex()}
         if self._parts is None:
             return {self.name: entry}
@@ -153,15 +137,19 @@ class _ArrayWriter:
 
     def note_chunks(self, checksums: Sequence[npt.NDArray[np.uint32]]) -> None:
         """Take note that all chunks were written by others; checksums: of the parts of each, if it has parts."""
-        self._written = self.array.shape[0]
+        self._written, self._filled = self.array.shape[0], 0
         if self._parts is not None:
             self._parts.append(np.stack(checksums))
 
     @property
+    def n_chunks(self) -> int:
+        """The number of chunks."""
+        return int(-(-self.array.shape[0] // self.array.chunks[0]))
+
+    @property
     def column(self) -> Column:
         """What others have to know to write chunks."""
-        part_bytes = 0 if self._parts is None else self.part_rows * self._buffer[:1].nbytes
-        return Column(self.name, str(self.array.dtype), self.array.shape[1:], part_bytes)
+        return Column(self.name, str(self.array.dtype), self.array.shape[1:], self.placed.part_bytes)
 
     def _flush(self) -> None:
         """Write the chunk that is collected, or let the pool write it once the chunk before is written."""
@@ -183,14 +171,9 @@ class _ArrayWriter:
         if not self._is_raw:
             self.array[start : start + n_rows] = chunk[:n_rows]
             return
-        chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
-        payload = chunk.reshape(-1).view(np.uint8)
-        if self._parts is not None:
-            self._parts.append(checksum_parts(payload, self.part_rows * chunk[:1].nbytes)[None, :])
-        self._place.write_chunk(self._key(start // len(chunk)), payload)
-
-    def _key(self, index: int) -> str:
-        return f"{self.name}/c/{index}{'/0' * (self.array.ndim - 1)}"
+        checksums = self.placed.store(chunk, start // len(chunk), n_rows)
+        if self._parts is not None and checksums is not None:
+            self._parts.append(checksums[None, :])
 
 
 class DatasetWriter:
@@ -226,7 +209,7 @@ class DatasetWriter:
             self._arrays["X/indptr"].append(np.zeros(1, np.int64))
         else:
             rows = max(1, min(n, chunk_bytes // (4 * d)))
-            self._create("X", (n, d), rows, "float32")
+            self._create("X", (n, d), rows, shape.dtype)
         for name, dtype in VECTORS.items():
             if name in fields:
                 width = (count_bytes(shape.n_labels),) if name == "label_sets" else ()
@@ -256,8 +239,17 @@ class DatasetWriter:
         assert isinstance(self.place, LocalFolder)
         return DenseChunks(self.place.folder.absolute(), self.shape.n_rows, self._items_per_chunk, columns)
 
-    def note_chunks(self, checksums: Sequence[Checksums]) -> None:
-        """Take note of all chunks, which tasks have written, with the checksums of the parts of each."""
+    @property
+    def arrays(self) -> dict[str, PlacedArray]:
+        """The arrays, whose chunks others may store."""
+        return {name: array.placed for name, array in self._arrays.items()}
+
+    def note_chunks(self, checksums: Sequence[Checksums], chunk_starts: list[int] | None = None) -> None:
+        """Take note of all chunks, which tasks have written, with the checksums of the parts of each.
+
+        chunk_starts: of sparse rows, the first row that begins in each chunk of items.
+        """
+        self._chunk_starts = chunk_starts or self._chunk_starts
         for name, array in self._arrays.items():
             array.note_chunks([each[name] for each in checksums if name in each])
 
@@ -273,7 +265,7 @@ class DatasetWriter:
             self._arrays[name].append(values)
         arrays = {name: entry for array in self._arrays.values() for name, entry in array.finish().items()}
         whole = {
-            "format": SETS_FORMAT if "label_sets" in self._arrays else ENCODED_FORMAT if ENCODING in meta else FORMAT,
+            "format": self._find_format(meta),
             "n_rows": self.shape.n_rows,
             "n_features": self.shape.n_features,
             "n_items": self.shape.n_items,
@@ -286,6 +278,12 @@ class DatasetWriter:
             "arrays": arrays,
         }
         self.place.open_group().attrs[ATTRIBUTE] = {**whole, "sha256": make_fingerprint(whole)}
+
+    def _find_format(self, meta: Mapping[str, Any]) -> int:
+        """Return the least format of a dataset with all that this one has."""
+        if self.shape.dtype != "float32":
+            return NARROW_FORMAT
+        return SETS_FORMAT if "label_sets" in self._arrays else ENCODED_FORMAT if ENCODING in meta else FORMAT
 
     def _create(self, name: str, shape: tuple[int, ...], chunk: int, dtype: str, in_parts: bool = True) -> None:
         part_bytes = PART_BYTES if name.startswith("X") else VECTOR_PART_BYTES

@@ -37,6 +37,10 @@ class Pass:
     scan: Scan
     scratch: Scratch | None
 
+    def __dask_tokenize__(self) -> str:
+        """Return what tells this pass from others. Dask would otherwise look at all of it for every task."""
+        return self.name
+
 
 @dataclass(frozen=True)
 class Part:
@@ -51,6 +55,10 @@ class Part:
     by_row: tuple[tuple[Any, ...], ...]
     owner: str = ""
     kept: tuple[range, ...] = ()
+
+    def __dask_tokenize__(self) -> list[tuple[int, int]]:
+        """Return what tells this part from others of its pass."""
+        return [(one.start, one.stop) for one in self.ranges]
 
 
 @dataclass

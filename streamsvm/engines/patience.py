@@ -96,7 +96,8 @@ class Patience:
         """Return whether tasks were done, or have failed, within so many seconds."""
         from distributed import wait
 
-        return self._try(lambda: wait(futures, timeout=seconds), (CancelledError,)) is not None
+        with self.client.as_current():  # it may be none that Dask takes by default
+            return self._try(lambda: wait(futures, timeout=seconds), (CancelledError,)) is not None
 
     def ask(self, question: Callable[..., Any], *arguments: Any, seconds: float | None = None, **named: Any) -> Any:
         """Return the answer of the scheduler or of workers to a question; None if it takes longer (than a look may)."""

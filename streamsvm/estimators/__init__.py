@@ -1,5 +1,6 @@
 """Estimators for scikit-learn. They translate arguments and results; `train` and `predict` do the work."""
 
+from streamsvm.estimators.as_sklearn import to_sklearn
 from streamsvm.estimators.budgeted import BudgetedSVC
 from streamsvm.estimators.budgeted_regression import BudgetedSVR
 from streamsvm.estimators.kernel import SVC
@@ -28,5 +29,6 @@ __all__ = [
     "OneClassSVM",
     "RankSVM",
     "load",
+    "to_sklearn",
     "tune",
 ]

@@ -17,11 +17,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.data.frames import has_columns
 from streamsvm.data.in_memory import ArrayDataset
+from streamsvm.data.pieces import find_pieces, is_stored, is_tensor, to_numpy
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
+from streamsvm.estimators.callbacks import Callback, Listeners
 from streamsvm.estimators.inputs import (
     check_columns,
     choose_calibration,
+    connected,
     is_dask,
     is_dataset,
     is_sparse,
@@ -33,19 +36,22 @@ from streamsvm.machine import parse_bytes
 from streamsvm.methods.feature_map.options import FeatureOptions
 from streamsvm.methods.option_fields import name_options
 from streamsvm.methods.registry import METHODS
-from streamsvm.models.model import Model
-from streamsvm.models.predict import score, score_chunks, score_frame
+from streamsvm.models.model import KernelModel, Model
+from streamsvm.models.scores import score, score_chunks, score_frame
+from streamsvm.numeric.kernels import type_of
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Progress
 from streamsvm.training.calibrate import require_folds, train_with_probabilities
 from streamsvm.training.on_the_fly import open_rows
-from streamsvm.training.result import Event, Result
+from streamsvm.training.result import Result
 from streamsvm.training.statuses import STATUSES
 from streamsvm.training.train import train
 
 if TYPE_CHECKING:
     from distributed import Client
+
+STORED_PIECE_BYTES = 8 << 20  # of rows of Zarr and HDF5 that are scored at a time
 
 
 class BaseSVM(BaseEstimator):  # type: ignore[misc]
@@ -58,11 +64,36 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     memory: str | int | None
     resident_rows: int | str | None
     n_jobs: int | None
-    client: Client | None
+    client: Client | str | None
     checkpoint: str | Path | None
     max_passes: int | None
     max_seconds: float | None
     random_state: int | None
+    _callbacks: tuple[Callback, ...] = ()
+
+    def set_callbacks(self, *callbacks: Callback) -> Self:
+        """Let functions be called after each step of a fit. Clones have them, too; files do not keep them.
+
+        Parameters
+        ----------
+        *callbacks : callable
+            Each is called with a dictionary, the step's line of `history_`: step, passes, seconds, objective,
+            lower_bound, relative_gap (None if nothing is proved) and more. They replace earlier ones.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If one of them cannot be called.
+        """
+        for callback in callbacks:
+            if not callable(callback):
+                raise InputError(f"set_callbacks: {type(callback).__name__} is no function of a step")
+        self._callbacks = callbacks
+        return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, qid: Any = None) -> Self:
         """Train, and set the fitted attributes."""
@@ -71,6 +102,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         if way is not None:
             require_folds(options)
         with (
+            connected(self),
             caught(),
             open_source(self, X, y, sample_weight, qid) as source,
             open_rows(source, self._name_map(), options, self.checkpoint, resume, client=self.client) as rows,
@@ -79,7 +111,7 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
                 raise InputError(
                     "probability=True is for one label a row; LogisticRegression has them for sets of labels"
                 )
-            listener = partial(_tell, type(self).__name__) if getattr(self, "verbose", 0) else _stay_silent
+            listener = Listeners(type(self).__name__, bool(getattr(self, "verbose", 0)), self._callbacks)
             given = {"client": self.client, "listener": listener, **rows.arguments}
             given["start_from"] = self._find_start(rows.source, rows.options)
             if way is None:
@@ -128,7 +160,12 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
             width = model.score_shape
             shape = {"chunks": (rows.chunks[0], width)} if width else {"drop_axis": 1}
             return rows.map_blocks(decide, **shape, dtype=np.float64, meta=np.empty((0, *width)))
+        X = to_numpy(X) if is_tensor(X) else X
         with caught():
+            if is_stored(X):
+                check_columns(self, X)
+                pieces = find_pieces("X", X, STORED_PIECE_BYTES)
+                return np.concatenate([_decide(model, validate(self, piece, reset=False)) for piece in pieces])
             if is_dataset(X):
                 return np.concatenate([part.scores for part in score(model, X)])
             if model.encoding is not None and has_columns(X, model.encoding.column_names):
@@ -190,6 +227,10 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
     def _take_rows(self, source: RowSource) -> None:
         """Set the fitted attributes that need the rows as well."""
 
+    def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:  # noqa: ARG002
+        """Return the type of the values of so many rows in memory."""
+        return np.float32
+
     def _limit_passes(self) -> int | None:
         """Return the smaller one of max_passes and max_iter, which is scikit-learn's name of it."""
         limits = self.max_passes, getattr(self, "max_iter", -1)
@@ -213,13 +254,14 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         self.gap_ = Progress(self.objective_, self.lower_bound_, 0).relative_gap
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the client: a connection can be neither pickled nor copied."""
-        return {**super().__getstate__(), "client": None}
+        """Return the state without client and callbacks: a connection can be neither pickled nor copied."""
+        state = {**super().__getstate__(), "client": None}
+        return {name: value for name, value in state.items() if name != "_callbacks"}
 
     def __sklearn_clone__(self) -> Self:
-        """Return a clone with the same client."""
+        """Return a clone with the same client and callbacks."""
         clone: Self = super(BaseSVM, copy(self)).__sklearn_clone__()
-        return clone.set_params(client=self.client)  # type: ignore[no-any-return]
+        return clone.set_params(client=self.client).set_callbacks(*self._callbacks)  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -227,20 +269,12 @@ class BaseSVM(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _tell(name: str, event: Event) -> None:
-    """Print the objective and the gap of a step."""
-    line = event.line
-    gap = Progress(line["objective"], line["lower_bound"], 0).relative_gap
-    shown = "unknown" if gap is None else f"{gap:.2e}"
-    print(f"[{name}] pass {line['passes']}: objective {line['objective']:.6g}, gap {shown}")
-
-
-def _stay_silent(event: Event) -> None:
-    """Print nothing."""
-
-
 def _decide(model: Model, X: Any) -> F64:
     """Return f(x) of rows in memory, NumPy or sparse, computed a chunk at a time."""
-    source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None)
+    is_exact = isinstance(model, KernelModel) and (
+        model.is_of_known_values or type_of(model.support_vectors) == np.float64
+    )
+    dtype = np.float64 if is_exact else np.float32
+    source = ArrayDataset(csr_array(X) if is_sparse(X) else np.asarray(X), None, None, dtype=dtype)
     none = np.empty((0, *model.score_shape))
     return np.concatenate([none, *(part.scores for part in score_chunks(model, source, 1))])

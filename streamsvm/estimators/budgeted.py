@@ -93,7 +93,7 @@ class BudgetedSVC(BudgetedSVM, KernelSVC):
         class_weight: ClassWeight = None,
         memory: str | int | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,

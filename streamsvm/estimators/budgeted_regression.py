@@ -81,7 +81,7 @@ class BudgetedSVR(BudgetedSVM, BaseSVR):
         expected_rows: int | None = None,
         memory: str | int | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,

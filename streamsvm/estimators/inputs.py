@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,9 +21,11 @@ from streamsvm.data.checks import check_targets
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.data.ingest import IngestOptions
+from streamsvm.data.pieces import is_stored, is_tensor, to_numpy
 from streamsvm.data.readers import ingest
 from streamsvm.data.source import RowSource
 from streamsvm.data.values import to_groups, to_label_lists
+from streamsvm.engines.workers import connect
 from streamsvm.errors import InputError
 from streamsvm.numeric.calibration import CALIBRATIONS
 from streamsvm.numeric.rows import U8, CsrRows
@@ -33,24 +35,44 @@ PACKED_ROWS = 1 << 16  # rows of an indicator matrix that are packed at a time
 
 
 @contextmanager
+def connected(estimator: Any) -> Iterator[None]:
+    """Let the estimator have a client while it is fitted, if its parameter `client` is the address of a scheduler."""
+    address = estimator.client
+    if not isinstance(address, str):
+        yield
+        return
+    with connect(address) as client:
+        estimator.client = client
+        try:
+            yield
+        finally:
+            estimator.client = address
+
+
+@contextmanager
 def open_source(
     estimator: Any, X: Any, y: Any, sample_weight: Any, qid: Any = None, groups: Any = None
 ) -> Iterator[RowSource]:
     """Open rows and labels for training.
 
-    Dask rows, and all rows if the estimator has a client, are written to a temporary dataset, which workers can read.
+    Rows that are not in memory (of Dask, Zarr, HDF5, or an iterator of blocks), and all rows if the estimator has a
+    client, are written to a temporary dataset, which is read chunk by chunk, and which workers can read.
     """
+    X, y = (to_numpy(values) if is_tensor(values) else values for values in (X, y))
     if is_dataset(X):
         refuse_columns(y, sample_weight, qid, groups)
         yield X if isinstance(X, Dataset) else open_dataset(X)
-    elif is_dask(X) or estimator.client is not None:
-        _require_labels(estimator, y)
+    elif is_elsewhere(X) or estimator.client is not None:
+        if not isinstance(X, Iterator):
+            _require_labels(estimator, y)
         if y is not None and count_label_axes(y) == 2 and not takes_label_sets(estimator, y):
             raise InputError(f"{type(estimator).__name__} takes one label for each row, and no matrix of labels")
         with TemporaryDirectory(prefix="streamsvm") as folder:
             options = IngestOptions(regression=is_regressor(estimator))
             rows = Path(folder) / "rows.zarr"
-            dataset = ingest(X, rows, y, sample_weight=sample_weight, qid=qid, groups=groups, options=options)
+            with nullcontext() if estimator.client is None else estimator.client.as_current():
+                dataset = ingest(X, rows, y, sample_weight=sample_weight, qid=qid, groups=groups, options=options)
+            _require_labels(estimator, dataset.classes if dataset.has_targets is False else dataset.n_rows)
             if is_classifier(estimator) and not dataset.has_label_sets:
                 _require_two(dataset.classes)
             yield dataset
@@ -159,11 +181,12 @@ def _make_source(
     weight = sample_weight
     if weight is not None:
         weight = _check_sample_weight(weight, rows, dtype=np.float64, ensure_non_negative=True)
+    dtype = estimator._choose_dtype(rows.shape[0])
     if classes is None or label_sets is not None:
-        source = ArrayDataset(rows, None, classes, weight, label_sets=label_sets)
+        source = ArrayDataset(rows, None, classes, weight, label_sets=label_sets, dtype=dtype)
     else:  # the labels go through a list, so that they are no objects, which could not be saved without pickle
         codes = np.searchsorted(classes, labels).astype(np.int32)
-        source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight)
+        source = ArrayDataset(rows, codes, np.asarray(classes.tolist()), weight, dtype=dtype)
     source.feature_names = tuple(estimator.feature_names_in_) if hasattr(estimator, "feature_names_in_") else None
     return source
 
@@ -196,6 +219,12 @@ def is_dataset(X: Any) -> bool:
 def is_sparse(X: Any) -> bool:
     """Whether X is a SciPy sparse matrix or array."""
     return bool(issparse(X))
+
+
+def is_elsewhere(X: Any) -> bool:
+    """Whether the rows are not in memory, or would be converted as a whole: integers in a memory map."""
+    are_mapped = isinstance(X, np.memmap) and X.dtype.kind != "f"
+    return is_dask(X) or is_stored(X) or isinstance(X, Iterator) or are_mapped
 
 
 def is_dask(X: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +16,9 @@ from streamsvm.estimators.kernel_base import KernelSVC
 from streamsvm.estimators.libsvm_like import LibsvmLike
 from streamsvm.estimators.low_rank import train_on_features
 from streamsvm.numeric.pairs_of_classes import choose_by_votes
-from streamsvm.options import ClassWeight, compute_class_factors
+from streamsvm.numeric.rows import F64
+from streamsvm.options import ClassWeight, TrainOptions, compute_class_factors
+from streamsvm.problems.registry import settle_multi_class
 from streamsvm.training.result import Result
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ class SVC(LibsvmLike, KernelSVC):
     ----------
     C : float, default=1.0
         The cost of a row, as in LIBSVM and scikit-learn.
-        inf allows no errors: InputError if no function of the kernel separates the classes (with costs up to 1e10).
+        inf allows no errors: InputError if no function of the kernel separates the classes (with costs up to 1e10). It
+        is not for "interior-point" and "crammer_singer".
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="rbf"
         x.z, exp(-gamma |x - z|^2), (gamma x.z + coef0)^degree, or tanh(gamma x.z + coef0), which is indefinite for some
         parameters and may then stall. "precomputed": row i holds its kernel values with all rows of `fit`. A callable
@@ -74,9 +78,16 @@ class SVC(LibsvmLike, KernelSVC):
     break_ties : bool or None, default=None
         Of classes with equally many votes, False predicts the first (as scikit-learn does by default), and True and
         None the one with the highest score. As there, True is refused with decision_function_shape="ovo".
-    multi_class : {"ovo", "ovr"} or None, default=None
-        How more than two classes are trained: in pairs, or each against the rest. None is "ovo", and "ovr" for
-        "interior-point", which has no pairs.
+    multi_class : {"ovo", "ovr", "crammer_singer"} or None, default=None
+        How more than two classes are trained: in pairs, each against the rest, or by one problem for all of them,
+
+            P(W) = 1/2 sum_k |w_k|^2 + sum_i C_i max(0, max_{k != y_i} 1 + f_k(x_i) - f_{y_i}(x_i))
+
+        with f_k(x) = w_k.(phi(x), s), so that the biases are penalised as in LinearSVC. "crammer_singer" is for "smo"
+        and for kernels that are positive semidefinite. None is "ovo", and "ovr" for "interior-point", which has no
+        pairs.
+    intercept_scaling : float, default=1.0
+        Of "crammer_singer", the constant feature s, whose weight is the bias; 0 is no bias.
     approximation : {"cholesky", "eigen", "nystrom"}, default="cholesky"
         For "interior-point": a pivoted incomplete Cholesky factor, leading eigenvectors within one, or random rows.
     rank : int, default=300
@@ -84,21 +95,24 @@ class SVC(LibsvmLike, KernelSVC):
 
     Attributes
     ----------
-    support_vectors_ : ndarray or sparse array of shape (m, d), float32
+    support_vectors_ : ndarray or sparse array of shape (m, d), float32, or float64 of up to 1,024 rows in memory
         On a scaled dataset they are scaled rows.
     support_ : ndarray of shape (m,), int64
         The numbers of the support vectors among the rows (of a dataset, in its order). Not for "interior-point".
     n_support_ : ndarray of shape (K,), int64
         The support vectors of each class; of one or K problems, only if the rows of `fit` were arrays in memory.
-    dual_coef_ : ndarray (of sparse rows: sparse array) of shape (1, m) or (K - 1, m), float64
+    dual_coef_ : ndarray of shape (1, m) or (K - 1, m), float64
         y_j a_j. For K > 2 classes the support vectors are in the order of their classes, and each has its coefficients
-        in the pairs with the K - 1 other classes, as in LIBSVM; (K, m) with multi_class="ovr".
+        in the pairs with the K - 1 other classes, as in LIBSVM; (K, m) with another multi_class.
     intercept_ : ndarray of shape (1,) or (K (K - 1) / 2,), float64
-        (K,) with multi_class="ovr".
+        (K,) with another multi_class.
     coef_ : ndarray of shape (1, d) or (K (K - 1) / 2, d), float64
-        Only for kernel="linear"; (K, d) with multi_class="ovr".
+        Only for kernel="linear"; (K, d) with another multi_class.
     n_iter_ : ndarray of shape (1,) or (K (K - 1) / 2,), int64
         The steps of each problem.
+    probA_, probB_ : ndarray of shape (1,) or (K,), float64
+        The sigmoids 1 / (1 + exp(A f + B)) of the scores f, with probability=True. They are deprecated, as those of
+        scikit-learn are.
     fit_status_, shape_fit_, class_weight_ : int, tuple, ndarray of shape (K,)
         0 if nothing cut the training short, else 1; the shape of the rows; the factor of C of each class.
     classes_, n_features_in_, feature_names_in_, history_, result_, model_ : as in LinearSVC
@@ -110,6 +124,7 @@ class SVC(LibsvmLike, KernelSVC):
     Pérez-Cruz et al. (2000), Fast training of support vector classifiers, NIPS 13.
     Fan, Chen & Lin (2005), Working set selection using second order information, JMLR 6.
     Jung, O'Leary & Tits (2008), Adaptive constraint reduction for training support vector machines, ETNA 31.
+    Crammer & Singer (2001), On the algorithmic implementation of multiclass kernel-based vector machines, JMLR 2.
 
     Examples
     --------
@@ -139,7 +154,7 @@ class SVC(LibsvmLike, KernelSVC):
         memory: str | int | None = None,
         resident_rows: int | str | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,
@@ -152,6 +167,7 @@ class SVC(LibsvmLike, KernelSVC):
         multi_class: str | None = None,
         approximation: str = "cholesky",
         rank: int = 300,
+        intercept_scaling: float = 1.0,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -180,6 +196,7 @@ class SVC(LibsvmLike, KernelSVC):
         self.multi_class = multi_class
         self.approximation = approximation
         self.rank = rank
+        self.intercept_scaling = intercept_scaling
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train on labelled rows; see `LinearSVC.fit`. Rows whose weights are not positive are left out."""
@@ -210,7 +227,7 @@ class SVC(LibsvmLike, KernelSVC):
         if self.decision_function_shape == "ovr" or len(self.classes_) == 2:
             return self._score(X)
         if self.model_.n_support is None:
-            raise InputError("decision_function_shape='ovo': the classes were trained one against the rest")
+            raise InputError("decision_function_shape='ovo': no pairs of classes were trained; use multi_class='ovo'")
         return self._score(X, self.model_.list_pairs())
 
     def predict(self, X: Any) -> Any:
@@ -223,6 +240,26 @@ class SVC(LibsvmLike, KernelSVC):
         choose = partial(choose_by_votes, n_classes=len(self.classes_))
         return self._name(self._score(X, self.model_.list_pairs()), choose)
 
+    @property
+    def probA_(self) -> F64:  # noqa: N802, the name is scikit-learn's
+        """The slopes of the sigmoids that give probabilities, one a score; empty if there are none. Deprecated."""
+        return self._read_sigmoids("A")
+
+    @property
+    def probB_(self) -> F64:  # noqa: N802
+        """The offsets of the sigmoids that give probabilities, one a score; empty if there are none. Deprecated."""
+        return self._read_sigmoids("B")
+
+    def _read_sigmoids(self, name: str) -> F64:
+        check_is_fitted(self)
+        warnings.warn(
+            f"Attribute `prob{name}_` was deprecated by scikit-learn 1.9, and goes when that takes it away; "
+            "`model_.info['sigmoids']` has the same numbers",
+            FutureWarning,
+            stacklevel=3,
+        )
+        return np.array(self.model_.info.get("sigmoids", {}).get(name, []), np.float64)
+
     def _take_rows(self, source: RowSource) -> None:
         super()._take_rows(source)
         self.class_weight_ = compute_class_factors(source, self._options())
@@ -232,4 +269,5 @@ class SVC(LibsvmLike, KernelSVC):
         return np.array([problem["steps"] for problem in result.problems] or [result.steps])
 
     def _name_options(self) -> dict[str, Any]:
-        return {**self._name_kernel(), "multi_class": self.multi_class, "options": self._list_own_options()}
+        task, way = settle_multi_class(TrainOptions.task, self.multi_class)
+        return {**self._name_kernel(), "task": task, "multi_class": way, "options": self._list_own_options()}

@@ -13,6 +13,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
 from streamsvm.estimators.base import BaseSVM
 from streamsvm.estimators.classifier import BaseSVC
+from streamsvm.methods.decomposition.options import SMALL_ROWS, DecompositionOptions
 from streamsvm.methods.registry import AUTO, METHODS, name_methods
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.kernels import combine_rows
@@ -39,13 +40,17 @@ class KernelSVM(BaseSVM):  # type: ignore[misc]
             )
         return super()._fit(X, y, sample_weight, qid)
 
+    def _choose_dtype(self, n_rows: int) -> type[np.float32 | np.float64]:
+        """Return float64 for so few rows that SMO solves them in float64, and else float32, as datasets hold them."""
+        own = {name: getattr(self, name, None) for name in ("working_rows", "inner", "resident_rows")}
+        is_plain = self.solver in (AUTO, "smo") and getattr(self, "selection", "") == DecompositionOptions().selection
+        return np.float64 if is_plain and n_rows <= SMALL_ROWS and set(own.values()) == {None} else np.float32
+
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)
-        X, self.dual_coef_ = model.support_vectors, np.atleast_2d(model.dual_coef)
-        self.support_vectors_ = X
-        if isinstance(X, CsrRows):  # for sparse rows both are sparse, as in scikit-learn
-            self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape)
-            self.dual_coef_ = csr_array(self.dual_coef_)
+        X = model.support_vectors
+        self.support_vectors_ = csr_array((X.data, X.indices, X.indptr), X.shape) if isinstance(X, CsrRows) else X
+        self.dual_coef_ = np.atleast_2d(model.dual_coef)  # dense, of sparse rows too
         self._gamma = model.kernel.gamma
         for name in ("support_", "n_support_"):
             self.__dict__.pop(name, None)

@@ -19,6 +19,7 @@ from streamsvm.models.model import KernelModel
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import F64
 from streamsvm.options import TrainOptions
+from streamsvm.problems.registry import find_entry
 
 # C=inf asks for no errors at all. It is trained with this cost, since multipliers that stay below the cost are those of
 # any larger cost: the lower bound holds for C=inf as well, and P - D bounds what is left of errors times the cost.
@@ -82,8 +83,10 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
         labels = np.asarray(y) if isinstance(self, BaseSVC) else np.empty(0)
         left = labels[weight != 0] if labels.shape == weight.shape else labels[:0]
         if len(left) and np.all(left == left[0]):
+            told = ", so the specified nu is infeasible" if hasattr(self, "nu") else ""
             raise InputError(
-                "Invalid input - all samples with positive weights belong to the same class; a classifier needs two."
+                "Invalid input - all samples with positive weights belong to the same class; a classifier needs "
+                f"two{told}."
             )
 
     def _score(self, X: Any, model: Any = None) -> Any:
@@ -116,6 +119,8 @@ class LibsvmLike(KernelSVM):  # type: ignore[misc]
     def _options(self) -> TrainOptions:
         options = super()._options()
         is_infinite = isinstance(self.C, Real) and np.inf == self.C and self.solver != "interior-point"
+        if find_entry(options.task).joins_classes:  # whose steps of a row lose digits with costs so high
+            return options
         return replace(options, C=INFINITE_COST) if is_infinite else options
 
     def _take_model(self, model: KernelModel, label_dtype: Any = None) -> None:

@@ -66,8 +66,8 @@ class LinearSVC(BaseLinear, BaseSVC):
         The rows that stay in memory, as a number or a share ("10%"); None is as many as the memory allows.
     n_jobs : int or None, default=None
         The number of threads; None and -1 are all cores.
-    client : distributed.Client or None, default=None
-        The Dask cluster whose workers read the data.
+    client : distributed.Client, str or None, default=None
+        The Dask cluster whose workers read the data, or the address of its scheduler.
     checkpoint : path or None, default=None
         The folder of the run. Training goes on from the checkpoint there, which Ctrl-C leaves.
     max_passes : int or None, default=None
@@ -122,10 +122,10 @@ class LinearSVC(BaseLinear, BaseSVC):
     coef0 : float, default=0.0
         Parameters of the kernel, as in SVC.
     warm_start : bool, default=False
-        Whether `fit` starts from the weights of the fit before, if there is one with the same classes and number of
-        features. It proves nothing by them. It has an effect for two classes with the hinge loss and cutting planes
-        only, and none with multi_class="crammer_singer", with a feature map, and with `checkpoint`, whose folder says
-        where a fit goes on.
+        Whether `fit` starts from the weights of the fit before, if there is one with the same number of features.
+        More than two classes start each from its own weights, and new classes anew; if a class is gone, all start anew.
+        Nothing is proved by the weights. It has an effect with the hinge loss and cutting planes only, and none with
+        multi_class="crammer_singer", with a feature map, and with `checkpoint`, whose folder says where a fit goes on.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class LinearSVC(BaseLinear, BaseSVC):
         memory: str | int | None = None,
         resident_rows: int | str | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,
@@ -260,10 +260,11 @@ class LinearSVC(BaseLinear, BaseSVC):
             or source.features
         ):
             return None
-        same = classes is not None and len(classes) == 2 and model.classes.tolist() == classes.tolist()
-        if not same or model.n_trained != source.n_features:
+        same = classes is not None and len(model.classes) > 0 and set(model.classes.tolist()) <= set(classes.tolist())
+        if not same or model.n_trained != source.n_features or model.problem.has_label_sets != source.has_label_sets:
             return None
-        return None if set_up(source, options).start_at is None else model
+        fit = set_up(source, options)
+        return None if fit.start_at is None and fit.start_each is None else model
 
     def _take_model(self, model: LinearModel, label_dtype: Any = None) -> None:
         super()._take_model(model, label_dtype)

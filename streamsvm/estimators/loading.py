@@ -27,7 +27,7 @@ from streamsvm.numeric.feature_maps import PolynomialMap
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.problems.nu import NU_CLASSIFY, NU_REGRESS
 from streamsvm.problems.one_class import ONE_CLASS
-from streamsvm.problems.registry import MULTI_CLASS, find_entry, find_kinds
+from streamsvm.problems.registry import MULTI_CLASS, PROBLEMS, find_entry, find_kinds
 from streamsvm.problems.regression import REGRESS
 
 Estimator = (
@@ -107,7 +107,7 @@ def _make_linear_classifier(model: LinearModel) -> LinearSVC | LogisticRegressio
     if loss == "logistic":
         return LogisticRegression(**about)
     named = AUTO if solver == find_method(AUTO, find_kinds(task, loss)).name else solver
-    multi_class = next((name for name, known in MULTI_CLASS.items() if known == task), next(iter(MULTI_CLASS)))
+    multi_class = _name_multi_class(model) or next(iter(MULTI_CLASS))
     return LinearSVC(solver=named, loss=loss or "hinge", multi_class=multi_class, **about)
 
 
@@ -137,7 +137,19 @@ def _make_kernel_classifier(model: KernelModel) -> SVC | NuSVC | BudgetedSVC:
     C, solver, about = model.info["C"], model.info["solver"], _name_kernel(model.kernel)
     if model.problem.name == NU_CLASSIFY.name:
         return NuSVC(nu=model.info["problem"]["nu"], **about)
-    return BudgetedSVC(C=C, **about) if solver == "budgeted-sgd" else SVC(C=C, solver=solver, **about)
+    if solver == "budgeted-sgd":
+        return BudgetedSVC(C=C, **about)
+    joint = _name_multi_class(model)
+    if joint is None:
+        return SVC(C=C, solver=solver, **about)
+    scaling = model.info["problem"]["bias_feature"]
+    return SVC(C=C, solver=solver, multi_class=joint, intercept_scaling=scaling, **about)
+
+
+def _name_multi_class(model: Model) -> str | None:
+    """Return scikit-learn's name of a way to train many classes that is a problem of its own; else None."""
+    task = model.problem.name
+    return next((name for name, known in MULTI_CLASS.items() if known == task != next(iter(PROBLEMS))), None)
 
 
 def _make_one_class(model: Model) -> OneClassSVM | LinearOneClassSVM:

@@ -15,7 +15,7 @@ from typing import Any
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.estimators.inputs import open_source
+from streamsvm.estimators.inputs import connected, open_source
 from streamsvm.models.model import KernelModel, LinearModel
 from streamsvm.numeric.feature_maps import KernelMap
 from streamsvm.options import TrainOptions, check_numbers
@@ -28,7 +28,7 @@ def train_on_features(svc: Any, X: Any, y: Any, sample_weight: Any) -> Result:
     """Return the result of a training on features, whose model is a sum of kernels. svc: the SVC that is fitted."""
     options, began = svc._options(), time.monotonic()
     check_numbers(options)
-    with open_source(svc, X, y, sample_weight) as source, _open_folder(svc.checkpoint) as folder:
+    with connected(svc), open_source(svc, X, y, sample_weight) as source, _open_folder(svc.checkpoint) as folder:
         dataset, projected, read = _make_features(svc, source, options, folder / "features.zarr")
         seconds, passes = time.monotonic() - began, dataset.meta["passes"]
         linear, resume = replace(options, kernel="linear", options={}), svc.checkpoint is not None

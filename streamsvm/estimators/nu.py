@@ -89,7 +89,7 @@ class NuSVC(SVC):
         memory: str | int | None = None,
         resident_rows: int | str | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,
@@ -126,7 +126,7 @@ class NuSVC(SVC):
         self.multi_class = multi_class
 
     def _name_options(self) -> dict[str, Any]:
-        return {**super()._name_options(), "task": NU_CLASSIFY.name, "nu": self.nu}
+        return {**super()._name_options(), "task": NU_CLASSIFY.name, "multi_class": self.multi_class, "nu": self.nu}
 
 
 class NuSVR(LibsvmLike, BaseSVR):
@@ -189,7 +189,7 @@ class NuSVR(LibsvmLike, BaseSVR):
         memory: str | int | None = None,
         resident_rows: int | str | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,

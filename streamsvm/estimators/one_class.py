@@ -97,11 +97,11 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
         rho, so that `decision_function` is `score_samples` less offset_.
     intercept_ : ndarray of shape (1,), float64
         -rho.
-    support_vectors_ : ndarray or sparse array of shape (m, d), float32
+    support_vectors_ : ndarray or sparse array of shape (m, d), float32, or float64 of up to 1,024 rows in memory
         On a scaled dataset they are scaled rows.
     support_, n_support_ : ndarray of shape (m,), ndarray of shape (1,), int64
         The numbers of the support vectors among the rows (of a dataset, in its order), and how many they are.
-    dual_coef_ : ndarray (of sparse rows: sparse array) of shape (1, m), float64
+    dual_coef_ : ndarray of shape (1, m), float64
         a_i, which sum to nu times the sum of the weights.
     coef_ : ndarray of shape (1, d), float64
         Only for kernel="linear".
@@ -138,7 +138,7 @@ class OneClassSVM(BaseOneClass, LibsvmLike):  # type: ignore[misc]
         memory: str | int | None = None,
         resident_rows: int | str | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,

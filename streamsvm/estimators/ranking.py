@@ -74,7 +74,7 @@ class RankSVM(BaseSVM):
         tol: float = 1e-3,
         memory: str | int | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,

@@ -121,7 +121,7 @@ class LinearSVR(BaseLinear, BaseSVR):
         memory: str | int | None = None,
         resident_rows: int | str | None = None,
         n_jobs: int | None = None,
-        client: Client | None = None,
+        client: Client | str | None = None,
         checkpoint: str | Path | None = None,
         max_passes: int | None = None,
         max_seconds: float | None = None,

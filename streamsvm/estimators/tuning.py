@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.errors import InputError
-from streamsvm.estimators.inputs import choose_calibration, open_source
+from streamsvm.estimators.inputs import choose_calibration, connected, open_source
 from streamsvm.estimators.linear import LinearSVC
 from streamsvm.estimators.loading import make_estimator
 from streamsvm.estimators.ranking import RankSVM
@@ -85,7 +85,7 @@ def tune(
     probability: bool | str = False,
     memory: str | int | None = None,
     out: str | Path | None = None,
-    client: Client | None = None,
+    client: Client | str | None = None,
     resume: bool = False,
     overwrite: bool = False,
     **settings: Any,
@@ -114,7 +114,8 @@ def tune(
         The limit of the memory of the whole process, as in LinearSVC.
     out : path or None, default=None
         The folder of the grid and of the last training.
-    client : distributed.Client or None, default=None
+    client : distributed.Client, str or None, default=None
+        The Dask cluster whose workers read the data, or the address of its scheduler.
     resume : bool, default=False
         Whether a stopped grid in `out` goes on.
     overwrite : bool, default=False
@@ -150,7 +151,7 @@ def tune(
     kind: Any = LinearSVC if find_problem(options.task).predicts_labels else RankSVM
     kind = kind if find_problem(options.task).has_classes else LinearSVR
     like = kind(client=client, checkpoint=out)
-    with open_source(like, X, y, sample_weight, qid, groups) as source:
+    with connected(like), open_source(like, X, y, sample_weight, qid, groups) as source:
         found = tune_source(
             source,
             options,
@@ -158,7 +159,7 @@ def tune(
             gamma,
             folds,
             out,
-            client,
+            like.client,
             resume=resume,
             overwrite=overwrite,
             others=axes,

@@ -76,6 +76,24 @@ def join_weights(model: Model, source: RowSource, bias_feature: float) -> F64:
     return np.append(w, float(b) / bias_feature if bias_feature else 0.0)
 
 
+def list_weights(model: Model, source: RowSource, bias_feature: float) -> list[F64 | None]:
+    """Return the weights of each class of a source with more than two, against the rest; None for new classes.
+
+    InputError if the model is no linear one, or has a class or a feature that the source does not have.
+    """
+    if not isinstance(model, LinearModel) or model.features is not None or source.features:
+        raise InputError("a training starts from linear models, without a feature map")
+    assert source.classes is not None
+    classes, known = source.classes.tolist(), model.classes.tolist()
+    if not known or not set(known) <= set(classes) or model.problem.has_label_sets != source.has_label_sets:
+        raise InputError(f"the model to start from has other classes than {source.name}, or labels of another kind")
+    w, b = model.weights(source.n_features, source.scaling, source.is_sparse)
+    constant = np.asarray(b, np.float64) / bias_feature if bias_feature else np.zeros(w.shape[:-1])
+    W = np.concatenate((w, constant[..., None]), axis=-1)
+    each = dict(zip(known, np.stack((-W, W)) if W.ndim == 1 else W, strict=True))
+    return [each.get(label) for label in classes]
+
+
 def find_ball(source: RowSource, settings: OneRead, model: Model) -> Finder:
     """Return what finds the ball at the weights of a model."""
     centre = join_weights(model, source, settings.bias_feature)
@@ -84,14 +102,21 @@ def find_ball(source: RowSource, settings: OneRead, model: Model) -> Finder:
 
 def start_fit(fit: Fit, model: Model, source: RowSource) -> Fit:
     """Return a fit that starts from the weights of a model. InputError for methods that have no use for them."""
-    if fit.start_at is None:
+    if fit.start_at is None and fit.start_each is None:
         raise InputError(
-            "start_from is for linear models of two classes with the hinge loss, trained by cutting planes; "
-            "leave it out"
+            "start_from is for linear models with the hinge loss, trained by cutting planes, and of more than two "
+            "classes for those that are trained against the rest side by side; leave it out"
         )
-    w = join_weights(model, source, float(fit.settings["bias_feature"]))
-    settings = {**fit.settings, "start_from": hashlib.sha256(w.tobytes()).hexdigest()}
-    return replace(fit, start=partial(fit.start_at, w), settings=settings)
+    bias_feature, start = float(fit.settings["bias_feature"]), fit.start
+    weights: list[F64 | None] = []
+    if fit.start_at is not None:
+        w = join_weights(model, source, bias_feature)
+        weights, start = [w], partial(fit.start_at, w)
+    elif fit.start_each is not None:
+        weights = list_weights(model, source, bias_feature)
+        start = partial(fit.start_each, weights)
+    digest = hashlib.sha256(b"".join(b"new" if w is None else w.tobytes() for w in weights))
+    return replace(fit, start=start, settings={**fit.settings, "start_from": digest.hexdigest()})
 
 
 def leave_out(ball: Ball, settings: OneRead, changes: Changes) -> tuple[Ball, Changed]:

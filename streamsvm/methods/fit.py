@@ -90,6 +90,9 @@ class Fit:
     start_at
         Returns the state before the first pass, to start from given weights (d+1,), whose last entry is that of the
         constant feature. None stands for methods that have no use for weights.
+    start_each
+        Returns the state before the first pass of many problems, to start each from its weights, or anew where None
+        stands in their place. None stands for one problem, and for methods that have no use for weights.
     note
         What users are told of the fit before it runs, in whole sentences, if there is something to tell.
     sample
@@ -109,6 +112,7 @@ class Fit:
     dual: DualWatch | None = None
     warm_start: Callable[[Any, float], Any] | None = None
     start_at: Callable[[F64], Any] | None = None
+    start_each: Callable[[Sequence[F64 | None]], Any] | None = None
     note: str = ""
     model_bytes: int | None = None
     sample: FirstSample | None = None

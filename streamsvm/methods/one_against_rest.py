@@ -148,6 +148,7 @@ def join_fits(views: Sequence[View], parts: Sequence[Fit], make_model: Callable[
         memory=partial(_need_memory, parts),
         start=lambda: many_problems.start_state([part.start() for part in parts]),
         warm_start=partial(_start_warm, parts),
+        start_each=partial(_start_each, parts) if all(part.start_at for part in parts) else None,
         solve=partial(_solve, views, parts),
         make_model=make_model,
         report=partial(_report, parts),
@@ -179,6 +180,14 @@ def _need_memory(parts: Sequence[Fit], threads: int) -> MemoryNeed:
 def _start_warm(parts: Sequence[Fit], before: State, factor: float) -> State:
     pairs = zip(parts, before.problems, strict=True)
     return many_problems.start_state([part.start_after(one, factor) for part, one in pairs])
+
+
+def _start_each(parts: Sequence[Fit], weights: Sequence[F64 | None]) -> State:
+    """Return the state in which each problem starts from its weights, or anew."""
+    pairs = zip(parts, weights, strict=True)
+    return many_problems.start_state(
+        [part.start() if w is None or part.start_at is None else part.start_at(w) for part, w in pairs]
+    )
 
 
 def _solve(views: Sequence[View], parts: Sequence[Fit], state: State) -> Solver:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from streamsvm.errors import InputError
 from streamsvm.methods.budgeted_sgd.options import BudgetedOptions
+from streamsvm.methods.class_decomposition.options import ClassDecompositionOptions
 from streamsvm.methods.crammer_singer.options import CrammerSingerOptions
 from streamsvm.methods.cutting_plane import options as cutting_plane
 from streamsvm.methods.cutting_plane.options import AnyLossOptions, CuttingPlaneOptions, OneClassOptions
@@ -92,6 +93,16 @@ METHODS = [
     ),
     DECOMPOSITION,
     replace(DECOMPOSITION, name="irwls", losses=("hinge", "kinked", "one-class"), compiled=("irwls",)),
+    replace(
+        DECOMPOSITION,
+        losses=("classes",),
+        options=ClassDecompositionOptions,
+        module="streamsvm.methods.class_decomposition.setup",
+        kernels=("linear", "rbf", "poly", "precomputed"),
+        multi_class=("ovr",),
+        compiled=("smo-classes",),
+        reads={"tol": ALWAYS, "resident_rows": ALWAYS},
+    ),
     Method(
         name="cutting-plane",
         losses=("one-class",),

@@ -19,7 +19,7 @@ from streamsvm.methods.method import Method
 from streamsvm.methods.one_against_one import make_one_against_one
 from streamsvm.methods.one_against_rest import make_one_against_rest
 from streamsvm.methods.option_fields import read_options
-from streamsvm.methods.registry import METHODS, find_method
+from streamsvm.methods.registry import METHODS, can_solve, find_method
 from streamsvm.methods.warm_up import compile_all
 from streamsvm.numeric import known_values
 from streamsvm.numeric.rows import I64, Rows
@@ -160,15 +160,22 @@ def _set_up_with(method: Method, own: Any, keep_dual: bool, source: RowSource, o
     return keep_dual_point(fit) if keep_dual else fit
 
 
+def _say_kernels(method: Method, options: TrainOptions) -> str:
+    """Return what is told of a kernel that the method does not take: the kernels that it takes, or a solver for it."""
+    if method.kernels != ("linear",):
+        return f"kernel {options.kernel!r}: choose from {', '.join(method.kernels)}"
+    told = f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm features`"
+    kinds = find_kinds(options.task, options.loss)
+    for other in METHODS:
+        if can_solve(other, kinds) and len(other.kernels) > 1:
+            named = "" if options.kernel in other.kernels else f", which takes {', '.join(other.kernels)}"
+            return f"{told}, or use the solver {other.name}{named}"
+    return told
+
+
 def _refuse_what_is_not_for(method: Method, options: TrainOptions) -> None:
     """Raise InputError for a kernel that the method does not take, or for resident rows if it holds none."""
-    if options.kernel not in method.kernels and method.kernels != ("linear",):
-        raise InputError(f"kernel {options.kernel!r}: choose from {', '.join(method.kernels)}")
     if options.kernel not in method.kernels:
-        has_kernels = {"hinge", "kinked"} & set(find_kinds(options.task, options.loss))
-        raise InputError(
-            f"kernel {options.kernel}: {method.name} is for the linear one; map the rows with `streamsvm features`"
-            + (", or use the solver smo" if has_kernels else "")
-        )
+        raise InputError(_say_kernels(method, options))
     if options.resident_rows is not None and "resident_rows" not in method.reads:
         raise InputError(f"resident rows are not for {method.name}, which holds none; leave them out")

@@ -13,7 +13,8 @@ import numpy as np
 from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.compilation import load_or_compile
 from streamsvm.numeric.feature_maps import KernelMap
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.pair_counts import Pairs, count_pairs
 from streamsvm.numeric.rows import CsrRows, Matrix, compute_scores
 

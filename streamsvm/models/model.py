@@ -28,7 +28,8 @@ from streamsvm.numeric.calibration import check_calibration
 from streamsvm.numeric.compact import WIDE, compact_features, drop_zeros
 from streamsvm.numeric.encoding import read_encoding
 from streamsvm.numeric.feature_maps import Features, unpack_features
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.pairs_of_classes import count_pairs, expand, sum_by_class, vote
 from streamsvm.numeric.rows import (
     F64,

@@ -11,6 +11,8 @@ from numba import config, njit
 
 from streamsvm.errors import InputError
 
+TEMPORARY = "streamsvm-kernels-"  # the name of a temporary folder begins so
+
 
 def find_cache_folder() -> str:
     """Return the folder in which numba will keep the kernels of this package; make a temporary one if need be.
@@ -23,7 +25,7 @@ def find_cache_folder() -> str:
         return _try_numba()
     except RuntimeError:
         try:
-            folder = tempfile.mkdtemp(prefix="streamsvm-kernels-")
+            folder = tempfile.mkdtemp(prefix=TEMPORARY)
         except OSError as error:
             raise InputError(
                 "no folder for compiled kernels can be written to; name one by the variable NUMBA_CACHE_DIR, "

@@ -32,6 +32,7 @@ MISSING = ("mean", "zero", "indicator")
 MOST_BITS = 22  # codes of more features would not be whole numbers of float32
 MOST_CATEGORIES = 20_000  # of all columns: they are held in memory, and recorded
 MOST_CHARACTERS = 1000  # of a category
+MOST_FILL = float(np.finfo(np.float32).max)
 UNKNOWN = -1.0  # the code of a category that is not recorded
 
 
@@ -174,7 +175,7 @@ def _read_column(about: Any) -> Column:
     _need(isinstance(about, dict) and set(about) == set(Column.__dataclass_fields__), "parts of a column")
     name, kind, fill, indicator, found = (about[part] for part in Column.__dataclass_fields__)
     _need(isinstance(name, str) and kind in KINDS, "name and kind of a column")
-    _need(type(fill) in (int, float) and math.isfinite(fill) and abs(fill) < 2.0**127, "fill")
+    _need(type(fill) in (int, float) and math.isfinite(fill) and abs(fill) <= MOST_FILL, "fill")
     _need(isinstance(indicator, bool), "indicator")
     _need(isinstance(found, list) and all(isinstance(each, str) for each in found), "categories")
     _need(kind == "one_hot" or not found, "categories")

@@ -95,12 +95,12 @@ def add_chosen_columns(columns: Values, chosen: I64, coef: F64, f: F64, threads:
     """Add sum_c coef_c columns[chosen_c, i] to f_i, for columns (slots, n) float32 and chosen, coef (m,)."""
     if not len(chosen):
         return
-    _share(lambda rows: add_columns(columns, chosen, coef, rows.start, f[rows]), len(f), SUMMED_ROWS, threads)
+    share_rows(lambda rows: add_columns(columns, chosen, coef, rows.start, f[rows]), len(f), SUMMED_ROWS, threads)
 
 
 def copy_columns(columns: Values, slots: I64, chosen: I64, K: Values, threads: int = 1) -> None:
     """Set K[c, j] = K[j, c] = columns[slots_c, chosen_j] for every c that has a slot (others have -1)."""
-    _share(lambda rows: copy_values(columns, slots, chosen, K, rows.start, rows.stop), len(chosen), 64, threads)
+    share_rows(lambda rows: copy_values(columns, slots, chosen, K, rows.start, rows.stop), len(chosen), 64, threads)
 
 
 def compute_squares(X: Matrix, dtype: type[np.floating[Any]] | None = None) -> Values:
@@ -171,19 +171,24 @@ def add_kernel_sums(
             errors += bound_linear_sums(X, bound_combination(columns, coef))
         return
     if errors is None:
-        _evaluate_all(kernel, X, columns, coef, f, threads, keep)
+        evaluate_all(kernel, X, columns, coef, f, threads, keep)
         return
     magnitudes = np.zeros(len(f))
-    _evaluate_all(kernel, X, columns, coef, f, threads, keep, magnitudes)
+    evaluate_all(kernel, X, columns, coef, f, threads, keep, magnitudes)
+    errors += bound_evaluated(kernel, X, columns, coef, len(coef), magnitudes)
+
+
+def bound_evaluated(kernel: Kernel, X: Matrix, columns: Matrix, coef: F64, n_terms: int, magnitudes: F64) -> F64:
+    """Return how far sums can be off, (n,), given their magnitudes and the number of terms of a sum."""
     items = min(count_items(X), count_items(columns))
     longest = float(np.max(compute_squares(columns, np.float64), initial=0.0))
     reach: F64 = (kernel.gamma * (compute_squares(X, np.float64) + longest)).astype(np.float64, copy=False)
-    if kernel.name == "rbf":
-        errors += 3 * FAINT * float(np.sum(np.abs(coef)))  # the share of negligible pairs, which are not computed again
-    errors += bound_sums(KERNELS.index(kernel.name), kernel.degree, items, len(coef), reach, magnitudes)
+    bound = bound_sums(KERNELS.index(kernel.name), kernel.degree, items, n_terms, reach, magnitudes)
+    # the share of negligible pairs of a Gaussian kernel, which are not computed again
+    return bound + 3 * FAINT * float(np.sum(np.abs(coef))) if kernel.name == "rbf" else bound
 
 
-def _evaluate_all(
+def evaluate_all(
     kernel: Kernel,
     X: Matrix,
     columns: Matrix,
@@ -206,23 +211,7 @@ def _evaluate_all(
     def evaluate(rows: slice) -> None:
         evaluate_rows(compiled, parts, own, X.shape[1], size, rows.start, rows.stop, f, store, slots, proof)
 
-    _share(evaluate, len(f), size, threads)
-
-
-def compute_kernel_sums(kernel: Kernel, X: Matrix, columns: Matrix, coefs: F64) -> F64:
-    """Return F_ik = sum_c coefs_kc k(x_i, z_c), (n, K), for coefs (K, m); kernel values serve all K at once."""
-    F = np.zeros((X.shape[0], len(coefs)))
-    if kernel.name == "linear":
-        return compute_scores(X, np.stack([combine_rows(columns, coef) for coef in coefs]))
-    for at in range(0, columns.shape[0], SUMMED_ROWS):
-        part, coef = slice_rows(columns, slice(at, at + SUMMED_ROWS)), coefs[:, at : at + SUMMED_ROWS]
-        for start in range(0, len(F), TILE_ROWS):
-            rows = slice_rows(X, slice(start, start + TILE_ROWS))
-            n, m = rows.shape[0], part.shape[0]
-            values: Values = np.empty((m, n), np.result_type(type_of(X), type_of(columns)))
-            _evaluate_all(kernel, rows, part, np.zeros(m), np.zeros(n), 1, (values, np.arange(m)))
-            F[start : start + TILE_ROWS] += compute_scores(np.ascontiguousarray(values.T), coef)
-    return F
+    share_rows(evaluate, len(f), size, threads)
 
 
 def combine_rows(columns: Matrix, coef: F64) -> F64:
@@ -230,6 +219,11 @@ def combine_rows(columns: Matrix, coef: F64) -> F64:
     w = np.zeros((1, columns.shape[1]))
     add_rows(w, columns, np.arange(len(coef)), np.zeros(len(coef), np.int64), coef)
     return w.ravel()
+
+
+def combine_rows_of(columns: Matrix, coefs: F64) -> F64:
+    """Return W (K, d) of w_k = sum_c coefs_kc z_c."""
+    return np.stack([combine_rows(columns, coef) for coef in coefs])
 
 
 def bound_combination(columns: Matrix, coef: F64) -> float:
@@ -250,7 +244,7 @@ def add_linear_sums(X: Matrix, w: F64, f: F64, threads: int = 1) -> None:
     def add(rows: slice) -> None:
         f[rows] += compute_scores(slice_rows(X, rows), w[None, :])[:, 0]
 
-    _share(add, len(f), SUMMED_ROWS, threads)
+    share_rows(add, len(f), SUMMED_ROWS, threads)
 
 
 def compute_kernel(kernel: Kernel, X: Matrix, threads: int = 1) -> Values:
@@ -259,11 +253,11 @@ def compute_kernel(kernel: Kernel, X: Matrix, threads: int = 1) -> Values:
         return known_values.look_up(X, X)
     n = X.shape[0]
     values: Values = np.empty((n, n), type_of(X))
-    _evaluate_all(kernel, X, X, np.zeros(n), np.zeros(n), threads, (values, np.arange(n)))
+    evaluate_all(kernel, X, X, np.zeros(n), np.zeros(n), threads, (values, np.arange(n)))
     return values
 
 
-def _share(work: Callable[[slice], None], n_rows: int, size: int, threads: int) -> None:
+def share_rows(work: Callable[[slice], None], n_rows: int, size: int, threads: int) -> None:
     """Call work(rows) for all rows on several threads, in parts of whole tiles of `size` rows."""
     tiles = -(-n_rows // size)
     step = size * max(1, tiles // (PARTS_A_THREAD * threads))

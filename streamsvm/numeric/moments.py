@@ -18,8 +18,9 @@ def add_moments(totals: list[tuple[float, float, float]], rows: Rows, ones: F64)
     A row counts as much as its weight. ones: (1, d), so that the sums of rows are scores.
     """
     weight = np.ones(rows.n_rows) if rows.sample_weight is None else rows.sample_weight
-    total = float(weight @ compute_scores(rows.X, ones)[:, 0])
-    squares = float(weight @ compute_squares(to_float64(rows.X)))
+    with np.errstate(over="ignore", invalid="ignore"):  # methods refuse rows that are too long
+        total = float(weight @ compute_scores(rows.X, ones)[:, 0])
+        squares = float(weight @ compute_squares(to_float64(rows.X)))
     totals.append((total, squares, float(np.sum(weight)) * ones.shape[1]))
 
 

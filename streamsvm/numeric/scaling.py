@@ -90,6 +90,15 @@ class FeatureStatistics:
         self.squares += (X * X).sum(axis=0)
         self.stored += len(X)
 
+    def merge(self, other: FeatureStatistics) -> None:
+        """Add the statistics of other rows."""
+        n_features = max(len(self.low), len(other.low))
+        for each in (self, other):
+            each.grow(n_features)
+        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        self.total, self.squares = self.total + other.total, self.squares + other.squares
+        self.stored = self.stored + other.stored
+
     def scaling(self, kind: str, n_rows: int) -> Scaling:
         """Return the scaling of a kind for `n_rows` rows. A constant feature keeps the factor 1."""
         some_zero = self.stored < n_rows

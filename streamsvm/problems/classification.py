@@ -25,7 +25,7 @@ from streamsvm.numeric.rows import F64, I32, I64, Rows
 from streamsvm.numeric.smooth_loss import SmoothLoss
 from streamsvm.options import TrainOptions, compute_class_costs
 from streamsvm.problems.labels import code_as_classes
-from streamsvm.problems.measures import roc_area
+from streamsvm.problems.measures import roc_area, trace_curves
 from streamsvm.problems.problem import Labels, Problem, Scored, join_scored
 from streamsvm.problems.smooth_losses import Logistic, SquaredHinge
 
@@ -124,9 +124,10 @@ def share_out(y: I32, folds: int, rng: np.random.Generator) -> npt.NDArray[np.ui
 
 
 def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
-    """Return accuracy, ROC area, recalls, precisions and the confusion matrix; unknown labels are counted apart.
+    """Return accuracy, ROC area, average precision, measures of each class, confusion matrix and curves.
 
-    The area under the ROC curve is found for two classes, and is None for more.
+    Unknown labels are counted apart. Areas and curves (problems.measures) are found for two classes, and are None for
+    more; classes[1] is the positive one.
     """
     K, known = len(classes), list[Scored]()
     counts = np.zeros((K + 1) * K, np.int64)
@@ -140,20 +141,31 @@ def evaluate(parts: Iterable[Scored], classes: Labels) -> dict[str, Any]:
     confusion, n_rows = table[:K], int(counts.sum())
     both = join_scored(known)
     assert both.truth is not None
+    curves = trace_curves(both.scores, both.truth == 1)
     return {
         "n_rows": n_rows,
         "accuracy": int(np.trace(confusion)) / n_rows,
         "roc_area": roc_area(both.scores, both.truth == 1),
+        "average_precision": None if curves is None else curves[0],
         "classes": {str(name): _describe_class(table, code) for code, name in enumerate(classes.tolist())},
         "confusion": confusion.tolist(),
         "unknown_labels": int(counts[K * K :].sum()),
+        "curves": None if curves is None else curves[1],
     }
 
 
 def _describe_class(table: I64, code: int) -> dict[str, Any]:
-    """Return the rows, recall and precision of a class; a ratio is None where its divisor is zero."""
+    """Return the rows, recall, precision and F1 of a class; a ratio is None where its divisor is zero.
+
+    F1 = 2 right / (rows of the class + rows that are predicted to be of it)
+    """
     right, rows, chosen = (int(n) for n in (table[code, code], table[code].sum(), table[:, code].sum()))
-    return {"rows": rows, "recall": right / rows if rows else None, "precision": right / chosen if chosen else None}
+    return {
+        "rows": rows,
+        "recall": right / rows if rows else None,
+        "precision": right / chosen if chosen else None,
+        "f1": 2 * right / (rows + chosen) if rows + chosen else None,
+    }
 
 
 CLASSIFY = Problem(

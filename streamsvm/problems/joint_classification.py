@@ -30,7 +30,7 @@ def tell_loss(source: RowSource, options: TrainOptions) -> dict[str, Any]:
 CRAMMER_SINGER = replace(
     CLASSIFY,
     name="crammer-singer",
-    models=("linear",),
+    models=("linear", "kernel"),
     count_problems=count_one,
     make_loss=None,
     tell_loss=tell_loss,

@@ -127,6 +127,12 @@ def find_multi_class(name: str) -> str:
     return MULTI_CLASS[name]
 
 
+def settle_multi_class(task: str, way: str | None) -> tuple[str, str | None]:
+    """Return the task and the way to train many classes; a way that is a problem of its own is the task."""
+    own = MULTI_CLASS.get(str(way), "classify")
+    return (task, way) if own == "classify" else (own, None)
+
+
 def name_losses() -> list[str]:
     """Return the names of the losses of all problems."""
     return list(dict.fromkeys(loss for entry in PROBLEMS.values() for loss in entry.losses))

@@ -15,7 +15,7 @@ from streamsvm.errors import InputError, say_count
 from streamsvm.machine import default_threads
 from streamsvm.methods.fit import Fit
 from streamsvm.models.model import Model
-from streamsvm.models.predict import score
+from streamsvm.models.scores import score
 from streamsvm.problems.problem import Labels, Problem, join_scored
 from streamsvm.requests import MemoryNeed
 

@@ -22,6 +22,7 @@ from streamsvm.models.model import KernelModel, Model
 from streamsvm.numeric.arithmetic import MIXED, Arithmetic, list_kinds, name_differences
 from streamsvm.options import TrainOptions
 from streamsvm.requests import Question, Step, Take
+from streamsvm.training.clock import Clock
 from streamsvm.training.eval_set import EvalSet
 from streamsvm.training.gaps import name_problems
 from streamsvm.training.result import Event, Listener, Result
@@ -67,7 +68,7 @@ class Training:
         self.state, self.status = fit.start(), ""
         self.seconds_before, self.read_before, self.written_before = spent.seconds, spent.read_bytes, 0
         self.projected_bytes = max(plan.projected_bytes, spent.projected_bytes)
-        self.began = time.monotonic()
+        self.began, self.clock = time.monotonic(), Clock()
 
     def carry_out(self, begin_others: BeginOthers | None = None, complete: Complete | None = None) -> Result:
         """Carry the run out to its end, from its checkpoint if there is one, and return the result.
@@ -110,6 +111,7 @@ class Training:
             last = self.history[-1] if self.history else {}
             self.read_before += last.get("read_bytes", 0)
             self.written_before = last.get("scratch_bytes", 0)
+            self.clock.go_on_from(last)
 
     def _list_arithmetic(self) -> list[Arithmetic]:
         """Return the kinds of arithmetic of the run, also before it was resumed."""
@@ -137,7 +139,7 @@ class Training:
             self.status = self._limit(self.history[-1])
         if self.status:
             return
-        solver = self.fit.solve(self.state)
+        solver = self.clock.watch(self.fit.solve(self.state))
         request = next(solver)
         while True:
             if isinstance(request, Step):
@@ -160,6 +162,7 @@ class Training:
             "relative_gap": progress.relative_gap,
             "rounding_bound": progress.rounding_bound,
             "seconds": round(self._seconds(), 4),
+            **self.clock.tell(),
             "read_bytes": self.read_before + self.engine.costs.read_bytes,
             "scratch_bytes": self.written_before + self.engine.costs.written_bytes,
             "memory_bytes": resident_bytes(),
@@ -267,6 +270,8 @@ class Training:
             info["problem"] = {**known, "n_rows": self.source.n_rows}
         if self.source.encoding is not None:
             info["encoding"] = self.source.encoding.as_json()
+        if self.source.label_column is not None:
+            info["label_column"] = self.source.label_column
         return replace(model, info=info)
 
 

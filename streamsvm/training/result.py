@@ -10,7 +10,7 @@ from typing import Any
 from streamsvm.engines.memory import MemoryPlan
 from streamsvm.machine import format_bytes
 from streamsvm.models.model import Model
-from streamsvm.shown import Shown, tell_certificate
+from streamsvm.shown import Shown, draw_gaps, tell_certificate
 from streamsvm.training.gaps import sum_up_gaps
 
 
@@ -101,6 +101,9 @@ class Result(Shown):
             "seconds": f"{self.seconds:.1f}",
             "memory": f"{peak}, projected {projected}",
         }
+
+    def _draw(self) -> str:
+        return draw_gaps([line["relative_gap"] for line in self.history if line["relative_gap"] is not None])
 
     def to_frame(self) -> Any:
         """Return the history as a frame of pandas, with a row for each step. ImportError without pandas."""

@@ -81,7 +81,15 @@ class Tuning(Shown):
     def as_json(self) -> dict[str, Any]:
         """Return the tuning without the model, as `tune --json` prints it."""
         trials = [{**_as_json(trial), "mean": trial.mean} for trial in self.trials]
-        grid = {"passes": self.passes, "read_bytes": self.read_bytes, "seconds": self.seconds}
+        problem = self.result.model.problem
+        grid = {
+            "passes": self.passes,
+            "read_bytes": self.read_bytes,
+            "seconds": self.seconds,
+            "measure": problem.measure,
+            "error": problem.error,
+            "best_score": problem.best_score,
+        }
         best = {"C": self.best.C, "gamma": self.best.gamma, **self.best.others}
         return {**self.result.as_json(), **best, "trials": trials, "grid": grid}
 

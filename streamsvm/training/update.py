@@ -82,7 +82,8 @@ def train_from(
     source, options, out, resume, overwrite, listener, client, **named
         See `train`.
     start_from : str or Path, optional
-        A model of the same classes and features: its file, or the folder of its run. If a ball lies beside it, and the
+        A model of the same features and classes: its file, or the folder of its run. The rows may have classes besides,
+        which start anew if there are more than two in all. If a ball lies beside it, and the
         rows of the source are those of the ball but for rows that were appended or deleted since, only these are read,
         as long as the new optimum lies in the ball.
     keep_ball : bool, default False
@@ -206,6 +207,9 @@ def _read_ball(model: Path, source: RowSource, options: TrainOptions) -> _Kept |
             f"{path}: was kept for other rows than those of {source.name}, or than those that it had before it was "
             "edited; remove it to read all rows"
         )
+    if source.classes is not None and len(source.classes) > 2:
+        LOGGER.warning(ALL_ROWS.format("the rows have a new class, and the ball that was kept is of two"))
+        return None
     with _naming(path):
         check_fit(ball, source, changes.n_before)
     settings = choose_ball_settings(source, options)

@@ -7,7 +7,6 @@ exceeds its cost, or the file that a linear model's training writes on request (
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,16 +24,23 @@ from streamsvm.methods.warm_up import compile_kernels
 from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.dual_points import Bound, DualPoint
-from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, compute_exact_scores, start_exact
-from streamsvm.numeric.exact_pairs import measure_pairs_exactly
+from streamsvm.numeric.exact_losses import ExactLosses, add_exact, combine_exact, start_exact
 from streamsvm.numeric.one_blas_thread import one_blas_thread
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.numeric.scaling import same_scaling
-from streamsvm.problems.ranking import find_pairs
 from streamsvm.problems.registry import find_entry
 from streamsvm.requests import All, MemoryNeed, Progress, Scan
-from streamsvm.training import verify_classes, verify_dual, verify_kernel, verify_loss, verify_nu, verify_one_class
+from streamsvm.training import (
+    verify_classes,
+    verify_dual,
+    verify_kernel,
+    verify_kernel_classes,
+    verify_loss,
+    verify_nu,
+    verify_one_class,
+    verify_ranking,
+)
 from streamsvm.training.dual_file import count_problems, read_dual_points
 from streamsvm.training.verify_dual import single_out
 
@@ -124,7 +130,7 @@ def verify(
     with one_blas_thread(), _open(model, source, points or [], memory_bytes, threads) as (engine, _):
         objective, rounding, bound = _evaluate(model, engine, problem, points)
     if dual and isinstance(model, KernelModel) and not (model.problem.has_nu and model.problem.has_classes):
-        bound = verify_kernel.bound(model, source, problem)
+        bound = (verify_kernel_classes if _joins_classes(model) else verify_kernel).bound(model, source, problem)
     told = model.info["objective"], model.info["lower_bound"], model.info.get("rounding_bound") or 0.0
     is_estimate = model.info.get("rounding_bound", told[2]) is None  # a solver without a rounding bound estimates P
     slack = rounding + told[2] + (AGREEMENT * objective if isinstance(model, KernelModel) else 0.0)
@@ -172,10 +178,10 @@ def _read_problem(model: Model, source: RowSource) -> dict[str, Any]:
     if source.has_label_sets and not np.array_equal(model.classes, np.asarray(source.classes)):
         raise InputError(f"{source.name}: its labels are not those that the model was trained on")
     if model.n_trained != source.n_features:
-        raise InputError(
-            f"{source.name}: rows of {say_count(source.n_features, 'feature')}; the model was trained on "
-            f"{model.n_trained:,}"
-        )
+        found = say_count(source.n_features, "feature")
+        raise InputError(f"{source.name}: rows of {found}; the model was trained on {model.n_trained:,}")
+    if not same_scaling(model.scaling, source.scaling):
+        raise InputError(f"{source.name}: its rows are scaled in another way than those that the model was trained on")
     return problem
 
 
@@ -208,14 +214,18 @@ def _open(
 
 def _name_kernels(model: Model) -> str:
     if isinstance(model, KernelModel):
-        return "kernel-sums"
-    if find_entry(model.problem.name).joins_classes:
+        return "smo-classes" if _joins_classes(model) else "kernel-sums"
+    if _joins_classes(model):
         return "crammer-singer"
     return "ranking" if _compares_pairs(model) else "cutting-plane"
 
 
 def _compares_pairs(model: Model) -> bool:
     return find_entry(model.problem.name).compares_pairs
+
+
+def _joins_classes(model: Model) -> bool:
+    return find_entry(model.problem.name).joins_classes
 
 
 def _shape(source: RowSource) -> tuple[int, int]:
@@ -225,9 +235,8 @@ def _shape(source: RowSource) -> tuple[int, int]:
 def _evaluate(model: Model, engine: Engine, problem: dict[str, Any], points: list[DualPoint] | None) -> Found:
     if _compares_pairs(model):
         assert isinstance(model, LinearModel)
-        return _evaluate_ranking(model, engine, float(problem["pair_cost"]), points)
-    if find_entry(model.problem.name).joins_classes:
-        assert isinstance(model, LinearModel)
+        return verify_ranking.evaluate(model, engine, float(problem["pair_cost"]), points)
+    if _joins_classes(model):
         return *verify_classes.evaluate(model, engine, problem), None
     if model.problem.has_nu and model.problem.own_classes is None:
         assert isinstance(model, KernelModel)
@@ -283,17 +292,3 @@ def _add_problems(totals: list[ExactLosses], rows: Rows, W: F64, biases: F64, co
 
 def _combine_problems(left: list[ExactLosses], right: list[ExactLosses]) -> list[ExactLosses]:
     return [combine_exact(a, b) for a, b in zip(left, right, strict=True)]
-
-
-def _evaluate_ranking(model: LinearModel, engine: Engine, pair_cost: float, points: list[DualPoint] | None) -> Found:
-    pairs, _ = find_pairs(engine.source, str(model.info["task"]))
-    tiles = engine.scan(Scan(list, _add_scores, operator.add, (np.atleast_2d(model.coef),)))
-    scores = np.concatenate([part for _, part in sorted(tiles, key=lambda tile: tile[0])])
-    loss, rounding = measure_pairs_exactly(scores, pairs, pair_cost)
-    half = float(model.coef @ model.coef) / 2
-    bound = None if points is None else verify_dual.bound_ranking(points[0], engine, pairs, pair_cost)
-    return half + loss, rounding + bound_rounding(len(model.coef) + 8, 2 * half), bound
-
-
-def _add_scores(tiles: list[tuple[int, F64]], rows: Rows, W: F64) -> None:
-    tiles.append((rows.start, compute_exact_scores(rows.X, W)[0]))

@@ -11,19 +11,22 @@ import numpy as np
 
 from streamsvm.engines.protocol import Engine
 from streamsvm.errors import InputError
-from streamsvm.models.model import LinearModel
+from streamsvm.models.model import KernelModel, LinearModel, Model
 from streamsvm.numeric.class_losses import add_line_losses, read_costs, score_classes
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import Scan
+from streamsvm.training import verify_kernel_classes
 
 
-def evaluate(model: LinearModel, engine: Engine, told: Mapping[str, Any]) -> tuple[float, float]:
+def evaluate(model: Model, engine: Engine, told: Mapping[str, Any]) -> tuple[float, float]:
     """Return P of the model, and how far rounding can have moved it.
 
     A score is off by at most e |x_i| with e = gamma_(d+8) |w_k|, and a loss has two of them and a slope of C_i in each.
     """
+    if isinstance(model, KernelModel):
+        return verify_kernel_classes.evaluate(model, engine, told)
     W, feature = _read_weights(model), float(told["bias_feature"])
     if len(W) != np.size(told["class_costs"]):
         raise InputError(f"the model has {len(W)} classes, and tells the costs of {np.size(told['class_costs'])}")

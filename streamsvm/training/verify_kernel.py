@@ -15,7 +15,8 @@ from streamsvm.errors import InputError
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric.convex_loss import ConvexLoss
 from streamsvm.numeric.dual_points import Bound
-from streamsvm.numeric.kernels import Kernel, add_kernel_sums, compute_kernel_sums, to_float64
+from streamsvm.numeric.kernels import Kernel, add_kernel_sums, to_float64
+from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.pairs_of_classes import list_pairs
 from streamsvm.numeric.rounding import bound_rounding
 from streamsvm.numeric.rows import F64, I64, Matrix, Rows, take_rows

@@ -169,7 +169,7 @@ def test_predictions_that_cannot_be_made(run: Run, text: Path, trained: Path, tm
     np.save(tmp_path / "wide.npy", np.zeros((2, 7), np.float32))
     for rows, name, message in (
         (tmp_path / "wide.npy", "p.csv", "wide.npy: rows of 7 features; the model was trained on 6"),
-        (text, "p.txt", "p.txt: the name must end in .csv, .npy or .zarr"),
+        (text, "p.txt", "p.txt: the name must end in .csv, .parquet, .npy or .zarr"),
         (text, "missing/p.csv", "missing: no such folder"),
         (tmp_path / "missing.svm", "p.csv", "missing.svm: No such file"),
     ):
@@ -185,7 +185,7 @@ def test_what_the_system_refuses_is_told_without_a_traceback(
     def fail(*_: Any) -> NoReturn:
         raise OSError(28, "No space left on device", "p.csv")
 
-    monkeypatch.setattr("streamsvm.models.predict._score_file", fail)
+    monkeypatch.setattr("streamsvm.models.scores._score_file", fail)
     ran = run("predict", trained, text, "--out", tmp_path / "p.csv")
     assert (ran.code, ran.err) == (1, "streamsvm predict: [Errno 28] No space left on device: 'p.csv'\n")
 

@@ -1,4 +1,4 @@
-"""`--multi-class crammer_singer`: a model is trained, resumed, judged and verified; what contradicts it is refused."""
+"""`--multi-class crammer_singer`: models are trained, resumed, judged and verified; what contradicts it is refused."""
 
 # ruff: noqa: F811  (fixtures are imported)
 from __future__ import annotations
@@ -21,15 +21,19 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "rows.zarr"
 
 
-def test_from_training_to_predictions(run: Run, rows: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    assert run("train", rows, "--out", out, *JOINT, "--max-passes", "1", "--tol", "1e-9").code == 3
-    resumed = run("train", rows, "--out", out, *JOINT, "--resume", "--tol", "1e-4", "--json")
+KERNEL = ("--kernel", "rbf", "--gamma", "0.1", "--resident-rows", "30%", "--option", "intercept_scaling=2")
+
+
+@pytest.mark.parametrize("own", [(), KERNEL], ids=["linear", "kernel"])
+def test_from_training_to_predictions(own: tuple[str, ...], run: Run, rows: Path, tmp_path: Path) -> None:
+    out, given = tmp_path / "run", (*JOINT, *own)
+    assert run("train", rows, "--out", out, *given, "--max-passes", "1", "--tol", "1e-9").code == 3
+    resumed = run("train", rows, "--out", out, *given, "--resume", "--tol", "1e-4", "--json")
     assert resumed.code == 2  # another tolerance
-    trained = run("train", rows, "--out", out, *JOINT, "--overwrite", "--class-weight", "3=2", "--json")
+    trained = run("train", rows, "--out", out, *given, "--overwrite", "--class-weight", "3=2", "--json")
     assert trained.code == 0
     assert trained.result["relative_gap"] <= 1e-3
-    assert run("verify", out, rows).code == 0
+    assert run("verify", out, rows, *(["--dual"] if own else [])).code == 0
     assert run("evaluate", out, rows, "--json").result["accuracy"] > 0.5
     assert run("predict", out, rows, "--out", tmp_path / "labels.npy").code == 0
     assert set(np.load(tmp_path / "labels.npy").tolist()) <= {0, 1, 2, 3}
@@ -47,8 +51,10 @@ def test_the_task_is_another_name_of_it(run: Run, rows: Path, tmp_path: Path) ->
     [
         (["--task", "rank"], "not allowed with argument --multi-class"),
         (["--loss", "hinge"], "the task crammer-singer has crammer_singer"),
-        (["--kernel", "rbf"], "is for the linear one"),
-        (["--solver", "smo"], "use cutting-plane"),
+        (["--kernel", "sigmoid"], "or use the solver smo, which takes linear, rbf, poly, precomputed"),
+        (["--kernel", "rbf", "--solver", "cutting-plane"], "is for the linear one"),
+        (["--solver", "irwls"], "use cutting-plane or smo"),
+        (["--kernel", "rbf", "--option", "selection=platt"], "option 'selection' is unknown"),
         (["--keep-dual"], "no dual point is kept for this task"),
     ],
 )

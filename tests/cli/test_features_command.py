@@ -19,7 +19,7 @@ from streamsvm.cli.progress import RowCounter
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.methods.feature_map import solver
 from streamsvm.models.model import LinearModel, load
-from streamsvm.models.predict import score
+from streamsvm.models.scores import score
 from streamsvm.numeric.feature_maps import PolynomialMap
 from streamsvm.training import feature_dataset
 from streamsvm.training.features import FeatureOptions, make_features

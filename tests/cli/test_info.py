@@ -13,7 +13,8 @@ import zarr
 from scipy.sparse import csr_array
 
 from streamsvm import ingest
-from streamsvm.cli.info import describe, format_description, format_evaluation, verify
+from streamsvm.cli.evaluation_text import format_evaluation
+from streamsvm.cli.info import describe, format_description, verify
 from streamsvm.data.dataset import open_dataset
 from streamsvm.errors import IntegrityError
 from tests.conftest import make_problem
@@ -100,14 +101,21 @@ def test_files_of_others_have_no_manifest(tmp_path: Path) -> None:
 
 def test_an_evaluation_for_people() -> None:
     parts = {
-        "no": {"rows": 3, "recall": 2 / 3, "precision": 1.0},
-        "yes": {"rows": 1000, "recall": None, "precision": None},
+        "no": {"rows": 3, "recall": 2 / 3, "precision": 1.0, "f1": 0.8},
+        "yes": {"rows": 1000, "recall": None, "precision": None, "f1": None},
     }
-    scores = {"n_rows": 1005, "accuracy": 0.75, "roc_area": 0.5, "classes": parts, "unknown_labels": 2}
+    scores = {"n_rows": 1005, "accuracy": 0.75, "roc_area": 0.5, "average_precision": 0.25, "unknown_labels": 2}
+    scores |= {"classes": parts, "confusion": [[2, 1], [0, 1000]]}
     assert format_evaluation(scores).splitlines() == [
-        "accuracy 0.7500 on 1,005 rows, ROC area 0.5000",
-        "  class no: 3 rows, recall 0.6667, precision 1.0000",
-        "  class yes: 1,000 rows, recall -, precision -",
+        "accuracy 0.7500 on 1,005 rows, ROC area 0.5000, average precision 0.2500",
+        "     class  precision  recall      F1  support",
+        "        no     1.0000  0.6667  0.8000        3",
+        "       yes          -       -       -    1,000",
+        "    (mean)     1.0000  0.6667  0.8000    1,003",
+        "  true class, and predicted as:",
+        "         no    yes",
+        "     no   2      1",
+        "    yes   0  1,000",
         "  2 rows have a label that the model does not know",
     ]
     assert "ROC" not in format_evaluation(scores | {"roc_area": None, "unknown_labels": 0})

@@ -81,7 +81,8 @@ def test_other_ways(way: str, data: str, tmp_path: Path, capsys: pytest.CaptureF
     page = (run / "report.html").read_text()
     assert f"{way}: Brier score {told['brier_score']:.4f}, log loss {told['log_loss']:.4f}" in page
     chart = page[page.index("Reliability of the probabilities") :]
-    assert chart[: chart.index("</svg>")].count("<circle") == len(told["reliability"]) + 2  # and the ends of the line
+    dots = chart[: chart.index("</svg>")].count('class="dot"')
+    assert dots == len(told["reliability"]) + 2  # and the ends of the line of true probabilities
 
 
 def test_the_best_of_a_grid_has_probabilities_in_the_reads_of_its_training(data: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from streamsvm.data.compilation import PARSERS
 from streamsvm.data.dataset import open_dataset
 from streamsvm.methods.registry import METHODS
 from streamsvm.methods.warm_up import FEATURE_MAPS
+from streamsvm.numeric import cache_folder
 from tests.commands import Run, data, run, text  # noqa: F401
 
 WRITTEN, KEPT = "its rows are written to", "from an earlier training"
@@ -63,6 +65,22 @@ def test_what_cannot_be_read_so_tells_the_commands(run: Run, rows: Path, tmp_pat
         ran = run("train", named, *options)
         assert (ran.code, f"run `streamsvm ingest {named} {commands}" in ran.err) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "rows.svm", "t.csv"]
+
+
+def test_rows_that_were_appended_or_deleted_are_not_the_file(run: Run, rows: Path, tmp_path: Path) -> None:  # noqa: F811
+    cache = tmp_path / "rows.svm.cache.zarr"
+    assert run("train", rows, "--out", tmp_path / "run").code == 0
+    assert run("delete", cache, "--rows", "0-9").code == 0
+    ran = run("train", rows, "--out", tmp_path / "again")
+    assert (ran.code, f"{cache}: rows were appended or deleted" in ran.err) == (2, True)
+    assert run("train", cache, "--out", tmp_path / "again").code == 0
+
+
+def test_kernels_that_would_not_be_kept_are_not_compiled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    folder = tempfile.gettempdir() + "/streamsvm-kernels-abc/numeric"
+    monkeypatch.setattr(cache_folder, "CACHE_FOLDER", folder)
+    ran = run("warm-up")
+    assert (ran.code, "NUMBA_CACHE_DIR" in ran.err, ran.out) == (2, True, "")
 
 
 def test_a_dataset_of_the_user_is_left_alone(run: Run, rows: Path, tmp_path: Path) -> None:  # noqa: F811

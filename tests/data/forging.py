@@ -112,6 +112,12 @@ def set_values(name: str, at: Any, value: Any) -> Callable[[Path], Any]:
     return lambda path: forge(path, name, at, value)
 
 
+def shorten_last_row(path: Path) -> None:
+    """A forgery: the last row of sparse rows has an item less, which then belongs to no row."""
+    array: Any = zarr.open_group(str(path), mode="r", zarr_format=3)["X/indptr"]
+    forge(path, "X/indptr", 200, int(array[200]) - 1)
+
+
 # What can be wrong although every checksum is right; of the datasets that tests.data.conftest.paths makes (200 rows,
 # 6 features, 3 classes, all vectors, scaled) and of a dataset of features ("features").
 FORGED_FACTS = {
@@ -171,7 +177,8 @@ FORGED_SPARSE: dict[str, Callable[[Path], Any]] = {
     **{f"a column is {value}": set_values("X/indices", 7, value) for value in (6, -1, 2**31 - 1, -(2**31))},
     **{f"a row limit is {value}": set_values("X/indptr", 100, value) for value in (-1, 2, 10**6, 2**62, -(2**63))},
     "the first row limit is not 0": set_values("X/indptr", 0, 1),
-    "the last row limit is not all": set_values("X/indptr", 200, 400),
+    "the last row limit is below others": set_values("X/indptr", 200, 400),
+    "the last row limit leaves an item out": shorten_last_row,
     "the longest row is said to be short": set_fact("longest_row", 1),
     "row limits are not signed": rewrite("X/indptr", np.arange(201, dtype=np.uint64)),
     "columns are of 8 bytes": rewrite("X/indices", np.zeros(600, np.int64)),

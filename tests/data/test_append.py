@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from streamsvm.cli.command import main
 from streamsvm.cli.info import verify
 from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.delete import delete_rows
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.training.train import TrainOptions, train
@@ -115,7 +116,7 @@ def test_texts_as_labels_and_names_of_features(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "no class of this": ("1,2,maybe\n", {}, "no row of .* has the label 'maybe'"),
+    "no class of this": ("1,2,maybe\n", {}, "no row of .* has the label 'maybe'.*--new-classes"),
     "a number as label": ("1,2,3\n", {}, "some labels are numbers, others are not"),
     "a feature more": ("a,b,c,class\n1,2,3,no\n", {}, "its rows have 3 features, and the rows of .* have 2"),
     "a feature fewer": ("a,class\n1,no\n", {}, "its rows have 1 features, and the rows of .* have 2"),
@@ -140,6 +141,50 @@ def test_other_rows_are_refused(case: str, tmp_path: Path) -> None:
         ingest(tmp_path / "new.csv", tmp_path / "d.zarr", append=True, **options)
     assert file_hashes(tmp_path) == before
     assert open_dataset(tmp_path / "d.zarr").n_rows == 2
+
+
+@pytest.mark.parametrize("labels", [(2.0, -1.0, 7.0, 0.5), ("no", "yes", "maybe", "very")])
+def test_new_classes_are_put_in_their_places(labels: tuple[Any, ...], tmp_path: Path) -> None:
+    """Rows, deleted ones too, have the labels that they were given, however often classes come in between."""
+    X, y, _ = make_rows()
+    y, third = np.array(labels[:2])[(y > 0).astype(int)].astype(np.asarray(labels).dtype), slice(200, N)
+    y[150:200:3], y[third] = labels[2], np.asarray(labels)[X[third, 0].astype(int) % 4]
+    ingest(X[:150], tmp_path / "d.zarr", y[:150])
+    for part in (slice(150, 200), third):
+        ingest(X[part], tmp_path / "d.zarr", y[part], append=True, new_classes=True)
+        gone = open_dataset(tmp_path / "d.zarr").n_rows - 1
+        delete_rows(tmp_path / "d.zarr", [3, gone])
+    dataset = open_dataset(tmp_path / "d.zarr")
+    assert dataset.classes is not None
+    assert dataset.class_counts is not None
+    assert dataset.classes.tolist() == sorted(labels)
+    for shown in (dataset, pickle.loads(pickle.dumps(dataset))):
+        numbers, found = zip(*((rows.X[:, 0], rows.y) for rows in map(shown.read, range(shown.n_chunks))), strict=True)
+        number = np.rint(np.concatenate(numbers)).astype(int) - 1
+        np.testing.assert_array_equal(dataset.classes[np.concatenate(found)], y[number])
+        np.testing.assert_array_equal(np.bincount(np.concatenate(found)), dataset.class_counts)
+    taken = dataset.take([dataset.n_rows - 1, 0, 149])
+    np.testing.assert_array_equal(dataset.classes[taken.y], y[np.rint(taken.X[:, 0]).astype(int) - 1])
+    assert verify(dataset)["verified_rows"] == N - 4
+
+
+def test_who_reads_before_a_new_class_keeps_the_classes(tmp_path: Path) -> None:
+    X, y, _ = make_rows()
+    before = ingest(X[:200], tmp_path / "d.zarr", y[:200])
+    ingest(X[200:], tmp_path / "d.zarr", np.where(X[200:, 1] > 0, 1, 2), append=True, new_classes=True)
+    for view in (before, pickle.loads(pickle.dumps(before))):
+        assert view.classes.tolist() == [-1, 2]
+        np.testing.assert_array_equal(view.classes[view.column("y")], y[np.rint(view.read(0).X[:, 0]).astype(int) - 1])
+
+
+def test_new_labels_of_sets_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.svm").write_text("1,2 1:1\n2 2:1\n")
+    (tmp_path / "new.svm").write_text("1,3 1:1\n")
+    ingest(tmp_path / "old.svm", tmp_path / "d.zarr", multi_label=True)
+    with pytest.raises(InputError, match=r"has the label 3, so .* for a new class: ingest all files anew"):
+        ingest(tmp_path / "new.svm", tmp_path / "d.zarr", multi_label=True, append=True, new_classes=True)
+    with pytest.raises(InputError, match="is for rows that are appended: --append"):
+        ingest(tmp_path / "new.svm", tmp_path / "e.zarr", multi_label=True, new_classes=True)
 
 
 def test_weights_in_one_of_both_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import streamsvm
 from streamsvm.data import arrow_tables
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
-from streamsvm.models.predict import predict, score
+from streamsvm.models.predict import predict
+from streamsvm.models.scores import score
 from streamsvm.train import TrainOptions, train
 from tests.conftest import run_python
 from tests.data.test_encoded_tables import KEEP, expect, make_frame, read_all
@@ -90,6 +91,17 @@ def test_dates_need_no_option(tmp_path: Path) -> None:
     for name in ("t.csv", "t.parquet"):
         dataset = streamsvm.ingest(tmp_path / name, tmp_path / "t.zarr", overwrite=True, **KEEP)
         assert read_all(dataset)[:, 0].tolist() == days.tolist()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_dates_of_all_times_that_a_type_holds(unit: str, tmp_path: Path) -> None:
+    """Those beyond the microseconds of 64 bits, too, which lie in the year 294,247."""
+    counts = np.array([2**62, -(2**62), 86_400], np.int64)
+    table = pa.table({"a": pa.array(counts, pa.timestamp(unit)), "y": [0, 1, 1]})
+    feather.write_feather(table, tmp_path / "t.feather")
+    dataset = streamsvm.ingest(tmp_path / "t.feather", tmp_path / "t.zarr", shuffle=None)
+    day = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    np.testing.assert_allclose(read_all(dataset)[:, 0], counts / day, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["t.arrow", "t.orc", "t.jsonl"])

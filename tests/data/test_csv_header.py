@@ -20,7 +20,8 @@ from streamsvm.data.csv_tokens import LONG_CELL
 from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
-from streamsvm.models.predict import predict, score
+from streamsvm.models.predict import predict
+from streamsvm.models.scores import score
 from tests.commands import Run, run  # noqa: F401
 from tests.data.conftest import WriteFile
 from tests.data.pieces import fault, fault_in, listed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -13,8 +16,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from distributed import Client
 
+from streamsvm import LinearSVC, ingest
 from streamsvm.data.arrays import read_arrays
+from streamsvm.errors import InputError
+from tests.conftest import describe_keys
 from tests.data.pieces import fault, together
 
 
@@ -88,3 +95,47 @@ def test_dask_is_never_computed_whole(form: str) -> None:
         pieces += 1
     assert made == list(range(8))
     assert pieces == 8 * 3
+
+
+def where_it_runs(block: Any) -> Any:
+    return np.concatenate([block, np.full((len(block), 1), os.getpid())], axis=1)
+
+
+@pytest.mark.parametrize("form", ["array", "frame"])
+def test_collections_on_a_cluster_are_computed_there(client: Client, form: str, tmp_path: Path) -> None:
+    """Persisted partitions, and those that the cluster has yet to compute, of rows and labels."""
+    rows = np.arange(60.0).reshape(20, 3)
+    chunks = (3,) * 6 + (2,), (4,)
+    lazy: Any = da.from_array(rows, chunks=(3, 3)).map_blocks(where_it_runs, chunks=chunks, dtype=float)
+    labels: Any = da.from_array(np.arange(20) % 2, chunks=7)
+    if form == "frame":
+        lazy = dd.from_dask_array(lazy, columns=list("abcd"))
+    kept = client.persist(lazy)
+    dataset = ingest(kept, tmp_path / "rows.zarr", client.persist(labels), shuffle=None)
+    found = np.concatenate([dataset.read(k).X for k in range(dataset.n_chunks)])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found[:, :3], rows)
+    assert os.getpid() not in set(found[:, 3].astype(int).tolist())
+    with client.as_current():
+        lazily = ingest(lazy, tmp_path / "lazy.zarr", labels, shuffle=None)
+    assert os.getpid() not in set(lazily.read(0).X[:, 3].astype(int).tolist())  # type: ignore[index]
+
+
+def test_estimators_compute_on_their_client(client: Client) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    lazy = da.from_array(rows, chunks=(50, 3))
+    labels = (rows[:, 0] > 0).astype(int)
+    there = LinearSVC(C=0.1, client=client).fit(client.persist(lazy), client.persist(da.from_array(labels, chunks=50)))
+    here = LinearSVC(C=0.1).fit(rows, labels)
+    np.testing.assert_allclose(there.decision_function(rows), here.decision_function(rows), atol=0.01)
+
+
+def test_the_address_of_a_scheduler_is_a_client(client: Client, tmp_path: Path) -> None:
+    """An estimator connects for the time of a fit, and keeps the address as its parameter."""
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    data = ingest(rows, tmp_path / "rows.zarr", (rows[:, 0] > 0).astype(int))
+    with dask.config.set(describe_keys(client.security)) if client.security.require_encryption else nullcontext():
+        there = LinearSVC(C=0.1, client=client.scheduler.address).fit(data)
+    assert there.client == client.scheduler.address
+    assert there.result_.model_sha256 == LinearSVC(C=0.1).fit(data).result_.model_sha256
+    with pytest.raises(InputError, match=r"scheduler 127\.0\.0\.1:1: "):
+        LinearSVC(client="127.0.0.1:1").fit(data)

@@ -16,7 +16,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import streamsvm
-from streamsvm.cli.info import verify
+from streamsvm.cli.info import describe, verify
 from streamsvm.data import delete
 from streamsvm.data.dataset import Dataset, open_dataset, split_rows
 from streamsvm.data.delete import delete_rows
@@ -142,6 +142,22 @@ def test_sparse_rows_without_a_value_are_deleted(tmp_path: Path) -> None:
     assert open_dataset(tmp_path / "d.zarr").meta["n_items"] <= 9
 
 
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_the_share_of_values_is_that_of_the_raw_rows_left(scale: str, tmp_path: Path) -> None:
+    X = make_rows(50, 6)[0] * (np.arange(50) % 5 > 0)[:, None]
+    ingest(X, tmp_path / "d.zarr", np.tile([1, -1], 25), scale=scale, layout="dense", shuffle=None)
+    dataset = delete_rows(tmp_path / "d.zarr", np.arange(20))
+    assert describe(dataset)["density"] == pytest.approx(np.mean(X[20:] != 0))
+
+
+def test_empty_rows_that_are_deleted_have_no_values(tmp_path: Path) -> None:
+    X = np.zeros((8, 3), np.float32)
+    X[0, 0] = 1
+    ingest(csr_array(X), tmp_path / "d.zarr", np.tile([1, -1], 4), shuffle=None, layout="sparse")
+    delete_rows(tmp_path / "d.zarr", [4])
+    assert describe(delete_rows(tmp_path / "d.zarr", [5]))["density"] >= 0
+
+
 def test_sets_of_labels(tmp_path: Path) -> None:
     X, sets = make_rows()[0], np.random.default_rng(1).random((N, 4)) < 0.3
     before = ingest(X, tmp_path / "d.zarr", sets.astype(int))
@@ -200,6 +216,10 @@ def forget(path: Path) -> None:
     edit_manifest(path, lambda meta: meta["edits"].pop(0))
 
 
+def list_kind(path: Path) -> None:
+    edit_manifest(path, lambda meta: meta["edits"][0].__setitem__(0, {}))
+
+
 def no_list(path: Path) -> None:
     edit_manifest(path, lambda meta: meta.update(edits=3))
 
@@ -229,7 +249,7 @@ def damage_copies(path: Path) -> None:
 
 
 DAMAGES = [
-    *(damage_base, reverse, rename_kind, forget, no_list, remove_copies),
+    *(damage_base, reverse, rename_kind, list_kind, forget, no_list, remove_copies),
     *(swap_copies, damage_numbers, damage_copies),
 ]
 
@@ -334,6 +354,33 @@ def test_ctrl_c_leaves_the_dataset_as_it_was(
     stopped = run("delete", tmp_path / "d.zarr", "--rows", "0-9")
     assert (stopped.code, "interrupted; nothing was left behind" in stopped.err) == (1, True)
     assert file_hashes(tmp_path) == before
+
+
+def test_a_row_that_is_longer_than_the_first_rows_is_deleted(tmp_path: Path) -> None:
+    X = np.zeros((6, 5), np.float32)
+    X[:, 0] = 1
+    ingest(csr_array(X), tmp_path / "d.zarr", np.tile([1, -1], 3), layout="sparse", shuffle=None)
+    more = np.arange(1, 21, dtype=np.float32).reshape(4, 5)
+    ingest(csr_array(more), tmp_path / "d.zarr", np.tile([1, -1], 2), append=True, shuffle=None)
+    dataset = delete_rows(tmp_path / "d.zarr", [1, 7])
+    verify(dataset)
+    np.testing.assert_array_equal(read_all(dataset), np.delete(np.concatenate((X, more)), [1, 7], axis=0))
+    assert dataset.meta["longest_row"] == 5
+
+
+def test_options_that_are_repeated_delete_all_that_they_name(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    make(tmp_path / "d.zarr")
+    assert "2 rows deleted" in run("delete", tmp_path / "d.zarr", "--rows", "3", "--rows", "5").out
+    assert run("delete", tmp_path / "d.zarr", "--group", "donor 1", "--group", "donor 2").code == 0
+    number = read_all(streamsvm.open(tmp_path / "d.zarr"))[:, 0].astype(int) - 1
+    assert not np.isin(number % 7, (1, 2)).any()
+
+
+@pytest.mark.parametrize("given", [{"groups": [[1]]}, {"groups": []}, {"rows": np.array([2**64 - 1], np.uint64)}])
+def test_what_names_no_rows_is_told(given: dict[str, Any], tmp_path: Path) -> None:
+    make(tmp_path / "d.zarr")
+    with pytest.raises(InputError, match=r"the groups whose rows|row 18446744073709551615 of 400 rows"):
+        delete_rows(tmp_path / "d.zarr", **given)
 
 
 def test_the_command(run: Run, tmp_path: Path) -> None:  # noqa: F811

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -144,6 +146,34 @@ def test_a_killed_process_leaves_nothing_that_counts(tmp_path: Path) -> None:
     assert (tmp_path / "f/c/0").read_bytes() == bytes([1]) * 1000
 
 
+def test_no_file_comes_or_goes_while_another_process_counts(tmp_path: Path) -> None:
+    """Such a file would be missing when its size is asked for; a folder would be removed before it is in use."""
+    cache = DiskCache(tmp_path, 1000, "f")
+    kept, given_up = (cache.begin_copy(tmp_path / f"f/c/{k}", 1) for k in (0, 1))
+    assert kept is not None
+    assert given_up is not None
+    kept.write(np.ones(1, np.uint8), 0)
+    others = [Thread(target=act) for act in (kept.keep, given_up.give_up, lambda: DiskCache(tmp_path, 1000, "g"))]
+    with cache.counting():
+        before = sorted(tmp_path.rglob("*"))
+        for other in others:
+            other.start()
+            other.join(0.05)
+        assert sorted(tmp_path.rglob("*")) == before
+    for other in others:
+        other.join()
+    assert {path.name for path in tmp_path.rglob("[!.]*")} == {"f", "c", "0", "g"}
+
+
+def test_a_cache_that_is_gone_is_told(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "cache", 1000, "f")
+    copy = cache.begin_copy(tmp_path / "cache/f/c/0", 1)
+    assert copy is not None
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(WriteError, match="cache: the cache cannot be written"):
+        copy.give_up()
+
+
 def test_a_full_disk_is_told(
     server: ObjectServer,  # noqa: F811
     tmp_path: Path,
@@ -175,6 +205,8 @@ def test_what_is_no_cache_is_refused(
     for data, cache, told in (
         (url, "100GB", "'100GB' is no cache"),
         (url, "folder:much", "'much' is no size in bytes"),
+        (url, "folder:" + "9" * 400, "9999' is no size in bytes"),
+        (url, "s3://bucket/cache:1GB", "is no cache"),
         (upload(server, packed.path, "bucket/packed.zarr"), f"{tmp_path}/cache:1GB", "are compressed"),
     ):
         assert main(["train", data, "--C", "1", "--out", str(tmp_path / "run"), "--cache", cache]) == 2

@@ -23,7 +23,8 @@ from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import load
-from streamsvm.models.predict import predict, score
+from streamsvm.models.predict import predict
+from streamsvm.models.scores import score
 from streamsvm.numeric import encoding
 from streamsvm.numeric.rows import CsrRows, to_dense
 from streamsvm.train import TrainOptions, train
@@ -135,6 +136,20 @@ def test_hashed_features_are_those_of_scikit_learn(tmp_path: Path) -> None:
     wanted = FeatureHasher(32).transform(known).toarray()
     assert np.array_equal(read_all(dataset), wanted)
     assert dataset.feature_names is None
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_the_mean_of_enormous_numbers_can_be_recorded(sign: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(f"a,b,label\n{sign}3e38,1,0\n,2,1\n{sign}3e38,3,1\n")
+    dataset = streamsvm.ingest(tmp_path / "table.csv", tmp_path / "d.zarr", missing="mean", shuffle=None)
+    np.testing.assert_array_equal(read_all(dataset)[:, 0], np.full(3, f"{sign}3e38").astype(np.float32))
+
+
+def test_all_columns_of_a_name_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("a,b,a,label\n1,2,3,0\n4,5,6,1\n")
+    dataset = streamsvm.ingest(tmp_path / "table.csv", tmp_path / "d.zarr", drop="a", shuffle=None)
+    assert dataset.feature_names == ("b",)
+    assert streamsvm.ingest(tmp_path / "table.csv", tmp_path / "e.zarr", drop="1").feature_names == ("b", "a")
 
 
 def test_a_header_of_numbers_and_no_header(tmp_path: Path) -> None:

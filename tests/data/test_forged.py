@@ -16,7 +16,7 @@ from streamsvm.errors import InputError, IntegrityError
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.training.features import FeatureOptions, make_features
 from tests.data.conftest import Write, make_rows
-from tests.data.forging import FORGERIES, edit_manifest, set_fact
+from tests.data.forging import FORGERIES, edit_manifest, forge, set_fact, shorten_last_row
 from tests.kernel_problems import ask_for
 
 CASES = [(kind, name) for kind, forgeries in FORGERIES.items() for name in forgeries]
@@ -64,6 +64,20 @@ def test_what_is_forged_is_refused(kind: str, name: str, genuine: dict[str, Path
         with pytest.raises(InputError) as caught:
             run(open_dataset(path))
         assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(("row", "limit"), [(0, 1), (199, None)], ids=["first", "last"])
+def test_a_row_taken_alone_meets_the_ends_of_all_items(
+    row: int, limit: int | None, genuine: dict[str, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "forged.zarr"
+    shutil.copytree(genuine["sparse"], path)
+    if limit is None:
+        shorten_last_row(path)
+    else:
+        forge(path, "X/indptr", 0, limit)
+    with pytest.raises(IntegrityError, match=r"X/indptr/c/\d+: row limits"):
+        open_dataset(path).take(np.array([row]))
 
 
 def test_counts_of_classes_are_compared_with_the_rows(genuine: dict[str, Path], tmp_path: Path) -> None:

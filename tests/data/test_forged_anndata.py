@@ -16,7 +16,7 @@ from streamsvm.cli.info import verify
 from streamsvm.data.dataset import open_dataset
 from streamsvm.errors import InputError
 from streamsvm.models.model import LinearModel
-from streamsvm.models.predict import score
+from streamsvm.models.scores import score
 from tests.data.conftest import make_rows
 
 FORMATS = (2, 3)

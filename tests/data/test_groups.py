@@ -96,6 +96,7 @@ def test_a_text_is_the_same_group_beside_numbers(tmp_path: Path) -> None:
         ([1.0, 2.0, np.nan], "row 3 (counted from 1): the group is missing"),
         ([1, 2, -(2**62) - 1], "row 3 (counted from 1): a group is a text, a time, or a whole number"),
         (np.array(["2026-01-01", "NaT", "2026-01-02"], "M8[s]"), "row 2 (counted from 1): a group is a text"),
+        (np.array(["2026-01-01", "3000-01-01", "NaT"], "M8[s]"), "row 2 (counted from 1): the group is a time beyond"),
         ([1, 2], "groups: 2 rows, but X has 3"),
     ],
 )

@@ -176,14 +176,14 @@ def test_a_row_costs_a_part(kinds: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_newer_format_is_refused_by_its_number(write: Write, tmp_path: Path) -> None:
     write(np.ones((4, 2), np.float32), to=tmp_path / "d.zarr")
-    for version in (7, 0, 2.5, "2", None, True, [2]):
+    for version in (8, 0, 2.5, "2", None, True, [2]):
         edit_manifest(tmp_path / "d.zarr", lambda meta, version=version: meta.update(format=version))
         with pytest.raises(InputError) as caught:
             open_dataset(tmp_path / "d.zarr")
         message = str(caught.value)
         assert str(tmp_path / "d.zarr") in message
         assert f"format {version!r}" in message
-        assert "formats 1 to 6" in message
+        assert "formats 1 to 7" in message
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])

@@ -15,7 +15,7 @@ from streamsvm.data.ingest import join_names
 from streamsvm.data.sources import list_files
 from streamsvm.errors import InputError
 from streamsvm.models.model import load
-from streamsvm.models.predict import score
+from streamsvm.models.scores import score
 from tests.data.test_encoded_tables import KEEP, N, make_frame, read_all
 
 GIVEN = {"index": "id", "missing": "indicator", "one_hot": "auto"}

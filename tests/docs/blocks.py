@@ -138,7 +138,8 @@ def run_command(line: str, place: str) -> str:
     """
     command, told = (line.removesuffix("; echo $?"), True) if line.endswith("; echo $?") else (line, False)
     words = shlex.split(command, comments=True)
-    said = io.StringIO()
+    pipe = io.BytesIO()
+    said = io.TextIOWrapper(pipe, "utf-8", write_through=True)  # with a buffer of bytes, as standard output
     if words[0] == "streamsvm":
         with redirect_stdout(said):
             try:
@@ -156,8 +157,9 @@ def run_command(line: str, place: str) -> str:
         sys.stderr.write(ran.stderr)
     if told:
         said.write(f"{status}\n")
-    assert told or status == 0, f"{place}: {line}: exit status {status}\n{said.getvalue()}"
-    return said.getvalue()
+    written = pipe.getvalue().decode()
+    assert told or status == 0, f"{place}: {line}: exit status {status}\n{written}"
+    return written
 
 
 def serve() -> None:

@@ -21,7 +21,12 @@ pytestmark = pytest.mark.once
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = [page for page in PAGES if any(block.is_run for block in find_blocks(page))]
 MOST_NOT_RUN = 6
-TESTED_ELSEWHERE = ("add_a_method.md", "add_a_problem.md", "certificate.md")  # each by a test of its own
+TESTED_ELSEWHERE = (
+    "add_a_method.md",
+    "add_a_problem.md",
+    "certificate.md",
+    "clients.md",
+)  # each by a test of its own
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dask.base import tokenize
 from distributed import Client, Worker
 
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.engines import pass_on_workers, patience
 from streamsvm.engines.cluster import DistributedEngine, _run_walk
-from streamsvm.engines.part import give_away
+from streamsvm.engines.kept import Terms
+from streamsvm.engines.part import Part, Pass, give_away
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.numeric.rows import Rows
 from streamsvm.requests import Scan
@@ -247,3 +249,16 @@ def test_rows_are_reported_while_a_pass_is_under_way(
     engine.scan(Scan(Trace, partial(add_once_told, tmp_path, slow, last), combine_traces))
     assert len(told) > 1
     assert sum(told) == source.n_rows
+
+
+class Opaque:
+    def __reduce__(self) -> str:
+        raise AssertionError("Dask looks into the tasks of a pass")
+
+
+def test_dask_does_not_look_into_the_tasks_of_a_pass() -> None:
+    """It names a graph by what is in it, and arrays of all workers are in the graph of a pass."""
+    parts = [Part((groups,), ((Opaque(),),)) for groups in (range(2), range(2, 4))]
+    scan = Scan(Trace, add_to_trace, combine_traces, (Opaque(),))
+    works = [Pass(name, Terms("engine"), scan, None) for name in "ab"]
+    assert len({tokenize(work, part) for work in works for part in parts}) == 4

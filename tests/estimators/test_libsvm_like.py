@@ -80,7 +80,7 @@ def test_one_against_the_rest_is_still_there() -> None:
     model = SVC(gamma=0.3, multi_class="ovr").fit(X, CLASSES)
     assert (model.dual_coef_.shape[0], model.intercept_.shape, model.n_iter_.shape) == (4, (4,), (4,))
     np.testing.assert_array_equal(model.predict(X), model.classes_[np.argmax(model.decision_function(X), axis=1)])
-    with pytest.raises(InputError, match="the classes were trained one against the rest"):
+    with pytest.raises(InputError, match="no pairs of classes were trained"):
         model.set_params(decision_function_shape="ovo").decision_function(X)
 
 

@@ -61,26 +61,31 @@ def name_what_cannot_be(estimator: Any) -> dict[str, str]:
     )
 
 
+CHECKED = [
+    LinearSVC(),
+    LinearSVC(loss="squared_hinge"),
+    LogisticRegression(),
+    SVC(),
+    BudgetedSVC(),
+    BudgetedSVR(),
+    RankSVM(),
+    LinearSVR(),
+    SVR(),
+    NuSVC(nu=0.3),
+    NuSVR(),
+    OneClassSVM(),
+    LinearOneClassSVM(),
+    LinearSVR(loss="squared_epsilon_insensitive"),
+]
+
+
+def test_every_estimator_is_checked() -> None:
+    public = {name for name in streamsvm.__all__ if isinstance(getattr(streamsvm, name), type)}
+    assert {type(estimator).__name__ for estimator in CHECKED} == public
+
+
 @pytest.mark.once
-@parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [
-        LinearSVC(),
-        LinearSVC(loss="squared_hinge"),
-        LogisticRegression(),
-        SVC(),
-        BudgetedSVC(),
-        BudgetedSVR(),
-        RankSVM(),
-        LinearSVR(),
-        SVR(),
-        NuSVC(nu=0.3),
-        NuSVR(),
-        OneClassSVM(),
-        LinearOneClassSVM(),
-        LinearSVR(loss="squared_epsilon_insensitive"),
-    ],
-    expected_failed_checks=name_what_cannot_be,
-)
+@parametrize_with_checks(CHECKED, expected_failed_checks=name_what_cannot_be)  # type: ignore[untyped-decorator]
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     try:
         check(estimator)

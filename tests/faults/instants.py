@@ -39,7 +39,7 @@ WATCHED = {
         streamsvm.training.loop,
     )
 }
-ANY_COST = ("seconds", "memory_bytes", "read_bytes")
+ANY_COST = ("seconds", "pass_seconds", "solver_seconds", "memory_bytes", "read_bytes")
 
 
 def watch(strikes: dict[int, int]) -> Callable[[], int]:

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 import streamsvm
 from streamsvm import SVC, BudgetedSVC, LinearSVC
-from streamsvm.cli.info import format_evaluation
+from streamsvm.cli.evaluation_text import format_evaluation
 from streamsvm.data.readers import ingest
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
@@ -141,7 +141,7 @@ def test_evaluation_counts_every_confusion(tmp_path: Path) -> None:
         assert part["recall"] == pytest.approx(recall[k])
         assert part["precision"] is None or part["precision"] == pytest.approx(precision[k])
     text = format_evaluation(found).splitlines()
-    start = text.index("  predicted as:")
+    start = text.index("  true class, and predicted as:")
     assert text[start + 1].split() == labels
     assert [line.split() for line in text[start + 2 : start + 6]] == [
         [name, *map(str, counts)] for name, counts in zip(labels, found["confusion"], strict=True)

@@ -16,16 +16,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file
-from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    f1_score,
+    precision_recall_curve,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+    roc_curve,
+)
 
 from streamsvm import ingest
 from streamsvm.data.dataset import Dataset
 from streamsvm.errors import InputError, IntegrityError
 from streamsvm.models.evaluate import evaluate
 from streamsvm.models.model import LinearModel
-from streamsvm.models.predict import predict, score, score_chunks
+from streamsvm.models.predict import predict
+from streamsvm.models.scores import score, score_chunks
 from streamsvm.numeric.scaling import Scaling
-from streamsvm.problems.measures import roc_area
+from streamsvm.problems.measures import CURVE_POINTS, roc_area, trace_curves
 from streamsvm.problems.problem import Scored
 from tests.conftest import Problem, make_problem
 
@@ -108,7 +118,7 @@ def test_every_kind_of_rows_in_their_order(tmp_path: Path, source: str) -> None:
 
 @pytest.mark.parametrize("out", READERS)
 def test_every_kind_of_output(tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.models.predict.ZARR_CHUNK_ROWS", 64)
+    monkeypatch.setattr("streamsvm.models.prediction_files.ZARR_CHUNK_VALUES", 64)
     write_dataset(tmp_path / "rows.zarr", PROBLEM)
     assert predict(MODEL, str(tmp_path / "rows.zarr"), str(tmp_path / out)) == len(SCORES)
     labels, scores = READERS[out](tmp_path / out)
@@ -142,7 +152,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_anything_is_read(tmp_
     (tmp_path / "old.zarr").mkdir()
     (tmp_path / "folder.csv").mkdir()
     for out, message in (
-        ("p", "the name must end in .csv, .npy or .zarr"),
+        ("p", "the name must end in .csv, .parquet, .npy or .zarr"),
         ("none/p.csv", "none: no such folder"),
         ("old.zarr", "old.zarr: exists already"),
         ("folder.csv", "folder.csv: exists already"),
@@ -201,6 +211,7 @@ def test_figures_are_those_of_scikit_learn(tmp_path: Path, seed: int) -> None:
         assert part["rows"] == np.count_nonzero(problem.y == label)
         assert part["recall"] == pytest.approx(recall_score(problem.y, predicted, pos_label=label))
         assert part["precision"] == pytest.approx(precision_score(problem.y, predicted, pos_label=label))
+        assert part["f1"] == pytest.approx(f1_score(problem.y, predicted, pos_label=label))
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2))
@@ -213,12 +224,49 @@ def test_roc_area_with_ties(rows: list[tuple[int, bool]]) -> None:
         assert roc_area(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
 
 
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2))
+def test_curves_with_ties(rows: list[tuple[int, bool]]) -> None:
+    """Every point is one of scikit-learn's, for each of the thresholds."""
+    scores = np.array([value / 7 for value, _ in rows])
+    positive = np.array([truth for _, truth in rows])
+    found = trace_curves(scores, positive)
+    if positive.all() or not positive.any():
+        assert found is None
+        return
+    assert found is not None
+    average, curves = found
+    assert average == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
+    false, true, _ = roc_curve(positive, scores, drop_intermediate=False)
+    np.testing.assert_allclose(curves["false_positive_rate"], false, atol=1e-12)
+    np.testing.assert_allclose(curves["true_positive_rate"], true, atol=1e-12)
+    precision, recall, _ = precision_recall_curve(positive, scores)
+    np.testing.assert_allclose(curves["precision"], precision[::-1], atol=1e-12)
+    np.testing.assert_allclose(curves["true_positive_rate"], recall[::-1], atol=1e-12)
+
+
+def test_curves_of_many_thresholds_are_thinned_evenly() -> None:
+    random = np.random.default_rng(0)
+    positive = random.random(20_000) < 0.02
+    scores = random.normal(size=20_000) + 2 * positive
+    found = trace_curves(scores, positive)
+    assert found is not None
+    points = {name: np.array(values) for name, values in found[1].items()}
+    false, true, _ = roc_curve(positive, scores, drop_intermediate=False)
+    known = set(zip(false.tolist(), true.tolist(), strict=True))
+    told = list(zip(points["false_positive_rate"].tolist(), points["true_positive_rate"].tolist(), strict=True))
+    assert set(told) <= known
+    assert (told[0], told[-1]) == ((0.0, 0.0), (1.0, 1.0))
+    assert CURVE_POINTS / 2 < len(told) <= CURVE_POINTS
+    assert np.max(np.diff(points["false_positive_rate"]) + np.diff(points["true_positive_rate"])) < 0.03
+    assert found[0] == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
+
+
 def test_labels_that_a_model_does_not_know(tmp_path: Path) -> None:
     model = LinearModel(np.array([1.0]), 0.0, np.array([-1, 1]))
     (tmp_path / "rows.svm").write_text("1 1:1\n-1 1:-1\n7 1:2\n1 1:-3\n")
     found = evaluate(model, tmp_path / "rows.svm")
     assert (found["unknown_labels"], found["accuracy"], found["roc_area"]) == (1, 0.5, 0.5)
-    assert found["classes"]["1"] == {"rows": 2, "recall": 0.5, "precision": 0.5}
+    assert found["classes"]["1"] == {"rows": 2, "recall": 0.5, "precision": 0.5, "f1": 0.5}
 
 
 def test_a_class_that_does_not_occur_has_no_recall(tmp_path: Path) -> None:
@@ -226,7 +274,7 @@ def test_a_class_that_does_not_occur_has_no_recall(tmp_path: Path) -> None:
     (tmp_path / "rows.svm").write_text("1 1:1\n1 1:2\n")
     found = evaluate(model, tmp_path / "rows.svm")
     assert (found["accuracy"], found["roc_area"]) == (1.0, None)
-    assert found["classes"]["-1"] == {"rows": 0, "recall": None, "precision": None}
+    assert found["classes"]["-1"] == {"rows": 0, "recall": None, "precision": None, "f1": None}
 
 
 @pytest.mark.parametrize("classes", [np.array([-1.0, 1.0]), np.array(["-1", "1"]), np.array([-1, 1])])

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from streamsvm.methods.decomposition import active_set
-from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.active_set import ActiveSet, Rounds, improve
+from streamsvm.methods.decomposition.kernel_columns import ColumnCache
 from streamsvm.methods.decomposition.selection import find_conditions
 from streamsvm.numeric.kernels import Kernel
 from tests.conftest import ROOT

@@ -413,7 +413,7 @@ def test_models_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         train(ingest(X, tmp_path / "c.zarr", y + 1), OPTIONS, start_from=model)
     with pytest.raises(InputError, match="features"):
         train(ingest(X[:, 1:], tmp_path / "f.zarr", y), OPTIONS, start_from=model)
-    with pytest.raises(InputError, match="start_from is for linear models of two classes with the hinge loss"):
+    with pytest.raises(InputError, match="start_from is for linear models with the hinge loss"):
         train(dataset, TrainOptions(loss="squared_hinge"), start_from=model)
     with pytest.raises(InputError, match="a ball is kept of linear models of two classes"):
         train_from(dataset, TrainOptions(loss="squared_hinge"), tmp_path / "run", keep_ball=True)

@@ -136,6 +136,17 @@ def test_rows_of_other_features_are_refused(data: Dataset, tmp_path: Path) -> No
             verify(train(data, TrainOptions(threads=1, **settings)).model, other, threads=1)
 
 
+@pytest.mark.parametrize("name", ["cutting-plane", "smo"])
+def test_rows_that_are_scaled_otherwise_are_refused(name: str, tmp_path: Path) -> None:
+    """Their objective is another one, whether they are the rows of the training or not."""
+    problem = make_problem(8, n=200, d=4)
+    scaled, raw = (problem.store(tmp_path / f"{scale}.zarr", scale=scale) for scale in ("standard", "none"))
+    model = train(scaled, TrainOptions(threads=1, **SETTINGS[name])).model
+    assert verify(model, scaled, threads=1).agrees
+    with pytest.raises(InputError, match="scaled in another way"):
+        verify(model, raw, threads=1)
+
+
 def test_a_model_of_mapped_features(data: Dataset, tmp_path: Path) -> None:
     kernel = TrainOptions(kernel="rbf", gamma=0.2, threads=1)
     mapped = make_features(data, tmp_path / "mapped.zarr", FeatureOptions("nystrom", 20), kernel).dataset

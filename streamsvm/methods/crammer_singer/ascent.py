@@ -27,6 +27,7 @@ from numba.extending import register_jitable
 
 from streamsvm.methods.cutting_plane.coordinate_ascent import Visit
 from streamsvm.numeric.class_losses import read_costs, score_classes
+from streamsvm.numeric.class_shares import judge_row, solve_row
 from streamsvm.numeric.kernels import compute_squares
 from streamsvm.numeric.rows import F32, F64, I32, I64, U32, Rows, split
 
@@ -67,61 +68,6 @@ def _add_changes(values: F32, indices: I32, indptr: I64, i: int, bias_feature: f
                     weights[k] += x * changes[k]
 
 
-@register_jitable
-def _judge(lead: F64, share: F64, y: int) -> tuple[float, float, float]:
-    """Return the loss and how much of it the shares (K,) have; the violation; and by how much the best class leads.
-
-    lead (K,): v_k = 1 + f_k - f_y, and 0 for the row's own class y.
-    """
-    top, second, low, had, places = lead[y], -np.inf, np.inf, 0.0, 0
-    for k in range(lead.size):
-        v = lead[k]
-        if k != y:
-            had += share[k] * v
-            if v > top:
-                top, second = v, top
-            elif v > second:
-                second = v
-        if (share[y] < 1.0) if k == y else (share[k] > 0.0):
-            low = min(low, v)
-            places += 1
-    return top - had, top - low, (top - second if places == 1 else 0.0)
-
-
-@register_jitable
-def _solve(lead: F64, y: int, size: float, share: F64, changes: F64) -> float:
-    """Set the shares (K,) to their optimum, and `changes` to the changes of a_k; return the largest change.
-
-    lead: see `_judge`; size: A.
-    """
-    top = -np.inf
-    for k in range(lead.size):
-        changes[k] = lead[k] - size * share[k] if k == y else lead[k] + size * share[k]  # b_k
-        if k == y:
-            changes[k] += size
-        top = max(top, changes[k])
-    beta, n, fewer = top - size, lead.size + 1, True
-    while fewer:  # the best class stays, however beta is rounded
-        total, count = -size, 0
-        for k in range(lead.size):
-            if changes[k] >= beta:
-                total += changes[k]
-                count += 1
-        beta, fewer, n = min(total / count, top), count < n, count
-    largest, taken, has_own = 0.0, 0.0, changes[y] > beta
-    for k in range(lead.size):
-        if k != y:
-            after = max(0.0, (changes[k] - beta) / size)
-            changes[k] = share[k] - after
-            largest = max(largest, abs(changes[k]))
-            share[k] = after
-            taken += after
-    after = min(taken, 1.0) if has_own else 1.0
-    changes[y] = after - share[y]
-    share[y] = after
-    return largest
-
-
 @njit(cache=True, nogil=True)
 def _visit(
     values: F32,
@@ -150,13 +96,13 @@ def _visit(
         for k in range(lead.size):
             lead[k] = 1.0 + (lead[k] - own)
         lead[y[i]] = 0.0
-        missed, violation, ahead = _judge(lead, share[i], y[i])
+        missed, violation, ahead = judge_row(lead, share[i], y[i])
         gap += costs[i] * missed
         if ahead > limit:
             continue
         order[n] = i
         n += 1
-        if violation > 0.0 and _solve(lead, y[i], costs[i] * squares[i], share[i], changes) > 0.0:
+        if violation > 0.0 and solve_row(lead, y[i], costs[i] * squares[i], share[i], changes) > 0.0:
             worst = max(worst, violation)
             for k in range(changes.size):
                 changes[k] *= costs[i]

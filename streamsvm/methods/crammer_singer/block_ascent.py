@@ -24,6 +24,7 @@ from streamsvm.methods.cutting_plane.block_ascent import DualTotals, Way, combin
 from streamsvm.methods.cutting_plane.block_walk import BlockAscent
 from streamsvm.methods.cutting_plane.coordinate_ascent import AscentRows, ascend
 from streamsvm.numeric.class_losses import add_multiples, read_costs
+from streamsvm.numeric.class_shares import split_shares
 from streamsvm.numeric.rows import F64, Rows
 from streamsvm.requests import Scan, Solver
 
@@ -97,12 +98,8 @@ def _list_scans(settings: ClassAscent, state: block_ascent.State, start: F64) ->
 def add_dual(totals: DualTotals, rows: Rows, class_costs: F64, bias_feature: float, share: F64) -> None:
     """Add rows with their shares (n, K), whose sum s_i is made 1 where rounding has put it above."""
     assert rows.y is not None
-    costs, every = read_costs(class_costs, rows), np.arange(rows.n_rows)
-    taken = share.copy()
-    taken[every, rows.y] = 0.0
-    own = np.sum(taken, axis=1)
-    taken /= np.maximum(own, 1.0)[:, None]
-    own = np.minimum(own, 1.0)
+    costs = read_costs(class_costs, rows)
+    taken, own = split_shares(share, rows.y)
     classes, places = np.nonzero(taken.T)
     used = np.flatnonzero(own > 0.0)
     add_multiples(

@@ -50,7 +50,7 @@ def join(first: Fit, other: Fit, tol: float, alone: bool, terms: float) -> Fit:
         memory=partial(_need_memory, fits),
         start=partial(_start, fits, alone),
         warm_start=None if first.warm_start is None else partial(_warm_start, fits, alone),
-        start_at=partial(_start_at, fits, alone),
+        start_at=None if other.start_at is None else partial(_start_at, fits, alone),
         solve=partial(beside.solve, [fit.solve for fit in fits], tol),
         compiled=tuple(dict.fromkeys((*other.compiled, *first.compiled))),
     )

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from streamsvm import interrupts
 from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals
 from streamsvm.methods.decomposition.irwls import solve_by_irwls
+from streamsvm.methods.decomposition.kernel_columns import ColumnCache, form_kernel, scale
 from streamsvm.methods.decomposition.nu_tube import NuTubeRows, Tube, cut_step
 from streamsvm.methods.decomposition.pair_updates import solve_by_few_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
@@ -31,7 +31,7 @@ from streamsvm.methods.decomposition.selection import Conditions, choose_working
 from streamsvm.methods.decomposition.tube import AnyRows, Hinges, choose_sides
 from streamsvm.methods.decomposition.working_set import WorkingSet
 from streamsvm.methods.decomposition.working_set_qp import solve_by_qp
-from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums, compute_kernel, copy_columns
+from streamsvm.numeric.kernels import Kernel, add_chosen_columns, add_kernel_sums
 from streamsvm.numeric.rows import F64, I64, Matrix, Values, take_rows
 
 # A round chooses and improves one working set. A step has MOST_ROUNDS rounds at most, and no more than BASE_ROUNDS plus
@@ -44,7 +44,6 @@ MOST_UNSOLVED_ROUNDS = 5  # after so many working sets that were not solved, a p
 UNSOLVED_VIOLATION = 2.0  # a working set is not solved if its violation exceeds the one asked for by this factor
 # Platt's sweeps end after so many kernel values: a multiple of the pairs of rows, and a number to begin with.
 PLATT_VALUES_PER_PAIR, LEAST_PLATT_VALUES = 100, 3_000_000
-LONG_ROW_BYTES = 2048  # the product of two rows so long takes as much time as a kernel value from the cache
 INNER_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
 InnerSolver = Callable[[WorkingSet, float], F64]
 INNER_SOLVERS: dict[str, InnerSolver] = {"smo": solve_by_few_pairs, "irwls": solve_by_irwls, "qp": solve_by_qp}
@@ -112,40 +111,6 @@ class ActiveSet:
 
 
 @dataclass
-class ColumnCache:
-    """Kernel columns of some rows of the active set. The oldest column makes room for the next.
-
-    columns: (slots, m); slot: (m,), the slot of each row's column, or -1; owner: (slots,), the row in each slot, or -1;
-    next: the slot that is assigned next.
-    """
-
-    columns: Values
-    slot: I64
-    owner: I64
-    next: int = 0
-
-    @classmethod
-    def of_size(cls, n_rows: int, limit_bytes: int, dtype: npt.DTypeLike = np.float32) -> ColumnCache:
-        """Return an empty cache with as many slots as fit into limit_bytes, at most one for each row."""
-        n_slots = min(n_rows, limit_bytes // max(1, np.dtype(dtype).itemsize * n_rows))
-        return cls(np.empty((n_slots, n_rows), dtype), np.full(n_rows, -1), np.full(n_slots, -1))
-
-    @classmethod
-    def of_all(cls, K: Values) -> ColumnCache:
-        """Return a cache that holds the columns of all rows."""
-        return cls(K, np.arange(len(K)), np.arange(len(K)))
-
-    def assign(self, rows: I64) -> I64:
-        """Assign slots to rows that have none, at most as many rows as there are slots; return the slots."""
-        slots = (self.next + np.arange(len(rows))) % len(self.owner)
-        self.next = int(slots[-1] + 1)
-        evicted = self.owner[slots]
-        self.slot[evicted[evicted >= 0]] = -1
-        self.owner[slots], self.slot[rows] = rows, slots
-        return slots
-
-
-@dataclass
 class Rounds:
     """How an active set is improved: settings of its rounds, the random numbers, and the last working set.
 
@@ -201,7 +166,7 @@ def _improve_working_set(
     If kernel values are too coarse for such multipliers, D may fall. Then the multipliers stay as they were.
     """
     problem = WorkingSet(
-        K=_scale(_form_kernel(active, rounds, cache, chosen), rounds.damping),
+        K=_form_kernel(active, rounds, cache, chosen),
         y=active.y[chosen],
         alpha=active.alpha[chosen],
         f=active.f[chosen],
@@ -252,24 +217,10 @@ def _has_gap(active: ActiveSet, bias: float, gap: float | None) -> bool:
 
 
 def _form_kernel(active: ActiveSet, rounds: Rounds, cache: ColumnCache, chosen: I64) -> Values:
-    """Return K_WW of the chosen rows. Columns come from the cache if rows are so long that this is faster."""
+    """Return K_WW of the chosen rows, times the damping. Where all rows are active, it is 1."""
     if rounds.damping == 1.0 and len(chosen) == len(cache.slot) and np.all(cache.slot == chosen):
         return cache.columns  # which nothing is multiplied into
-    rows_are_long = active.X.nbytes >= LONG_ROW_BYTES * len(active.rows)
-    slots = cache.slot[chosen] if rows_are_long else np.full(len(chosen), -1)
-    new = np.flatnonzero(slots < 0)
-    K_new = compute_kernel(rounds.kernel, take_rows(active.X, chosen[new]), rounds.threads)
-    if len(new) == len(chosen):
-        return K_new
-    K: Values = np.empty((len(chosen), len(chosen)), K_new.dtype)
-    K[np.ix_(new, new)] = K_new
-    copy_columns(cache.columns, slots, chosen, K, rounds.threads)
-    return K
-
-
-def _scale(K: Values, factor: float) -> Values:
-    """Multiply K by the factor in place, in its own precision, and return it. Where all rows are active, it is 1."""
-    return K if factor == 1.0 else np.multiply(K, K.dtype.type(factor), out=K)
+    return scale(form_kernel(rounds.kernel, active.X, cache, chosen, rounds.threads), rounds.damping)
 
 
 def _improve_by_platt(active: ActiveSet, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:

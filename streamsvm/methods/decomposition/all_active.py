@@ -15,10 +15,11 @@ import math
 import numpy as np
 
 from streamsvm import interrupts
-from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
+from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, Rounds, fill, improve
 from streamsvm.methods.decomposition.balance import restore_balance
 from streamsvm.methods.decomposition.dual_interior_point import factor_kernel, solve_in_factor
 from streamsvm.methods.decomposition.exact_kernels import EXACT_KERNELS, sum_exactly
+from streamsvm.methods.decomposition.kernel_columns import ColumnCache
 from streamsvm.methods.decomposition.tube import Hinges
 from streamsvm.numeric import known_values
 from streamsvm.numeric.certificates import choose_stretch

@@ -9,7 +9,7 @@ and w is small, only such sums can prove that the multipliers are optimal.
 A proof is of use only if others can evaluate the model. The bound therefore covers a reader who adds up the m columns
 of d features in long double numbers, whose unit is v = 2^-64:
 
-    |f_i| u + (m + d + 4 p) v sum_c |coef_c| (gamma |x_i| |z_c| + |coef0|)^p
+    |f_i| u + (m + d + 4 p + 1) v sum_c |coef_c| (gamma |x_i| |z_c| + |coef0|)^p
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONG_DOUBLE_UNIT = 2.0**-64
 def sum_exactly(kernel: Kernel, X: F64, columns: F64, coef: F64) -> tuple[F64, F64]:
     """Return f (n,) and a bound of its errors (n,).
 
-    X (n, d) and columns (m, d) hold float32 values in float64 arrays, so that their products are exact; coef (m,).
+    X (n, d) and columns (m, d) are float64; coef (m,).
     """
     linear = kernel.name == "linear"
     gamma, coef0, degree = (1.0, 0.0, 1) if linear else (kernel.gamma, kernel.coef0, kernel.degree)
@@ -44,15 +44,16 @@ def sum_exactly(kernel: Kernel, X: F64, columns: F64, coef: F64) -> tuple[F64, F
         f[at : at + ROWS_AT_ONCE] = [math.fsum(row) for row in terms.tolist()]
     lengths = np.outer(np.linalg.norm(X, axis=1), np.linalg.norm(columns, axis=1))
     sizes = (abs(gamma) * lengths + abs(coef0)) ** degree @ np.abs(coef)
-    return f, OWN_ROUNDINGS * UNIT * np.abs(f) + (len(coef) + X.shape[1] + 4 * degree) * LONG_DOUBLE_UNIT * sizes
+    return f, OWN_ROUNDINGS * UNIT * np.abs(f) + (len(coef) + X.shape[1] + 4 * degree + 1) * LONG_DOUBLE_UNIT * sizes
 
 
 def _multiply_rows(X: F64, columns: F64) -> Pair:
-    """Return x_i.z_c as pairs of (n, m): a product of two float32 values is exact in float64."""
+    """Return x_i.z_c as pairs of (n, m)."""
     high, low = np.zeros((2, len(X), len(columns)))
     for j in range(X.shape[1]):
-        high, lost = _add(high, np.multiply.outer(X[:, j], columns[:, j]))
-        low += lost
+        product, rest = _multiply(X[:, j, None], columns[:, j])
+        high, lost = _add(high, product)
+        low += lost + rest
     return _add(high, low)
 
 

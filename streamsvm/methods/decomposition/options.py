@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from streamsvm.methods.option_fields import choice, count
 
 OTHER_BYTES = 448 << 20  # interpreter, libraries, streaming, working sets: more than they took on two threads
+SMALL_ROWS = 1024  # up to so many rows make one working set of SMO, which is solved in float64
 
 WITH_ACTIVE_ROWS = ("second-order", "largest", "smallest", "random", "chunking")  # Platt's loops hold all rows
 

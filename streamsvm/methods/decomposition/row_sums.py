@@ -56,7 +56,7 @@ class RowSums:
 
     @property
     def f(self) -> F64:
-        """The changes of f, (n,)."""
+        """The changes of f, (n,), or (n, K) of K sums of each row."""
         return np.concatenate([tile.f for tile in self._sort()])
 
     @property
@@ -105,6 +105,11 @@ def add_sums(
         errors = bound_linear_sums(rows.X, w_error)
     elif len(coef):
         add_kernel_sums(kernel, rows.X, columns, coef, f, threads, errors=errors)
+    add_tile(sums, rows, f, errors, first)
+
+
+def add_tile(sums: RowSums, rows: Rows, f: F64, errors: F64, first: bool) -> None:
+    """Add the sums of a tile that are known, and in the first pass what the state lacks of its rows."""
     if not first:
         sums.tiles.append(TileSums(rows.start, f, errors))
         return

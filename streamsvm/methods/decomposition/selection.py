@@ -97,7 +97,7 @@ def choose_working_set(
         case "largest":
             return _pick_sides(conditions, size)
         case "chunking":
-            return _fill(np.flatnonzero(conditions.free), _pick_sides(conditions, size), len(conditions.errors))
+            return join_rows(np.flatnonzero(conditions.free), _pick_sides(conditions, size), len(conditions.errors))
     return choose_candidates(rule, conditions, size, tol, rng)
 
 
@@ -106,22 +106,22 @@ def _keep_and_join(conditions: Conditions, previous: I64, size: int) -> I64:
     free = conditions.free[previous]
     newest_first = np.concatenate((previous[free][::-1], previous[~free][::-1]))
     kept = newest_first[: size // PREVIOUS_SET_DIVISOR][::-1]
-    return _fill(kept, _pick_sides(conditions, size), size)
+    return join_rows(kept, _pick_sides(conditions, size), size)
 
 
 def _pick_sides(conditions: Conditions, size: int) -> I64:
     """Return the worst violators: alternately a row that can move up and one that can move down."""
     up, down = np.flatnonzero(conditions.up), np.flatnonzero(conditions.down)
     above, below = conditions.errors[up], -conditions.errors[down]
-    sides = (up[_find_largest(above, size)], down[_find_largest(below, size)])
+    sides = (up[find_largest(above, size)], down[find_largest(below, size)])
     turns = np.full((max(map(len, sides)), 2), -1, np.int64)
     for side, rows in enumerate(sides):
         turns[: len(rows), side] = rows
     picked = turns.ravel()
-    return _fill(picked[picked >= 0], picked[:0], size)
+    return join_rows(picked[picked >= 0], picked[:0], size)
 
 
-def _find_largest(values: F64, k: int) -> I64:
+def find_largest(values: F64, k: int) -> I64:
     """Return the positions of the k largest values, largest first; equal values are ordered by position."""
     k = min(max(k, 0), len(values))
     if k == 0:
@@ -134,7 +134,7 @@ def _find_largest(values: F64, k: int) -> I64:
     return candidates[np.argsort(-values[candidates], kind="stable")[:k]]
 
 
-def _fill(first: I64, then: I64, size: int) -> I64:
+def join_rows(first: I64, then: I64, size: int) -> I64:
     """Return the rows of `first` and then those of `then`, each row once, and at most `size` rows."""
     both = np.concatenate((first, then))
     _, places = np.unique(both, return_index=True)
@@ -158,10 +158,10 @@ def choose_candidates(rule: str, conditions: Conditions, size: int, tol: float, 
     if len(candidates) > size:
         by_size = candidates[np.argsort(np.abs(e[candidates]), kind="stable")]
         in_order = rng.permutation(candidates) if rule == "random" else by_size
-        return _fill(firsts, in_order, size)
+        return join_rows(firsts, in_order, size)
     others = np.flatnonzero(~(too_high | too_low | free) & conditions.is_used)
-    nearest = others[_find_largest(-np.abs(e[others]), size)]
-    return _fill(candidates, nearest, size)
+    nearest = others[find_largest(-np.abs(e[others]), size)]
+    return join_rows(candidates, nearest, size)
 
 
 def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.random.Generator) -> I64:
@@ -174,24 +174,25 @@ def draw_active_rows(conditions: Conditions, size: int, tol: float, rng: np.rand
     """
     e, free = conditions.errors, conditions.free
     shares = np.abs(e) / max(float(np.max(np.abs(e))), LEAST_WEIGHT)
-    up, down = (_draw(np.flatnonzero(side & ~free), shares**2, size, rng) for side in conditions.find_violators(tol))
-    some_free = _draw(np.flatnonzero(free), shares, max(size // 2, size - len(up) - len(down)), rng)
+    sides = conditions.find_violators(tol)
+    up, down = (draw_rows(np.flatnonzero(side & ~free), shares**2, size, rng) for side in sides)
+    some_free = draw_rows(np.flatnonzero(free), shares, max(size // 2, size - len(up) - len(down)), rng)
     room = size - len(some_free)
     n_up = min(len(up), max(room // 2, room - len(down)))
     drawn = np.concatenate((some_free, up[:n_up], down[: room - n_up]))
     is_other = np.ones(len(e), np.bool_)
     is_other[drawn] = False
     others = np.flatnonzero(is_other)
-    return np.sort(np.concatenate((drawn, others[_find_largest(-np.abs(e[others]), size - len(drawn))])))
+    return np.sort(np.concatenate((drawn, others[find_largest(-np.abs(e[others]), size - len(drawn))])))
 
 
-def _draw(rows: I64, weights: F64, size: int, rng: np.random.Generator) -> I64:
+def draw_rows(rows: I64, weights: F64, size: int, rng: np.random.Generator) -> I64:
     """Return at most `size` rows in a random order, in which they are drawn one after the other with these weights.
 
     Efraimidis & Spirakis (2006), Weighted random sampling with a reservoir.
     """
     lives = rng.standard_exponential(len(rows)) / np.maximum(weights[rows], LEAST_WEIGHT)
-    drawn: I64 = rows[_find_largest(-lives, size)]
+    drawn: I64 = rows[find_largest(-lives, size)]
     return drawn
 
 

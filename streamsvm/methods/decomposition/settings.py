@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.errors import InputError
 from streamsvm.methods.decomposition.nu_tube import Tube
-from streamsvm.methods.decomposition.state import OUT_OF_RANGE
+from streamsvm.methods.decomposition.state import LARGEST_SUM, OUT_OF_RANGE
 from streamsvm.numeric.kernels import Kernel
 from streamsvm.numeric.labels import read_labels
 from streamsvm.numeric.rows import F64, I32
@@ -76,11 +76,14 @@ def read_hinges(
     return np.ones(len(targets)), costs if weight is None else costs * weight, Tube(targets, settings.tube)
 
 
-def suits_float32(kernel: Kernel, longest: float) -> bool:
-    """Whether float32 holds the kernel values of rows with |x|^2 up to `longest`; InputError if float64 does not."""
-    largest = kernel.bound_values(longest)
-    if not np.isfinite(largest):
+def require_kernel_range(kernel: Kernel, longest: float) -> None:
+    """Raise InputError if float64 does not hold kernel values, and their sums, of rows with |x|^2 up to `longest`."""
+    if not max(kernel.bound_values(longest), longest) < LARGEST_SUM:
         raise InputError(OUT_OF_RANGE.format(what=f"kernel values of rows of length {math.sqrt(longest):.1e}"))
+
+
+def suits_float32(kernel: Kernel, longest: float) -> bool:
+    """Whether float32 holds the kernel values of rows with |x|^2 up to `longest`."""
     if kernel.name == "rbf":
         return 2 * kernel.gamma * longest < LARGEST_RBF_EXPONENT and longest < LARGEST_VALUE
-    return longest < LARGEST_VALUE and SMALLEST_VALUE < largest < LARGEST_VALUE
+    return longest < LARGEST_VALUE and SMALLEST_VALUE < kernel.bound_values(longest) < LARGEST_VALUE

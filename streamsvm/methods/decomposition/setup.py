@@ -11,9 +11,19 @@ import numpy as np
 from streamsvm.data.groups import plan_groups
 from streamsvm.data.source import RowSource
 from streamsvm.errors import InputError
-from streamsvm.machine import default_budget_bytes, default_threads
+from streamsvm.machine import default_threads
 from streamsvm.methods.decomposition import solver as decomposition
-from streamsvm.methods.decomposition.options import OTHER_BYTES, DecompositionOptions
+from streamsvm.methods.decomposition.active_rows_setup import (
+    ACTIVE_COPIES,
+    LEAST_ACTIVE_ROWS,
+    count_active,
+    count_pass_threads,
+    count_precise,
+    count_tile_bytes,
+    find_row_bytes,
+    find_spare,
+)
+from streamsvm.methods.decomposition.options import SMALL_ROWS, DecompositionOptions
 from streamsvm.methods.decomposition.pair_updates import solve_by_pairs
 from streamsvm.methods.decomposition.platt import solve_by_platt
 from streamsvm.methods.decomposition.settings import Decomposition, is_small
@@ -23,23 +33,20 @@ from streamsvm.methods.fit import Fit, Report, TakeRows
 from streamsvm.models.model import KernelModel
 from streamsvm.numeric import known_values
 from streamsvm.numeric.certificates import find_best_bias
-from streamsvm.numeric.kernel_values import BLOCK_COLUMNS
 from streamsvm.numeric.kernels import (
-    TILE_ROWS,
-    TILE_VALUES,
     Kernel,
     add_chosen_columns,
     add_kernel_sums,
     add_linear_sums,
     combine_rows,
     compute_kernel,
-    compute_kernel_sums,
     compute_squares,
     to_float64,
 )
+from streamsvm.numeric.many_kernel_sums import compute_kernel_sums
 from streamsvm.numeric.moments import add_moments
 from streamsvm.numeric.rows import F64, Matrix, Rows, slice_rows, take_rows
-from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, count_resident, make_kernel
+from streamsvm.options import BUDGET_SHARE, TrainOptions, compute_class_costs, make_kernel
 from streamsvm.problems.nu import NU_REGRESS
 from streamsvm.problems.one_class import read_share
 from streamsvm.problems.problem import Labels, Problem
@@ -51,19 +58,9 @@ NOT_TOLD = ("threads", "pass_threads", "seed", "numbers")
 ROW_VECTORS = 32  # vectors of 8 bytes a row: the state, the next state, and what the choice of active rows needs
 BOTH_SIDES_VECTORS = 24  # in addition, for a regression, whose proof takes both hinges of every row
 ACTIVE_VECTORS = 16  # vectors of 8 bytes an active row, in addition
-ACTIVE_COPIES = 3  # copies of the active rows that exist while they are taken
-LEAST_ACTIVE_ROWS = 2048
 INNER_BYTES = {"smo": 4, "irwls": 4 + 3 * 8, "qp": 4 + 5 * 8}  # bytes of an entry of K_WW and of its copies
-WORKING_ROWS = {"smo": (1024, 2048), "irwls": (128, 128), "qp": (128, 128)}  # irwls and qp factor matrices of that size
+WORKING_ROWS = {"smo": (SMALL_ROWS, 2048), "irwls": (128, 128), "qp": (128, 128)}  # the latter two factor matrices
 WORKING_SHARE = 32  # one active row in 32 is in the working set, within WORKING_ROWS: measured on MNIST
-ACTIVE_SHARE = 5  # one row in 5 is active, if memory allows: measured on Adult, Web and ijcnn1
-WHOLE_ROWS = 16_384  # up to so many rows are all active, if all their kernel columns fit into memory
-# Long rows (2 KiB or more) are all active as well, if kernel columns for a tenth of them fit into memory: a pass over
-# long rows takes longer than computing columns.
-WHOLE_BYTES = 2048
-WHOLE_SHARE = 10
-LEAST_TILE_ROWS = 64  # sparse rows in a dense tile, however many features they use
-PRECISE_BYTES = 4 << 20  # rows of so many bytes can always be active in float64: OTHER_BYTES has room for them
 
 
 def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) -> Fit:
@@ -92,14 +89,14 @@ def set_up(source: RowSource, options: TrainOptions, own: DecompositionOptions) 
 
 
 def _choose_settings(source: RowSource, options: TrainOptions, own: DecompositionOptions) -> Decomposition:
-    spare = _find_spare(source, options)
+    active_bytes, vectors = 8 * ACTIVE_VECTORS, _count_vectors(not find_problem(options.task).has_classes)
+    spare = find_spare(source, options, 8 * vectors, active_bytes)
     threads, inner = options.threads or default_threads(), own.inner or options.solver
     wanted = source.n_rows if own.selection == "platt" else options.resident_rows  # Platt has all rows in memory
-    resident_rows = _count_active(source, wanted, spare)
+    resident_rows = count_active(source, wanted, spare, active_bytes)
     if own.selection == "chunking":  # its working set may be the whole active set
         largest = math.isqrt(spare // BUDGET_SHARE // INNER_BYTES[inner])
         resident_rows = min(resident_rows, max(LEAST_ACTIVE_ROWS, largest))
-    elsewhere = options.workers is not None or options.scheduler is not None
     cache_bytes = 0 if options.kernel == "linear" else own.cache_bytes  # a linear kernel keeps no values
     working_rows = int(np.clip(resident_rows // WORKING_SHARE, *WORKING_ROWS[inner]))
     problem, loss = find_problem(options.task), _make_regression_loss(source, options)
@@ -128,10 +125,10 @@ def _choose_settings(source: RowSource, options: TrainOptions, own: Decompositio
         tol=float(options.tol),
         working_rows=own.working_rows or working_rows,
         resident_rows=resident_rows,
-        precise_rows=min(source.n_rows, max(resident_rows // 2, int(PRECISE_BYTES / _row_bytes(source)), 2)),
+        precise_rows=count_precise(source, resident_rows),
         cache_bytes=min(spare // BUDGET_SHARE, 4 * resident_rows**2) if cache_bytes is None else cache_bytes,
         threads=threads,
-        pass_threads=1 if elsewhere else max(1, threads // len(plan_groups(source))),
+        pass_threads=count_pass_threads(source, options),
         seed=options.seed,
     )
 
@@ -144,11 +141,11 @@ def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> Me
     """
     active = min(source.n_rows, settings.resident_rows)
     working = active if settings.selection == "chunking" else min(active, settings.working_rows)
-    turn = 2 * INNER_BYTES[settings.inner] * working**2 + settings.threads * _tile_bytes(source)
+    turn = 2 * INNER_BYTES[settings.inner] * working**2 + settings.threads * count_tile_bytes(source)
     vectors = 8 * (_count_vectors(settings.tube is not None) * source.n_rows + ACTIVE_VECTORS * active)
     precision = 2 if is_small(settings, source.n_rows) else 1  # float64 takes twice as much as float32
-    rows_bytes = int(ACTIVE_COPIES * active * _row_bytes(source) * precision)
-    shared = int(2 * active * _row_bytes(source))
+    rows_bytes = int(ACTIVE_COPIES * active * find_row_bytes(source) * precision)
+    shared = int(2 * active * find_row_bytes(source))
     scores = 24 * source.n_rows // len(plan_groups(source))
     return MemoryNeed(
         driver_bytes=vectors + rows_bytes + shared + settings.cache_bytes + turn,
@@ -156,7 +153,7 @@ def _need_memory(settings: Decomposition, source: RowSource, threads: int) -> Me
         totals_bytes=scores,
         shared_bytes=shared,
         gathered_bytes=24 * source.n_rows,
-        walk_bytes=threads * settings.pass_threads * _tile_bytes(source),
+        walk_bytes=threads * settings.pass_threads * count_tile_bytes(source),
     )
 
 
@@ -237,46 +234,3 @@ def _run_all_kernels(X: Matrix, y: F64, ones: F64, f: F64) -> None:
 
 def _count_vectors(is_regression: bool) -> int:
     return ROW_VECTORS + (BOTH_SIDES_VECTORS if is_regression else 0)
-
-
-def _find_spare(source: RowSource, options: TrainOptions) -> int:
-    """Return the bytes of the budget that are left for kernel columns, and for active rows above LEAST_ACTIVE_ROWS.
-
-    The result must not change when a run is resumed, or has more threads. So the other needs of the process are a round
-    figure (OTHER_BYTES). If the budget is too small the result is zero, so the message names the least memory needed.
-    """
-    budget_bytes = options.memory_bytes or default_budget_bytes()
-    vectors = _count_vectors(not find_problem(options.task).has_classes)
-    least = 8 * vectors * source.n_rows + LEAST_ACTIVE_ROWS * _active_row_bytes(source)
-    return max(0, budget_bytes - OTHER_BYTES - least)
-
-
-def _active_row_bytes(source: RowSource) -> int:
-    return int((ACTIVE_COPIES + 2) * _row_bytes(source)) + 8 * ACTIVE_VECTORS
-
-
-def _count_active(source: RowSource, wanted: int | str | None, spare_bytes: int) -> int:
-    """Return the largest number of active rows.
-
-    It is the number that was asked for. By default all rows are active if they are few or long, and otherwise a fifth
-    of them, as far as the memory allows.
-    """
-    if wanted is None:
-        fit = LEAST_ACTIVE_ROWS + spare_bytes // BUDGET_SHARE // _active_row_bytes(source)
-        are_long = _row_bytes(source) >= WHOLE_BYTES
-        most, part = (source.n_rows, WHOLE_SHARE) if are_long else (WHOLE_ROWS, 1)
-        if source.n_rows <= min(fit, most) and 4 * source.n_rows**2 // part <= spare_bytes // BUDGET_SHARE:
-            return source.n_rows
-        return min(source.n_rows, max(LEAST_ACTIVE_ROWS, min(source.n_rows // ACTIVE_SHARE, fit)))
-    return count_resident(wanted, source.n_rows)
-
-
-def _row_bytes(source: RowSource) -> float:
-    return max(1.0, source.nbytes / source.n_rows)
-
-
-def _tile_bytes(source: RowSource) -> int:
-    """Return the bytes of a tile of rows in dense form and of its kernel values. Long sparse rows make them larger."""
-    used = min(source.n_features, LEAST_TILE_ROWS * _row_bytes(source) / 8) if source.is_sparse else 0
-    values = max(TILE_VALUES, LEAST_TILE_ROWS * used)
-    return int(8 * BLOCK_COLUMNS * TILE_ROWS + 4 * values + 4 * source.n_features)

@@ -35,7 +35,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, ColumnCache, Rounds, fill, improve
+from streamsvm.methods.decomposition.active_set import MOST_ROUNDS, ActiveSet, Rounds, fill, improve
 from streamsvm.methods.decomposition.all_active import (
     NOISE_SHARE,
     bounds_by_terms,
@@ -44,12 +44,15 @@ from streamsvm.methods.decomposition.all_active import (
     suits_factor,
 )
 from streamsvm.methods.decomposition.fixed_sums import SummedRows, Totals, compute_total, find_part, split_total
+from streamsvm.methods.decomposition.kernel_columns import ColumnCache
+from streamsvm.methods.decomposition.proved_state import STUCK_STEPS, find_end
 from streamsvm.methods.decomposition.row_sums import Change, RowSums, add_sums, combine_sums, read_y
 from streamsvm.methods.decomposition.selection import draw_active_rows
 from streamsvm.methods.decomposition.settings import (
     Decomposition,
     is_small,
     read_hinges,
+    require_kernel_range,
     suits_float32,
     takes_pairs_only,
 )
@@ -66,14 +69,13 @@ from streamsvm.numeric.kernels import (
 )
 from streamsvm.numeric.rounding import UNIT
 from streamsvm.numeric.rows import F64, I64, Rows, take_rows
-from streamsvm.requests import Scan, Solver, Step, Take, find_status
+from streamsvm.requests import Scan, Solver, Step, Take
 
 ACTIVE_TOL_SHARE = 0.1  # an active set is solved to this share of its violation
 ALL_ACTIVE_TOL_SHARE = 1e-4  # the share if all rows are active, unless the gap is small enough before
 SMALL_TOL_SHARE = 1e-10  # the share if all rows make one working set in float64
 FLOAT32_GAP_SHARE = 0.5  # the gap in memory is this share of the gap asked for, as it is larger in float64
 VIOLATION_SHARE = 0.01  # rows that violate by less than this share of the largest violation need not be active
-STUCK_STEPS = 10  # a run ends after so many steps in which neither D has risen nor the gap has fallen
 # After so many such steps, or after so many steps on few rows, the inner solvers alternate on ESCALATION_ROWS or more.
 ESCALATION_STEPS, SLOW_STEPS, ESCALATION_ROWS = 2, 4, 256
 INTERIOR_POINT_TURN = 4  # then every fourth step is the interior-point method, if all rows are active and few
@@ -104,11 +106,7 @@ def _find_status(settings: Decomposition, state: State) -> str | None:
         return "stalled" if state.stuck >= STUCK_STEPS else None
     if isinstance(state.hinges, SummedRows) and 0.0 <= state.objective <= state.rounding_bound:
         return "stalled"  # w is 0 but for rounding: the origin is among the rows, or the classes meet
-    if settings.kernel.is_definite:
-        return find_status(state.progress, settings.tol, state.stuck, STUCK_STEPS)
-    if state.objective - state.dual + state.rounding_bound <= settings.tol * state.magnitude:
-        return "stationary"
-    return "stalled" if state.stuck >= STUCK_STEPS else None
+    return find_end(state, settings.tol, settings.kernel.is_definite)
 
 
 def _is_escalated(state: State) -> bool:
@@ -155,6 +153,7 @@ def _make_active(settings: Decomposition, state: State, chosen: I64, taken: Rows
     y, costs, tube = read_hinges(settings, taken.n_rows, read_y(taken), taken.sample_weight)
     require_range(costs, "the costs")
     longest = max(state.longest, float(np.max(compute_squares(taken.X, np.float64), initial=0.0)))
+    require_kernel_range(settings.kernel, longest)
     precise = is_small(settings, len(state.alpha)) or state.is_precise or not suits_float32(settings.kernel, longest)
     X = to_float64(taken.X) if precise else taken.X
     return ActiveSet(

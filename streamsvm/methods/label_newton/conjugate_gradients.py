@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numba import njit
 
 from streamsvm.methods.label_newton.products import Products
 from streamsvm.methods.label_newton.steps import LabelNewton, State, is_accepted, note_found, read_totals
-from streamsvm.numeric.rows import F32, F64, I64
+from streamsvm.numeric.rows import F32, F64, I64, SUMS_MAY_BE_REORDERED
 
 RESIDUAL = 0.1  # of the gradient's length
 PROVED_SHARE = 0.3  # of the tolerance
@@ -50,9 +51,27 @@ def take_products(settings: LabelNewton, state: State, codes: I64, totals: Produ
         if not state.statuses[code] and is_accepted(state, code, W[k], found.P[k], found.P_off[k]):
             _begin_step(state, code, found.gradients[k])
     state.counts[bent] += 1
+    products = np.ascontiguousarray(totals.products.T)
     for k, code in enumerate(bent.tolist()):
-        _go_on(settings, state, code, totals.products[:, k])
+        _go_on(settings, state, code, products[k])
     return replace(state, passes=state.passes + 1)
+
+
+@njit(cache=True, nogil=True, fastmath=SUMS_MAY_BE_REORDERED)
+def advance(step: F64, r: F64, p: F64, product: F32, before: float) -> tuple[float, float]:
+    """Go along p as far as the quadratic function falls; return how far, and |r|^2 then. before: |r|^2 so far.
+
+    step, r and p are (d+1,), of which the first two change; product: of the losses' Hessian with p.
+    """
+    curvature, after = 0.0, 0.0
+    for j in range(p.size):
+        curvature += p[j] * (p[j] + product[j])
+    alpha = before / curvature
+    for j in range(p.size):
+        step[j] += alpha * p[j]
+        r[j] -= alpha * (p[j] + product[j])
+        after += r[j] * r[j]
+    return alpha, after
 
 
 def _begin_step(state: State, code: int, gradient: F64) -> None:
@@ -65,11 +84,8 @@ def _go_on(settings: LabelNewton, state: State, code: int, product: F32) -> None
     """Make a step of conjugate gradients; product: of the losses' Hessian with the direction."""
     place = code - state.first
     step, r, p = state.conjugates[:, place]
-    whole, before = p + product, state.residuals[code]
-    alpha = before / float(p @ whole)
-    step += alpha * p
-    r -= alpha * whole
-    after = float(r @ r)
+    before = state.residuals[code]
+    alpha, after = advance(step, r, p, product, before)
     state.residuals[code], state.slopes[code] = after, state.slopes[code] - alpha * before
     state.products[code] += 1
     enough = max(RESIDUAL**2 * state.at_start[code], 2 * PROVED_SHARE * settings.tol * state.objectives[code])

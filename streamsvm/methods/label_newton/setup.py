@@ -14,7 +14,7 @@ from streamsvm.data.source import RowSource
 from streamsvm.machine import default_budget_bytes
 from streamsvm.methods.fit import FirstSample, Fit, Report, TakeRows
 from streamsvm.methods.label_newton import solver
-from streamsvm.methods.label_newton.conjugate_gradients import start_conjugates
+from streamsvm.methods.label_newton.conjugate_gradients import advance, start_conjugates
 from streamsvm.methods.label_newton.options import OTHER_BYTES, LabelNewtonOptions
 from streamsvm.methods.label_newton.products import TILE_ROWS, run_products
 from streamsvm.methods.label_newton.row_losses import CODES, add_active
@@ -173,3 +173,4 @@ def run_kernels(group: str, rows: Rows) -> None:  # noqa: ARG001
         combine_totals(totals, start_totals(2, 3)).finish()
         add_active(np.ones((2, 2)), np.ones((2, 3)), totals.gradients)
     run_products(sets, sets.label_sets)
+    advance(np.zeros(2), np.ones(2), np.ones(2), np.ones(2, np.float32), 1.0)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamsvm.methods.decomposition import active_set
-from streamsvm.methods.decomposition.active_set import INNER_SOLVERS, ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.active_set import INNER_SOLVERS, ActiveSet, Rounds, improve
+from streamsvm.methods.decomposition.kernel_columns import ColumnCache
 from streamsvm.methods.decomposition.selection import RULES, find_conditions
 from streamsvm.numeric import kernels
 from streamsvm.numeric.kernels import Kernel, to_float64

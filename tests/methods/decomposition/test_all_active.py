@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from streamsvm.methods.decomposition import active_set, all_active
-from streamsvm.methods.decomposition.active_set import ActiveSet, ColumnCache, Rounds, improve
+from streamsvm.methods.decomposition.active_set import ActiveSet, Rounds, improve
 from streamsvm.methods.decomposition.all_active import FAR_BEYOND, bounds_by_terms, form_exact_sums, solve_all
+from streamsvm.methods.decomposition.kernel_columns import ColumnCache
 from streamsvm.numeric.certificates import certify
 from streamsvm.numeric.kernels import Kernel, compute_squares
 from streamsvm.numeric.rows import F64

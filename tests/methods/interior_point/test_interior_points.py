@@ -40,7 +40,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def bits(result: Result) -> tuple[str, list[list[float]]]:
-    free = ("seconds", "read_bytes", "memory_bytes")
+    free = ("seconds", "pass_seconds", "solver_seconds", "read_bytes", "memory_bytes")
     return result.model_sha256, [[v for name, v in line.items() if name not in free] for line in result.history]
 
 

@@ -1,0 +1,1 @@
+"""A log of clicks, from text to probabilities."""

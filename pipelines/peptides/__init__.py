@@ -1,0 +1,1 @@
+"""Peptide rescoring as Percolator does it."""

@@ -1,0 +1,119 @@
+"""What a pass costs driver, scheduler and workers beyond reading, phase by phase, on rows that are next to none."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.scale.processes import SILENT_SECONDS, SmallWorkers, start_small_workers
+from streamsvm.data.dataset import Dataset
+from streamsvm.engines import pass_on_workers
+from streamsvm.engines.cluster import DistributedEngine
+from streamsvm.engines.workers import prepare_workers
+from streamsvm.methods.warm_up import compile_kernels
+from streamsvm.numeric.rows import Rows
+from streamsvm.requests import Scan
+
+QUIET_SECONDS = 0.5  # After a pass, until all of its tasks are forgotten.
+WAIT_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Phases:
+    """CPU seconds of one pass: of the driver until all tasks are sent, and afterwards; and of the scheduler.
+
+    Attributes
+    ----------
+    sends, ends : float
+        The driver, until all workers have begun, and from then on.
+    gives, hears, frees : float
+        The scheduler, until all workers have begun, until the driver has the sum, and afterwards.
+    workers : float
+        All workers together.
+    seconds : float
+        From the call to the sum on the clock, without the time that the workers waited for each other.
+    """
+
+    sends: float
+    ends: float
+    gives: float
+    hears: float
+    frees: float
+    workers: float
+    seconds: float
+
+
+def time_phases(data: Dataset, scan: Scan, n_workers: int, n_passes: int, gates: Path) -> Phases:
+    """Return the least that each phase takes in some passes, since other programs make it longer only."""
+    pauses = pass_on_workers.SHORTEST_PAUSE, pass_on_workers.LONGEST_PAUSE
+    pass_on_workers.SHORTEST_PAUSE = pass_on_workers.LONGEST_PAUSE = SILENT_SECONDS  # Nobody needs help here.
+    try:
+        with start_small_workers(n_workers) as cluster, ThreadPoolExecutor(1) as pool:
+            prepare_workers(cluster.client, compile_kernels)
+            engine = DistributedEngine(data, cluster.client, 64 << 20)
+            engine.scan(scan)
+            found = [_time_pass(engine, cluster, pool, scan, n_workers, gates / str(k)) for k in range(n_passes)]
+            engine.close()
+    finally:
+        pass_on_workers.SHORTEST_PAUSE, pass_on_workers.LONGEST_PAUSE = pauses
+    return Phases(*(min(getattr(each, name) for each in found) for name in Phases.__dataclass_fields__))
+
+
+def _time_pass(
+    engine: DistributedEngine,
+    cluster: SmallWorkers,
+    pool: ThreadPoolExecutor,
+    scan: Scan,
+    n_workers: int,
+    gate: Path,
+) -> Phases:
+    """Return what a pass takes in which each worker waits in its first group until all of them have begun."""
+    gate.mkdir(parents=True)
+    workers = sum(cluster.client.run(time.process_time).values())
+    time.sleep(QUIET_SECONDS)
+    marks = [(time.process_time(), cluster.scheduler_seconds(), time.perf_counter())]
+
+    def mark() -> None:
+        marks.append((time.process_time(), cluster.scheduler_seconds(), time.perf_counter()))
+
+    waiting = pool.submit(engine.scan, replace(scan, add=partial(add_at_gate, gate, scan.add)))
+    while len(os.listdir(gate)) < n_workers:
+        time.sleep(WAIT_SECONDS)
+    mark()
+    time.sleep(QUIET_SECONDS)
+    mark()
+    (gate / "open").touch()
+    waiting.result()
+    mark()
+    time.sleep(QUIET_SECONDS)
+    mark()
+    workers = sum(cluster.client.run(time.process_time).values()) - workers
+    driver, scheduler, clock = (np.diff([each[k] for each in marks]) for k in range(3))
+    return Phases(
+        sends=driver[0] + driver[1],
+        ends=driver[2] + driver[3],
+        gives=scheduler[0] + scheduler[1],
+        hears=scheduler[2],
+        frees=scheduler[3],
+        workers=workers,
+        seconds=clock[0] + clock[2],
+    )
+
+
+def add_at_gate(gate: Path, add: Callable[..., None], totals: Any, rows: Rows, *arguments: Any) -> None:
+    """Add rows once the gate is open, and tell who waits for it."""
+    opened = gate / "open"
+    if not opened.exists():
+        (gate / f"{os.getpid()}-{threading.get_ident()}").touch()
+        while not opened.exists():
+            time.sleep(WAIT_SECONDS)
+    add(totals, rows, *arguments)

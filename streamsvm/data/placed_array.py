@@ -1,0 +1,72 @@
+"""Where the chunks of an array are stored that is being made: a local folder, in any order, by any process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from streamsvm.data.chunk_file import Bytes, checksum_parts, read_checksum, write_chunk
+from streamsvm.data.upload import Upload
+from streamsvm.errors import InputError
+
+ZEROS_TOO: Any = {"write_empty_chunks": True}  # Zarr leaves out chunks of zeros otherwise
+
+
+class LocalFolder:
+    """A folder on a local disk in which a dataset is made. `data.upload.Upload` has the same functions for a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open_group(self) -> zarr.Group:
+        """Return the group of the dataset."""
+        return zarr.open_group(str(self.folder), mode="a", zarr_format=3)
+
+    def write_chunk(self, key: str, payload: Bytes) -> None:
+        """Write the file of a raw chunk. A missing folder is not shared, or the writing has been given up."""
+        array = self.folder / key.split("/c/", maxsplit=1)[0]
+        if not array.is_dir():
+            raise InputError(f"{array}: no such folder; all workers have to share the folder of the dataset they write")
+        write_chunk(self.folder / key, payload)
+
+    def read_checksum(self, key: str) -> int:
+        """Return the CRC-32C that a chunk ends with."""
+        return read_checksum(self.folder / key)
+
+
+@dataclass(frozen=True)
+class PlacedArray:
+    """An array of the dataset, in whose place chunks can be stored in any order, by any process.
+
+    chunks: the shape of a chunk. part_bytes: of the parts that have checksums of their own; 0 if there are none.
+    """
+
+    place: LocalFolder | Upload
+    name: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: str
+    codec: str
+    part_bytes: int
+
+    def store(self, chunk: npt.NDArray[Any], index: int, n_rows: int) -> npt.NDArray[np.uint32] | None:
+        """Write a chunk, of which the first n_rows are filled. Return the checksums of its parts, if it has any."""
+        if self.codec != "crc32c":
+            assert isinstance(self.place, LocalFolder)
+            file, start = str(self.place.folder / self.name), index * self.chunks[0]
+            with zarr.config.set({f"array.{key}": value for key, value in ZEROS_TOO.items()}):
+                zarr.open_array(file, mode="r+")[start : start + n_rows] = chunk[:n_rows]
+            return None
+        chunk[n_rows:] = 0  # Zarr fills up the last chunk in the same way
+        payload = chunk.reshape(-1).view(np.uint8)
+        self.place.write_chunk(self.key(index), payload)
+        return checksum_parts(payload, self.part_bytes) if self.part_bytes else None
+
+    def key(self, index: int) -> str:
+        """Return the name of a chunk's file within the dataset."""
+        return f"{self.name}/c/{index}{'/0' * (len(self.shape) - 1)}"

@@ -1,0 +1,116 @@
+"""What a worker does of an ingest: it sets stretches of files aside, and writes ranges of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm.data.ingest import MOST_CLASSES, IngestOptions, count_part_rows
+from streamsvm.data.placed_array import PlacedArray
+from streamsvm.data.placed_rows import RangeWriter, RangeWritten
+from streamsvm.data.prepared_rows import prepare_rows
+from streamsvm.data.segments import Run, SegmentWriter, draw_runs, note_texts, read_run
+from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.stretches import Stretch, read_stretch
+from streamsvm.data.survey import Survey
+from streamsvm.data.writer import Shape
+from streamsvm.errors import InputError
+from streamsvm.numeric.scaling import FeatureStatistics, Scaling
+
+
+@dataclass(frozen=True)
+class Source:
+    """What all workers know of the files and of the shuffle.
+
+    Attributes
+    ----------
+    name, kind : str
+        What the rows are called in messages, and the format of the files.
+    first : SourceRows
+        The first row of all, which decides what the others are like.
+    options : IngestOptions
+        How the dataset is written.
+    seed : int or None
+        The seed of the shuffle; None keeps the order.
+    n_runs : int
+        Runs of the shuffle.
+    scratch : Path
+        A folder that all workers share.
+    """
+
+    name: str
+    kind: str
+    first: SourceRows
+    options: IngestOptions
+    seed: int | None
+    n_runs: int
+    scratch: Path
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A stretch whose rows were set aside. statistics: of each of its pieces, if features are scaled."""
+
+    survey: Survey
+    segments: SegmentWriter
+    n_pieces: int
+    statistics: tuple[FeatureStatistics, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How ranges of rows are written. survey: of all rows, without statistics."""
+
+    source: Source
+    survey: Survey
+    shape: Shape
+    scaling: Scaling | None
+    arrays: Mapping[str, PlacedArray]
+
+
+def set_stretch_aside(source: Source, stretch: Stretch, number: int, n_before: int) -> SetAside:
+    """Set the rows of a stretch aside, which has this number; n_before: the pieces of all stretches before it.
+
+    Raises InputError for bad rows, and if the scratch folder is not there.
+    """
+    if not source.scratch.is_dir():
+        raise InputError(f"{source.scratch}: no such folder; all workers have to share the folder of the new dataset")
+    survey = Survey(MOST_CLASSES, None, source.options.regression)
+    n_runs = 1 if source.seed is None else source.n_runs
+    segments = SegmentWriter(source.scratch, str(number), n_runs, source.options.layout == "sparse")
+    statistics, n_pieces = list[FeatureStatistics](), 0
+    for rows in read_stretch(stretch, source.kind, source.first):
+        n_pieces += 1
+        if source.options.scale != "none":
+            survey.statistics = FeatureStatistics.start()
+            statistics.append(survey.statistics)
+        X, vectors = survey.add(rows, source.name)
+        run = draw_runs(source.seed or 0, n_runs, n_before + n_pieces, rows.n_rows)
+        segments.add(X, vectors, run)
+    segments.flush()
+    if survey.texts:
+        note_texts(source.scratch, str(number), survey.texts)
+    return SetAside(replace(survey, statistics=None), segments, n_pieces, tuple(statistics))
+
+
+def write_range(plan: Plan, runs: Sequence[tuple[int, Run]], row: int, item: int) -> RangeWritten:
+    """Write the rows of some runs, with their numbers; the first is row `row` of the dataset, and begins at `item`."""
+    n_rows, n_items = (sum(getattr(run, name) for _, run in runs) for name in ("n_rows", "n_items"))
+    writer = RangeWriter(plan.arrays, plan.source.scratch, row, row + n_rows, item, item + n_items)
+    counts = np.zeros(len(plan.survey.list_classes()), np.int64)
+    for number, run in runs:
+        rows = read_run(plan.source.scratch, run, plan.survey.texts)
+        order = np.arange(run.n_rows)
+        if plan.source.seed is not None:
+            order = np.random.default_rng((plan.source.seed, 2, number)).permutation(run.n_rows)
+        for mine in np.split(order, range(count_part_rows(plan.shape), run.n_rows, count_part_rows(plan.shape))):
+            prepared = prepare_rows(rows, mine, plan.survey, plan.shape, plan.scaling, plan.source.name)
+            if prepared.y is not None:
+                counts += np.bincount(prepared.y, minlength=len(counts))
+            writer.append(prepared)
+        del rows
+    writer.written.class_counts = counts
+    return writer.written

@@ -1,0 +1,71 @@
+"""Work apart from passes that the workers of a cluster do: many calls of one function, whose results come in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import dask.config
+
+from streamsvm.engines.cluster import MODELS_MAY_TRAVEL
+from streamsvm.engines.kept import Load
+from streamsvm.engines.memory import plan_memory
+from streamsvm.engines.patience import Patience
+from streamsvm.engines.workers import connect, prepare_workers, start_workers
+from streamsvm.machine import default_budget_bytes, default_threads
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Result = TypeVar("Result")
+
+
+def carry_out(
+    client: Client, what: str, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]
+) -> Iterator[Result]:
+    """Yield function(*each) for each of the arguments, in order, while workers carry out those that follow.
+
+    what: the work, for messages. A call is made once more by another worker if its own is lost. Raises the error of the
+    first call that fails, and ConnectionError if the scheduler is lost; the calls that have not begun are given up.
+    """
+    if not arguments:
+        return
+    patience = Patience(client, what)
+    with dask.config.set(MODELS_MAY_TRAVEL):
+        futures = deque(client.map(function, *zip(*arguments, strict=True), pure=False))
+    try:
+        while futures:
+            found = patience.result(futures[0])
+            futures.popleft().release()
+            yield found
+    finally:
+        for future in futures:
+            future.release()
+
+
+@contextmanager
+def open_workers(
+    *,
+    load: Load,
+    need_bytes: int,
+    budget_bytes: int | None,
+    workers: int | None,
+    scheduler: str | None,
+    remedy: str,
+) -> Iterator[Client]:
+    """Start workers of one thread, or connect to a scheduler, and yield a client once the workers are ready.
+
+    need_bytes: what a thread of a worker needs beside interpreter and libraries; budget_bytes: what a process may take.
+    Raises MemoryBudgetError if that is too little, and InputError for a scheduler that cannot be used.
+    """
+    budget = default_budget_bytes() if budget_bytes is None else budget_bytes
+    cluster: AbstractContextManager[Client]
+    cluster = connect(scheduler) if scheduler else start_workers(workers or default_threads(), 1, budget)
+    with cluster as client:
+        ready = prepare_workers(client, load)
+        base, threads = max(worker.resident_bytes for worker in ready), max(worker.threads for worker in ready)
+        limit = min([budget, *(worker.limit_bytes for worker in ready if worker.limit_bytes)])
+        plan_memory(limit, base, threads, need_bytes, 0, 0, 0, remedy)
+        yield client

@@ -1,0 +1,282 @@
+"""Ingest on the workers of a cluster: files are read, shuffled and written by all of them, and the manifest comes last.
+
+One worker for each file notes where its blocks begin. Workers then read stretches of blocks and set their rows aside in
+runs, in a scratch folder within that of the new dataset; and then each of them permutes some runs and writes them at
+their places. The dataset has the bytes of `data.ingest`, for any number of workers. If the driver is killed, nothing is
+left at the destination, and the next ingest removes what lies beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamsvm.data import arrow_tables, csv_table
+from streamsvm.data.compilation import compile_ingest
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.destination import new_folder
+from streamsvm.data.formats import guess_format
+from streamsvm.data.ingest import (
+    MOST_CLASSES,
+    IngestOptions,
+    Report,
+    check_options,
+    check_survey,
+    describe_rows,
+    find_shape,
+    join_names,
+)
+from streamsvm.data.placed_rows import Stored, find_chunk_starts, note_written, seal
+from streamsvm.data.readers import guess_bytes, open_files
+from streamsvm.data.segments import Run, SegmentWriter, count_parts, split_run
+from streamsvm.data.shared_ingest import Plan, SetAside, Source, set_stretch_aside, write_range
+from streamsvm.data.source_rows import SourceRows
+from streamsvm.data.sources import list_files
+from streamsvm.data.spill import RUN_BYTES
+from streamsvm.data.stretches import KINDS, Stretch, cut_file, require_same_columns
+from streamsvm.data.survey import Survey
+from streamsvm.data.tables import Columns
+from streamsvm.data.writer import LARGEST_CHUNK_BYTES, DatasetWriter
+from streamsvm.engines.errands import carry_out, open_workers
+from streamsvm.errors import InputError
+from streamsvm.files import refuse_inputs
+from streamsvm.interrupts import caught
+from streamsvm.numeric.scaling import FeatureStatistics
+from streamsvm.urls import is_remote
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CHUNKS_TOGETHER = 4  # that one worker writes; of the first and the last, others write a part
+REMEDY = "or use a smaller --chunk-bytes"
+
+
+def ingest_on_workers(
+    sources: Sequence[str | Path],
+    destination: str | Path,
+    columns: Columns,
+    options: IngestOptions,
+    *,
+    file_format: str | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    memory_bytes: int | None = None,
+    report: Report = lambda _: None,
+) -> Dataset:
+    """Write files of svmlight text, CSV, TSV or Parquet as a dataset, by the workers of a cluster, and open it.
+
+    Parameters
+    ----------
+    sources : sequence of str or Path
+        Files, patterns and folders. Every worker must find them under these names.
+    destination : str or Path
+        Where the dataset is written: a folder on a file system that all workers share.
+    columns : Columns
+        The roles of a table's columns.
+    options : IngestOptions
+        How the dataset is written.
+    file_format : {"svmlight", "csv", "parquet"}, optional
+        The format of the files. By default their names tell it.
+    workers : int, optional
+        Worker processes that are started on this machine.
+    scheduler : str, optional
+        The address of a cluster that is there already, instead of `workers`.
+    memory_bytes : int, optional
+        What one process may hold (default: half of the machine's memory).
+    report : callable, optional
+        Called with the number of rows that have been read so far.
+
+    Raises
+    ------
+    InputError
+        For bad input, with file, line, column and reason. Nothing is left at the destination then.
+    MemoryBudgetError
+        If a worker needs more memory than it may hold.
+    """
+    check_options(options)
+    options = replace(options, label_column=columns.label)
+    paths, name = [str(path) for path in list_files(sources)], join_names(sources)
+    if scheduler is not None:  # its workers have folders of their own
+        paths = [path if is_remote(path) or path == "-" else str(Path(path).absolute()) for path in paths]
+    kind = _require_readable(paths, name, destination, columns, options, file_format)
+    refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
+    first = _read_first(paths, kind, columns)
+    seed = None if first.qid is not None else options.shuffle
+    chunk_bytes = max(LARGEST_CHUNK_BYTES, options.chunk_bytes or 0)
+    opened = partial(
+        open_workers,
+        load=partial(compile_ingest, kind),
+        need_bytes=5 * RUN_BYTES + 2 * chunk_bytes,
+        budget_bytes=memory_bytes,
+        workers=workers,
+        scheduler=scheduler,
+        remedy=REMEDY,
+    )
+    with (
+        caught(),
+        new_folder(Path(destination).absolute(), options.overwrite) as folder,
+        TemporaryDirectory(prefix="spill", dir=folder) as scratch,
+        opened() as client,
+    ):
+        n_runs = max(1, -(-guess_bytes(paths) // RUN_BYTES))
+        source = Source(name, kind, first, replace(options, label_column=columns.label), seed, n_runs, Path(scratch))
+        survey = Survey(MOST_CLASSES, FeatureStatistics.start(), options.regression)
+        aside = _set_aside(client, source, _cut(client, paths, kind, columns), survey, report)
+        check_survey(survey, name, options)
+        _write(client, source, survey, aside, folder)
+    return open_dataset(destination)
+
+
+def _require_readable(
+    paths: list[str],
+    name: str,
+    destination: str | Path,
+    columns: Columns,
+    options: IngestOptions,
+    file_format: str | None,
+) -> str:
+    """Return the format of the files. Raises InputError for what workers cannot read yet."""
+    kinds = {file_format or guess_format(path) for path in paths}
+    alone = "leave out --workers and --scheduler: one process can"
+    if kinds - set(KINDS) or len(kinds) > 1:
+        raise InputError(f"{name}: workers read svmlight text, CSV, TSV or Parquet, and no other files; {alone}")
+    kind = kinds.pop()
+    if "-" in paths:
+        raise InputError(f"<stdin>: workers cannot read standard input; {alone}")
+    if options.append or is_remote(destination):
+        raise InputError(f"{destination}: workers write new datasets on a file system that they share; {alone}")
+    dates = kind == "csv" and csv_table.has_dates(paths, columns)
+    dates = dates or (kind == "parquet" and arrow_tables.has_dates(paths))
+    if dates or columns.needs_encoder or columns.multi_label:
+        raise InputError(f"{name}: workers read numbers only, and no columns to encode or lists of labels; {alone}")
+    return kind
+
+
+def _read_first(paths: list[str], kind: str, columns: Columns) -> SourceRows:
+    """Return the first row of all. Raises InputError for what is wrong with the first rows."""
+    pieces = open_files(paths, kind, columns)
+    assert isinstance(pieces, Iterator)
+    with closing(pieces):  # type: ignore[type-var]
+        rows = next(pieces)
+    vectors = {each: getattr(rows, each) for each in ("labels", "qid", "sample_weight", "groups")}
+    return replace(rows, X=rows.X[:1], **{each: v if v is None else v[:1] for each, v in vectors.items()})
+
+
+def _cut(client: Client, paths: list[str], kind: str, columns: Columns) -> list[Stretch]:
+    """Return the stretches of all files."""
+    cut = carry_out(client, "looking through the files", cut_file, [(path, kind, columns) for path in paths])
+    plans = list(cut)
+    require_same_columns(plans, columns)
+    return [stretch for plan in plans for stretch in plan]
+
+
+def _set_aside(
+    client: Client, source: Source, stretches: list[Stretch], survey: Survey, report: Report
+) -> list[SetAside]:
+    """Let workers set all rows aside, and take note of them in the survey.
+
+    The runs of rows depend on how many pieces are before them. Where a block has other pieces than expected (its labels
+    are long), the stretches behind it are set aside once more.
+    """
+    expected = _sum_before([stretch.n_pieces for stretch in stretches])
+    tasks = [(source, stretch, k, expected[k]) for k, stretch in enumerate(stretches)]
+    found, n_in_file = list[SetAside](), 0
+    for stretch, one in zip(stretches, carry_out(client, "reading the files", set_stretch_aside, tasks), strict=True):
+        survey.merge(one.survey, source.name)
+        for statistics in one.statistics:
+            assert survey.statistics is not None
+            survey.statistics.merge(statistics)
+        n_in_file += one.survey.n_rows
+        if stretch.ends and not n_in_file:
+            raise InputError(f"{stretch.path}: no rows" + " in this file" * (source.kind == "svmlight"))
+        n_in_file = 0 if stretch.ends else n_in_file
+        found.append(replace(one, statistics=()))
+        report(survey.n_rows)
+    before = _sum_before([one.n_pieces for one in found])
+    again = [k for k in range(len(found)) if before[k] != expected[k]] if source.seed is not None else []
+    tasks = [(source, stretches[k], k, before[k]) for k in again]
+    for k, one in zip(again, carry_out(client, "reading the files", set_stretch_aside, tasks), strict=True):
+        found[k] = one
+    return found
+
+
+def _sum_before(counts: Sequence[int]) -> list[int]:
+    return [0, *np.cumsum(counts).tolist()][: len(counts)]
+
+
+def _list_runs(client: Client, source: Source, survey: Survey, aside: list[SetAside]) -> list[Run]:
+    """Return the runs in the order in which they are written. Those that outgrew memory are split."""
+    sizes = {name: size for one in aside for name, size in one.segments.segments.items()}
+    if source.seed is None:
+        return [Run((name,), 0, *size) for name, size in sizes.items()]
+    rows, items = (sum(getattr(one.segments, name) for one in aside) for name in ("rows", "items"))
+    runs = [Run(tuple(sizes), at, int(rows[at]), int(items[at])) for at in range(source.n_runs)]
+    row_bytes = max(one.segments.row_bytes for one in aside)
+    item_bytes = 8 if any(one.segments.is_sparse for one in aside) else 0
+    begin = 0
+    while begin < len(runs):
+        tasks = list[tuple[Any, ...]]()
+        for number in range(begin, len(runs)):
+            run = runs[number]
+            nbytes = run.n_rows * row_bytes + run.n_items * item_bytes
+            if count_parts(nbytes) > 1 and run.n_rows > 1:
+                counts_items = source.options.layout == "sparse"
+                writer = SegmentWriter(source.scratch, f"split{number}", count_parts(nbytes), counts_items)
+                tasks.append((source.scratch, run, source.seed, number, nbytes, writer, survey.texts))
+                runs[number] = replace(run, n_rows=0, n_items=0)
+        begin = len(runs)
+        for written in carry_out(client, "splitting large runs", split_run, tasks):
+            parts = zip(written.rows.tolist(), written.items.tolist(), strict=True)
+            runs += [Run(tuple(written.segments), at, *size) for at, size in enumerate(parts)]
+    return runs
+
+
+def _write(client: Client, source: Source, survey: Survey, aside: list[SetAside], folder: Path) -> None:
+    """Let workers write all rows, and write the manifest."""
+    options, name = source.options, source.name
+    scaling = None
+    if options.scale != "none":
+        assert survey.statistics is not None
+        scaling = survey.statistics.scaling(options.scale, survey.n_rows)
+    is_dense = isinstance(source.first.X, np.ndarray)
+    shape, fields = find_shape(survey, is_dense, scaling, name, options)
+    runs = _list_runs(client, source, survey, aside)
+    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec)
+    plan = Plan(source, replace(survey, statistics=None), shape, scaling, writer.arrays)
+    ranges = list(carry_out(client, "writing the dataset", write_range, _share_out(plan, runs)))
+    stored: Stored = {each: {} for each in plan.arrays}
+    for one in ranges:
+        for each, chunks in one.stored.items():
+            stored[each] |= chunks
+    shared = sorted({(each, k) for one in ranges for each, indices in one.shared.items() for k in indices})
+    tasks = [(plan.arrays[each], source.scratch, k) for each, k in shared]
+    for (each, k), parts in zip(shared, carry_out(client, "writing the dataset", seal, tasks), strict=True):
+        stored[each][k] = parts
+    starts = find_chunk_starts(ranges, plan.arrays["X/data"].chunks[0]) if shape.sparse else None
+    note_written(writer, stored, starts)
+    counts = sum((one.class_counts for one in ranges), np.zeros(len(survey.list_classes()), np.int64))
+    writer.finish(describe_rows(source.seed, survey, counts, name, options), scaling)
+
+
+def _share_out(plan: Plan, runs: list[Run]) -> list[tuple[Any, ...]]:
+    """Return the runs that each task writes, in order, with their numbers, and the first row and item."""
+    tasks, shape = list[tuple[Any, ...]](), plan.shape
+    wanted = CHUNKS_TOGETHER * (plan.source.options.chunk_bytes or shape.chunk_bytes())
+    nbytes, row, item = wanted, 0, 0
+    for number, run in enumerate(runs):
+        if not run.n_rows:
+            continue
+        if nbytes >= wanted:
+            tasks.append((plan, [], row, item))
+            nbytes = 0
+        tasks[-1][1].append((number, run))
+        nbytes += 8 * run.n_items if shape.sparse else 4 * shape.n_features * run.n_rows
+        row, item = row + run.n_rows, item + run.n_items
+    return tasks

@@ -1,0 +1,139 @@
+"""Dense rows that are stored as float16 or int8: the same rows, chunks and models as from float32, in fewer bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm import LinearSVC, delete, ingest
+from streamsvm.data.dataset import Dataset, open_dataset
+from streamsvm.data.manifest import make_fingerprint
+from streamsvm.errors import InputError, IntegrityError
+from streamsvm.train import TrainOptions, train
+from tests.commands import Run, run
+
+__all__ = ["run"]
+
+RANDOM = np.random.default_rng(8)
+X = RANDOM.normal(size=(2000, 12))
+VALUES = {"float16": X.astype(np.float16), "int8": np.clip(X * 30, -127, 127).astype(np.int8)}
+Y = np.where(X[:, 0] + X[:, 1] > 0, 1, -1)
+BYTES = {"float16": 2, "int8": 1}
+
+
+def store(folder: Path, dtype: str, stored: str, **given: Any) -> Dataset:
+    return ingest(VALUES[dtype], folder / f"{stored}.zarr", Y, chunk_bytes=12 * 4 * 300, dtype=stored, **given)
+
+
+@pytest.mark.parametrize("codec", ["crc32c", "lz4"])
+@pytest.mark.parametrize("dtype", VALUES)
+def test_rows_are_the_same_in_fewer_bytes(tmp_path: Path, dtype: str, codec: str) -> None:
+    wide, narrow = (store(tmp_path, dtype, each, codec=codec) for each in ("float32", dtype))
+    assert narrow.meta["format"] == 7
+    np.testing.assert_array_equal(narrow.chunk_starts, wide.chunk_starts)
+    assert narrow.nbytes == wide.nbytes
+    assert wide.stored_bytes - narrow.stored_bytes == X.size * (4 - BYTES[dtype])
+    for index in range(wide.n_chunks):
+        pairs = zip(narrow.tiles(index), wide.tiles(index), strict=True)
+        assert all(np.array_equal(one.X, other.X) and one.X.dtype == np.float32 for one, other in pairs)  # type: ignore[arg-type]
+    rows = np.array([1999, 3, 700])
+    np.testing.assert_array_equal(narrow.take(rows).X, wide.take(rows).X)
+    if codec == "crc32c":
+        sizes = [path.stat().st_size for path in (tmp_path / f"{dtype}.zarr/X/c").rglob("*") if path.is_file()]
+        assert sizes == [300 * 12 * BYTES[dtype] + 4] * 7
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+def test_models_have_the_same_bits_and_read_fewer_bytes(tmp_path: Path, dtype: str) -> None:
+    wide, narrow = (store(tmp_path, dtype, each) for each in ("float32", dtype))
+    options = TrainOptions(C=0.01, tol=1e-6, resident_rows=100)
+    results = [train(each, options) for each in (wide, narrow)]
+    assert results[0].model_sha256 == results[1].model_sha256
+    assert results[1].passes == results[0].passes
+    assert results[1].read_bytes < results[0].read_bytes
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+def test_damage_is_found(tmp_path: Path, dtype: str) -> None:
+    dataset = store(tmp_path, dtype, dtype)
+    file = tmp_path / f"{dtype}.zarr/X/c/3/0"
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"X/c/3/0: chunk is damaged"):
+        list(dataset.tiles(3))
+    with pytest.raises(IntegrityError, match=r"X/c/3/0: chunk is damaged"):
+        dataset.take(np.arange(900, 1200))
+
+
+def test_a_manifest_of_another_type_contradicts_itself(tmp_path: Path) -> None:
+    store(tmp_path, "int8", "int8")
+    file = tmp_path / "int8.zarr/zarr.json"
+    unlike = "its format is that of float16 and int8"
+    for number, dtype, message in ((2, "int8", "X is not float32"), (7, "float32", unlike), (7, "float64", unlike)):
+        group = json.loads(file.read_text())
+        meta = group["attributes"]["streamsvm"]
+        meta["format"], meta["arrays"]["X"]["dtype"] = number, dtype
+        meta.pop("sha256")
+        meta["sha256"] = make_fingerprint(meta)
+        other = tmp_path / "other.zarr"
+        other.mkdir(exist_ok=True)
+        (other / "zarr.json").write_text(json.dumps(group))
+        with pytest.raises(IntegrityError, match=message):
+            open_dataset(other)
+
+
+@pytest.mark.parametrize("dtype", VALUES)
+def test_rows_are_appended_and_deleted(tmp_path: Path, dtype: str) -> None:
+    dataset = store(tmp_path, dtype, dtype, shuffle=None)
+    more = ingest(VALUES[dtype][:50], tmp_path / f"{dtype}.zarr", Y[:50], append=True, shuffle=None)
+    assert more.stored_bytes == dataset.stored_bytes * 2050 // 2000
+    delete(tmp_path / f"{dtype}.zarr", rows=[0, 2001])
+    left = open_dataset(tmp_path / f"{dtype}.zarr")
+    found = np.concatenate([left.read(index).X for index in range(left.n_chunks)])  # type: ignore[arg-type]
+    whole = np.concatenate([VALUES[dtype], VALUES[dtype][:50]])
+    np.testing.assert_array_equal(found, np.delete(whole, [0, 2001], axis=0).astype(np.float32))
+
+
+def test_sets_of_labels_beside_them(tmp_path: Path) -> None:
+    labels = np.stack([X[:, 0] > 0, X[:, 1] > 0, X[:, 2] > 1], axis=1).astype(int)
+    models = [
+        LinearSVC(loss="squared_hinge").fit(ingest(VALUES["int8"], tmp_path / f"{each}.zarr", labels, dtype=each))
+        for each in ("float32", "int8")
+    ]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+@pytest.mark.parametrize(
+    ("values", "given", "message"),
+    [
+        (X, {"dtype": "float16"}, r"the value -?[0-9.]+ of feature [0-9]+ is no float16; ingest without --dtype"),
+        (np.full((9, 2), 1e5), {"dtype": "float16"}, r"the value 100000\.0 of feature 1 is no float16"),
+        (np.full((9, 2), 128), {"dtype": "int8"}, r"the value 128\.0 of feature 1 is no int8"),
+        (np.full((9, 2), 0.5), {"dtype": "int8"}, r"the value 0\.5 of feature 1 is no int8"),
+        (VALUES["int8"], {"dtype": "int8", "scale": "minmax"}, "scaled values are no values of this type"),
+        (VALUES["int8"], {"dtype": "int8", "layout": "sparse"}, "is for dense rows: add --dense"),
+        (VALUES["int8"], {"dtype": "int16"}, "dtype 'int16': choose from float32, float16, int8"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, values: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ingest(values, tmp_path / "rows.zarr", np.arange(len(values)) % 2, **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_the_command_line(run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", VALUES["int8"])
+    np.save(tmp_path / "y.npy", Y)
+    ran = run("ingest", tmp_path / "X.npy", tmp_path / "y.npy", tmp_path / "rows.zarr", "--dtype", "int8")
+    assert ran.code == 0, ran.err
+    assert run("info", tmp_path / "rows.zarr", "--json").result["dtype"] == "int8"
+    assert "12, dense, stored as int8" in run("info", tmp_path / "rows.zarr").out
+    np.save(tmp_path / "X.npy", X)
+    ran = run("ingest", tmp_path / "X.npy", tmp_path / "y.npy", tmp_path / "other.zarr", "--dtype", "int8")
+    assert (ran.code, ran.out) == (2, "")
+    assert "feature 1 is no int8; ingest without --dtype" in ran.err.splitlines()[-1]

@@ -1,0 +1,85 @@
+"""Model files of LIBSVM with the linear kernel are read with its scores, are starting points, and may be damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamsvm.errors import InputError
+from streamsvm.models.imported_libsvm import is_libsvm, read_libsvm
+from tests.commands import Run, run
+from tests.models.exports.trained import Task, as_others_take, compare, score, train
+
+__all__ = ["run"]
+
+FILE = (
+    "svm_type c_svc\nkernel_type linear\nnr_class 2\ntotal_sv 2\nrho 0.5\nlabel 3 -1\nnr_sv 1 1\nSV\n"
+    "2 1:0.5 3:-1 \n-1 1:1 2:4 \n"
+)
+
+
+@pytest.mark.parametrize("kind", ["0", "1"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_scores_are_those_of_libsvm(kind: str, sparse: bool, tmp_path: Path) -> None:
+    libsvm = pytest.importorskip("libsvm.svmutil")
+    task = Task(sparse=sparse)
+    X, y, _ = task.make()
+    other = libsvm.svm_train(y.tolist(), X.astype(np.float64), f"-s {kind} -t 0 -q")
+    libsvm.svm_save_model(str(tmp_path / "model.txt"), other)
+    other = libsvm.svm_load_model(str(tmp_path / "model.txt"))  # the file has rounded numbers
+    model = read_libsvm(tmp_path / "model.txt")
+    _, _, values = libsvm.svm_predict([], as_others_take(task), other, "-q")
+    sign = 1 if other.get_labels()[0] == max(other.get_labels()) else -1
+    compare(sign * np.array(values), score(model, task), task)
+
+
+@pytest.mark.parametrize(("labels", "sign"), [("3 -1", 1.0), ("-1 3", -1.0)])
+def test_a_file_by_hand(labels: str, sign: float, tmp_path: Path) -> None:
+    (tmp_path / "m").write_text(FILE.replace("3 -1", labels, 1))
+    assert is_libsvm(tmp_path / "m")
+    model = read_libsvm(tmp_path / "m")
+    assert (model.classes.tolist(), model.intercept, model.info["loss"]) == ([-1, 3], sign * -0.5, "hinge")
+    np.testing.assert_array_equal(model.coef, sign * np.array([0.0, -4.0, -2.0]))
+
+
+def test_a_training_starts_from_it(run: Run, tmp_path: Path) -> None:
+    libsvm = pytest.importorskip("libsvm.svmutil")
+    task = Task()
+    X, y, _ = task.make()
+    libsvm.svm_save_model(str(tmp_path / "m"), libsvm.svm_train(y.tolist(), X.astype(np.float64), "-t 0 -q -e 1e-6"))
+    ran = run("import", tmp_path / "m", "--out", tmp_path / "start.npz")
+    assert ran.code == 0, ran.err
+    assert "a linear model of 2 classes and 6 features, without a certificate" in ran.out
+    alone = json.loads((train(task, tmp_path) / "result.json").read_text())
+    options = ("--start-from", tmp_path / "start.npz", "--out", tmp_path / "from-start", "--json")
+    started = run("train", tmp_path / "rows.zarr", *options).result
+    assert started["status"] == "converged"
+    assert started["objective"] == pytest.approx(alone["objective"], rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("linear", "rbf", "c_svc of 2 classes with the kernel rbf; c_svc and nu_svc of two classes"),
+        ("c_svc", "one_class", "it is one_class of 2 classes"),
+        ("nr_class 2", "nr_class 3", "it is c_svc of 3 classes"),
+        ("label 3 -1", "label 3 3", "label has not two different labels"),
+        ("rho 0.5\n", "", "rho is missing"),
+        ("rho 0.5", "rho inf", "a number is not finite"),
+        ("1:0.5", "0:0.5", "line 1 after SV has '0:0.5'"),
+        ("2:4", "2", "line 2 after SV has '2'"),
+        ("1:0.5", "1:x", "could not convert"),
+        ("SV\n", "", "where one of svm_type"),
+        ("2 1:0.5 3:-1 \n-1 1:1 2:4 \n", "", "there are no support vectors"),
+    ],
+)
+def test_damaged_files_are_refused(run: Run, old: str, new: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "m").write_text(FILE.replace(old, new, 1))
+    with pytest.raises(InputError, match=message):
+        read_libsvm(tmp_path / "m")
+    ran = run("import", tmp_path / "m", "--out", tmp_path / "start.npz")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert {path.name for path in tmp_path.iterdir()} == {"m"}

@@ -1,0 +1,300 @@
+"""Ingest on workers writes the bytes of one process, or leaves nothing."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet as pyarrow_parquet
+import pytest
+from distributed import Client
+
+from streamsvm.cli.command import main
+from streamsvm.data import parquet, segments, spill, stretches
+from streamsvm.data.chunk_file import open_to_rewrite, write_chunk
+from streamsvm.data.csv_text import read_csv
+from streamsvm.data.dataset import Dataset
+from streamsvm.data.ingest import IngestOptions, write_dataset
+from streamsvm.data.readers import guess_bytes, ingest
+from streamsvm.data.tables import Columns
+from streamsvm.data.text import read_svmlight
+from streamsvm.engines.errands import carry_out
+from streamsvm.errors import InputError, MemoryBudgetError
+from streamsvm.training import ingest_on_workers as module
+from streamsvm.training.ingest_on_workers import ingest_on_workers
+from tests.object_server import ObjectServer
+from tests.training.ingested_files import FAULTS, FILES, make_csv, make_svmlight, read_bytes
+
+pytestmark = pytest.mark.once
+
+BLOCK_BYTES, RUN_BYTES = 600, 900
+Ingest = Callable[..., Dataset]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small blocks and runs; and what workers do is done in this process, the last call first."""
+
+    @contextmanager
+    def open_nobody(**_: Any) -> Iterator[None]:
+        yield None
+
+    def carry_out_backwards(_: Any, __: str, function: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
+        found: list[Any] = []
+        for each in reversed(arguments):
+            try:
+                found.append(function(*each))
+            except InputError as error:
+                found.append(error)
+        for each in reversed(found):
+            if isinstance(each, InputError):
+                raise each
+            yield each
+
+    monkeypatch.setattr(stretches, "BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(stretches, "STRETCH_BLOCKS", 2)
+    for each in (spill, segments, module):
+        monkeypatch.setattr(each, "RUN_BYTES", RUN_BYTES)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 700)
+    monkeypatch.setattr(module, "CHUNKS_TOGETHER", 2)
+    monkeypatch.setattr(module, "open_workers", open_nobody)
+    monkeypatch.setattr(module, "carry_out", carry_out_backwards)
+
+
+def write_alone(paths: list[Path], destination: Path, options: IngestOptions, block_bytes: int = BLOCK_BYTES) -> None:
+    """As one process writes, with the same blocks."""
+    if ".svm" in paths[0].name:
+        pieces = read_svmlight(paths, 2, block_bytes)
+    else:
+        pieces = read_csv(paths, Columns(), block_bytes)
+    write_dataset(pieces, destination, ", ".join(map(str, paths)), guess_bytes(paths), options)
+
+
+OPTIONS = {
+    "shuffled": IngestOptions(chunk_bytes=700),
+    "in order": IngestOptions(chunk_bytes=400, shuffle=None),
+    "scaled": IngestOptions(scale="maxabs", shuffle=4, layout="dense", chunk_bytes=1000),
+    "packed": IngestOptions(codec="zstd", layout="sparse", chunk_bytes=600, shuffle=1),
+    "halves": IngestOptions(dtype="float16", layout="dense", chunk_bytes=500),
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", FILES)
+def test_the_files_are_those_of_one_process(name: str, options: str, here: None, tmp_path: Path) -> None:
+    """Whatever the runs, the blocks and the order of the work; runs are so small that some are split."""
+    paths = [tmp_path / file for file in FILES[name]]
+    for path, text in zip(paths, FILES[name].values(), strict=True):
+        path.write_text(text, newline="")
+    write_alone(paths, tmp_path / "alone.zarr", OPTIONS[options])
+    ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), OPTIONS[options])
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+    assert sorted(os.listdir(tmp_path)) == sorted(["alone.zarr", "shared.zarr", *FILES[name]])
+
+
+def test_large_runs_are_split_as_one_process_does(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros and ones take less as text than as numbers, so that the runs are larger than expected, twice."""
+    split = list[int]()
+    count_parts = segments.count_parts
+    monkeypatch.setattr(module, "count_parts", lambda nbytes: split.append(count_parts(nbytes)) or split[-1])
+    rng = np.random.default_rng(0)
+    path = tmp_path / "a.svm"
+    path.write_text("\n".join(f"{k % 2} " + " ".join(f"{j}:1" for j in np.flatnonzero(rng.random(9) < 0.8) + 1)
+                              for k in range(400)))  # fmt: skip
+    write_alone([path], tmp_path / "alone.zarr", IngestOptions(chunk_bytes=2000))
+    ingest_on_workers([path], tmp_path / "shared.zarr", Columns(), IngestOptions(chunk_bytes=2000))
+    assert max(split) > 1
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two files of Parquet, whose row groups and pieces have different ends."""
+    monkeypatch.setattr(parquet, "_PIECE_BYTES", 16 * 8 * 3)
+    rng, paths = np.random.default_rng(0), [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, n, group_rows in zip(paths, (205, 64), (37, 64), strict=True):
+        x, label = rng.normal(size=n), rng.choice(["no", "yes"] if path == paths[0] else ["yes", "perhaps"], n)
+        pyarrow_parquet.write_table(pyarrow.table({"x": x, "label": label, "k": np.arange(n)}), path, group_rows)
+    return paths
+
+
+def write_tables_alone(paths: list[Path], destination: Path) -> None:
+    rows = parquet.read_parquet(paths, Columns())
+    write_dataset(rows, destination, ", ".join(map(str, paths)), guess_bytes(paths), IngestOptions(scale="standard"))
+
+
+def test_parquet(here: None, tables: list[Path], tmp_path: Path) -> None:
+    write_tables_alone(tables, tmp_path / "alone.zarr")
+    made = ingest_on_workers(tables, tmp_path / "shared.zarr", Columns(), IngestOptions(scale="standard"))
+    assert made.n_rows == 269
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+def test_a_missing_value_of_parquet(here: None, tables: list[Path], tmp_path: Path) -> None:
+    table = pyarrow_parquet.read_table(tables[0]).to_pydict()
+    table["x"][150] = None
+    pyarrow_parquet.write_table(pyarrow.table(table), tables[0], 37)
+    with pytest.raises(InputError, match=r"a\.parquet: row 151, column x: missing") as alone:
+        write_tables_alone(tables, tmp_path / "alone.zarr")
+    with pytest.raises(InputError) as shared:
+        ingest_on_workers(tables, tmp_path / "shared.zarr", Columns(), IngestOptions(scale="standard"))
+    assert str(shared.value) == str(alone.value)
+    assert sorted(os.listdir(tmp_path)) == ["a.parquet", "b.parquet"]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
+def test_compressed_files(compress: Callable[[bytes], bytes], here: None, tmp_path: Path) -> None:
+    path = tmp_path / f"a.svm.{'gz' if compress is gzip.compress else 'bz2'}"
+    path.write_bytes(compress(make_svmlight(0, 150).encode()))
+    write_alone([path], tmp_path / "alone.zarr", IngestOptions())
+    ingest_on_workers([path], tmp_path / "shared.zarr", Columns(), IngestOptions())
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.csv"])
+def test_files_in_an_object_store(name: str, here: None, server: ObjectServer, tmp_path: Path) -> None:
+    """A file is read from its beginning, by one worker; rows and order are those of the file on a disk."""
+    text = make_svmlight(0, 150) if name == "a.svm" else "\ufeff" + make_csv(0, 150)
+    server.objects[f"bucket/{name}"] = text.encode()
+    (tmp_path / name).write_text(text)
+    write_alone([tmp_path / name], tmp_path / "alone.zarr", IngestOptions())
+    ingest_on_workers([f"s3://bucket/{name}"], tmp_path / "shared.zarr", Columns(), IngestOptions())
+    alone, shared = (read_bytes(tmp_path / f"{each}.zarr") for each in ("alone", "shared"))
+    assert shared.pop("zarr.json") != alone.pop("zarr.json")  # which have the name of the source
+    assert shared == alone
+
+
+def test_blocks_of_several_pieces(here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long labels are read in parts, so that all pieces after them have other numbers than expected."""
+    from streamsvm.data import csv_text
+
+    monkeypatch.setattr(csv_text, "MOST_LABEL_BYTES", 4 * 300)
+    rows = [f"{k},{'long' * (60 if 40 < k < 45 else 1)}{k % 2}" for k in range(200)]
+    path = tmp_path / "a.csv"
+    path.write_text("x,label\n" + "\n".join(rows))
+    write_alone([path], tmp_path / "alone.zarr", IngestOptions())
+    ingest_on_workers([path], tmp_path / "shared.zarr", Columns(), IngestOptions())
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+def test_a_file_that_is_written_again_is_never_empty(tmp_path: Path) -> None:
+    """A worker that was given up may still write, while others read what the next one wrote."""
+    file, payload = tmp_path / "X/c/0", np.arange(9, dtype=np.uint8)
+    write_chunk(file, payload)
+    whole = file.read_bytes()
+    with open_to_rewrite(file) as opened:
+        assert file.read_bytes() == whole
+        opened.write(payload[:5].data)
+        assert file.read_bytes() == whole
+    write_chunk(file, payload)
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_have_the_message_of_one_process_and_leave_nothing(name: str, here: None, tmp_path: Path) -> None:
+    """The first fault is told, though the last blocks are read first."""
+    paths = [tmp_path / file for file in FAULTS[name]]
+    for path, text in zip(paths, FAULTS[name].values(), strict=True):
+        path.write_text(text)
+    with pytest.raises(InputError) as alone:
+        write_alone(paths, tmp_path / "alone.zarr", IngestOptions())
+    with pytest.raises(InputError) as shared:
+        ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions())
+    assert str(shared.value) == str(alone.value)
+    assert sorted(os.listdir(tmp_path)) == sorted(FAULTS[name])
+
+
+@pytest.mark.parametrize(
+    ("file", "columns", "options", "reason"),
+    [
+        ("a.npy", Columns(), IngestOptions(), "workers read svmlight text"),
+        ("-", Columns(), IngestOptions(), "standard input"),
+        ("a.csv", Columns(missing="mean"), IngestOptions(), "columns to encode"),
+        ("a.csv", Columns(), IngestOptions(append=True), "workers write new datasets"),
+    ],
+)
+def test_what_workers_cannot_read(
+    file: str, columns: Columns, options: IngestOptions, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        ingest_on_workers([file], tmp_path / "d.zarr", columns, options)
+    assert not os.listdir(tmp_path)
+
+
+# --- on real workers
+
+
+@pytest.fixture
+def on_workers(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two workers of all tests carry out what is asked of workers."""
+
+    @contextmanager
+    def open_client(**_: Any) -> Iterator[Client]:
+        yield client
+
+    monkeypatch.setattr(module, "open_workers", open_client)
+
+
+def test_on_two_workers(on_workers: None, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{k}.svm" for k in range(5)]
+    for k, path in enumerate(paths):
+        path.write_text(make_svmlight(k, 200))
+    told = list[int]()
+    write_alone(paths, tmp_path / "alone.zarr", IngestOptions(), 8 << 20)
+    ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions(), report=told.append)
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+    assert told == [200, 400, 600, 800, 1000]
+
+
+def test_the_column_of_the_labels_is_recorded(on_workers: None, tmp_path: Path) -> None:
+    """As `ingest` records it."""
+    (tmp_path / "a.csv").write_text(make_csv(0, 60).replace("label", "answer"))
+    columns = Columns(label="answer")
+    ingest(tmp_path / "a.csv", tmp_path / "alone.zarr", columns=columns)
+    made = ingest_on_workers([tmp_path / "a.csv"], tmp_path / "shared.zarr", columns, IngestOptions())
+    assert made.label_column == "answer"
+    assert read_bytes(tmp_path / "shared.zarr") == read_bytes(tmp_path / "alone.zarr")
+
+
+def test_a_fault_on_a_worker(on_workers: None, client: Client, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{k}.svm" for k in range(3)]
+    for k, path in enumerate(paths):
+        path.write_text(make_svmlight(k, 20) + ("\n1 3:oops" if k else ""))
+    with pytest.raises(InputError, match=r"1\.svm:21:3: value 'oops' of index 3 is not a number"):
+        ingest_on_workers(paths, tmp_path / "shared.zarr", Columns(), IngestOptions())
+    assert sorted(os.listdir(tmp_path)) == ["0.svm", "1.svm", "2.svm"]
+    assert list(carry_out(client, "adding", max, [(1, 2), (4, 3)])) == [2, 4]
+
+
+def test_too_little_memory_is_refused(tmp_path: Path, workers_import_tests: None) -> None:
+    path = tmp_path / "a.svm"
+    path.write_text(make_svmlight(0, 20))
+    with pytest.raises(MemoryBudgetError, match="raise --memory to at least"):
+        ingest_on_workers([path], tmp_path / "d.zarr", Columns(), IngestOptions(), workers=1, memory_bytes=300 << 20)
+    assert os.listdir(tmp_path) == ["a.svm"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--memory", "1GB"], "--memory has no effect with one process"),
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "--workers has no effect with --scheduler"),
+        (["--workers", "2", "--append"], "--append has no effect with --workers"),
+        (["--workers", "2", "--one-hot", "auto"], "workers read numbers only"),
+        (["--workers", "none"], "--workers is 'none'"),
+    ],
+)
+def test_options_of_the_command(
+    options: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(make_csv(0, 9))
+    assert main(["ingest", str(tmp_path / "a.csv"), str(tmp_path / "d.zarr"), *options]) == 2
+    assert reason in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["a.csv"]
