@@ -24,6 +24,7 @@ from streamsvm.numeric.kernels import Kernel, add_kernel_sums, combine_rows_of
 from streamsvm.numeric.rows import F64, I32, I64, Matrix, Values, compute_scores, take_rows
 
 MOST_ROUNDS, BASE_ROUNDS, ROUNDS_PER_ROW = 1000, 50, 4  # of a step, as in decomposition.active_set
+SAME_SET_ROUNDS = 20  # of a step whose active rows are one working set, so that slow steps are seen, and can be stopped
 MOST_SWEEPS = 100  # visits of all rows of a working set
 MOST_IDLE_ROUNDS, LEAST_ROUND_RISE = 20, 1e-12  # after so many rounds without such a rise of D, rounding is the limit
 SWEEP_TOL_SHARE = 0.1  # a working set is solved to this share of the violation at which it was chosen
@@ -82,8 +83,9 @@ class Rounds:
 
 def improve(active: ActiveRows, rounds: Rounds, cache: ColumnCache, tol: float) -> bool:
     """Carry out rounds until the violation is at most tol, or the gap is small enough; return whether it became so."""
-    rise, idle = 0.0, 0
-    for _ in range(min(MOST_ROUNDS, BASE_ROUNDS + ROUNDS_PER_ROW * len(active.rows))):
+    rise, idle, n_rows = 0.0, 0, len(active.rows)
+    limit = SAME_SET_ROUNDS if n_rows <= rounds.size else min(MOST_ROUNDS, BASE_ROUNDS + ROUNDS_PER_ROW * n_rows)
+    for _ in range(limit):
         interrupts.check()
         gap, violations, ahead = active.judge()
         violation = float(np.max(violations))
