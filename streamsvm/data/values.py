@@ -213,15 +213,22 @@ def to_groups(values: Vector, place: Place) -> npt.NDArray[np.int64]:
     Raises InputError for a missing group, and for a number that is not whole.
     """
     if values.dtype.kind == "M":
-        times = values.astype("datetime64[ns]")
-        wrapped = (times.astype(values.dtype) != values) & ~np.isnat(values)
-        _refuse(wrapped, values, place, "the group is a time beyond 64 bits of nanoseconds")
-        values = times.astype(np.int64)
+        beyond = np.array([not _fits_nanoseconds(value) for value in values])
+        _refuse(beyond, values, place, "the group is a time beyond 64 bits of nanoseconds")
+        values = values.astype("datetime64[ns]").astype(np.int64)
     found: dict[Any, int] = {}
     for i, value in enumerate(values.tolist()):
         if value not in found:
             found[value] = _number_group(value, partial(place, i))
     return np.array([found[value] for value in values.tolist()], np.int64)
+
+
+def _fits_nanoseconds(value: np.datetime64) -> bool:
+    """Whether a time can be counted in nanoseconds; where not, NumPy raises an error or, before 2.5, wraps around."""
+    try:
+        return bool(np.isnat(value) or value.astype("datetime64[ns]").astype(value.dtype) == value)
+    except OverflowError:
+        return False
 
 
 def _number_group(value: Any, place: Callable[[], str]) -> int:
