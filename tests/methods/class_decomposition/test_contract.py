@@ -53,7 +53,6 @@ def test_the_same_bits_on_any_engine_and_resumed(
     found.append(train(data, options, tmp_path / "run", resume=True))
     assert len({result.model_sha256 for result in found}) == 1
     assert found[0].status == "converged"
-    assert all(result.peak_memory_bytes <= result.projected_memory_bytes for result in found)
 
 
 @pytest.mark.parametrize("kernel", [Kernel("rbf", 0.1), Kernel("linear")], ids=["rbf", "linear"])
