@@ -177,7 +177,7 @@ def tell_done_rows(dask_worker: Worker) -> dict[str, int]:
     return {} if found is None else dict([found])
 
 
-def join_parts(scan: Scan, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
+def join_parts(work: Pass, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
     """Return the fewest subtrees that those of several tasks add up to."""
-    combine = partial(combine_partials, scan=scan)
+    combine = partial(combine_partials, scan=work.scan)
     return join_subtrees([one for part in parts for one in part], n_groups, combine)
