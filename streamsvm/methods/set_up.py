@@ -29,7 +29,8 @@ from streamsvm.problems.registry import MULTI_LABEL, find_kinds, find_problem
 from streamsvm.requests import MemoryNeed
 
 MANY_PROBLEMS = 50  # classes for which one method for all is faster than a method for each
-MANY_FEATURES = 1500  # with more, Hessians are too large
+MANY_FEATURES = 1500  # with more, Hessians of several classes are too large
+MOST_FEATURES = 5000  # of dense rows of two classes; of sparse ones, whose products take less time, it is MANY_FEATURES
 
 
 def choose_method(options: TrainOptions) -> Method:
@@ -37,11 +38,19 @@ def choose_method(options: TrainOptions) -> Method:
     return find_method(options.solver, find_kinds(options.task, options.loss), options.kernel)
 
 
-def choose_for_many(method: Method, options: TrainOptions, n_problems: int, n_features: int) -> Method:
-    """Return the method for all of several classes at once, if there are many of them or many features."""
-    if n_problems < 2 or "smooth" not in method.losses or options.resident_rows is not None:
+def choose_for_many(method: Method, options: TrainOptions, n_problems: int, source: RowSource) -> Method:
+    """Return the method for all of several classes at once, if there are many of them or many features.
+
+    It needs no Hessian, and so takes two classes of very many features as well.
+    """
+    if "smooth" not in method.losses or options.resident_rows is not None:
         return method
-    if n_problems < MANY_PROBLEMS and n_features < MANY_FEATURES:
+    if n_problems == 1:
+        most = MANY_FEATURES if source.is_sparse else MOST_FEATURES
+        is_wide = source.n_features > most and find_problem(options.task).has_classes
+        is_smooth = "smooth" in find_kinds(options.task, options.loss)
+        return find_method(method.name, ("labels",)) if is_wide and is_smooth else method
+    if n_problems < MANY_PROBLEMS and source.n_features < MANY_FEATURES:
         return method
     return find_method(method.name, ("labels",))
 
@@ -103,7 +112,7 @@ def _need_numbers(fit: Fit, n_rows: int, threads: int) -> MemoryNeed:
 def _set_up(source: RowSource, options: TrainOptions, keep_dual: bool, n_fits: int = 1) -> Fit:
     problem, method = find_problem(options.task), choose_method(options)
     n_problems = problem.count_problems(source)
-    method = choose_for_many(method, options, n_problems, source.n_features)
+    method = choose_for_many(method, options, n_problems, source)
     own, options = read_options(method.options, options.options, method.name), replace(options, solver=method.name)
     check_numbers(options)
     check_costs(source, options)

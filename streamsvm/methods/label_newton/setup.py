@@ -29,9 +29,9 @@ from streamsvm.methods.label_newton.sums import (
 from streamsvm.methods.linear_models import make_linear_model
 from streamsvm.models.model import LinearModel
 from streamsvm.numeric.label_sets import pack_sets
-from streamsvm.numeric.rows import I64, Rows
+from streamsvm.numeric.rows import F64, I64, Rows
 from streamsvm.numeric.samples import draw_sample
-from streamsvm.options import TrainOptions, compute_label_factors
+from streamsvm.options import TrainOptions, compute_class_factors, compute_label_factors
 from streamsvm.requests import MemoryNeed, Progress
 
 AT_ZERO = (1.0, float(np.log(2.0)))  # the losses of a row of cost 1 at the score 0
@@ -53,12 +53,12 @@ IN_BLOCKS += "labels read the data one after the other. With more memory, fewer 
 def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) -> Fit:
     """Return the fit of all labels, as many side by side as fit into memory."""
     loss, width = CODES[str(options.loss)], source.n_features + 1
-    costs = options.C * compute_label_factors(source, options)
+    costs, weights = _find_costs(source, options)
     L = len(costs)
     settings = LabelNewton(
         loss=loss,
         costs=costs,
-        at_zero=AT_ZERO[loss] * np.sum(costs * sum_label_weights(source), axis=1),
+        at_zero=AT_ZERO[loss] * np.sum(costs * weights, axis=1),
         tol=float(options.tol),
         bias_feature=own.intercept_scaling,
         curvature_rows=own.curvature_rows or ROWS_A_WEIGHT * width,
@@ -77,7 +77,7 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
         settings={
             "loss": options.loss,
             "problems": L,
-            "class_costs": costs[0].tolist() if np.all(costs == costs[0]) else costs.tolist(),
+            "class_costs": _tell_costs(source, costs),
             "tol": settings.tol,
             "bias_feature": settings.bias_feature,
             "curvature_rows": settings.curvature_rows,
@@ -87,12 +87,32 @@ def set_up(source: RowSource, options: TrainOptions, own: LabelNewtonOptions) ->
         start=partial(_start, settings),
         solve=partial(solver.solve, settings),
         make_model=partial(_make_model, source, settings),
-        report=_report,
+        report=_report_one if _is_pair(source) else _report,
         compiled=("label-newton",),
         sample=FirstSample(len(settings.sample), False) if len(settings.sample) else None,
         model_bytes=8 * L * width,
         note="" if size == L else IN_BLOCKS.format(L, size, -(-L // size)),
     )
+
+
+def _is_pair(source: RowSource) -> bool:
+    """Whether the rows have one of two classes: then the first of them is the only label, and the model is turned."""
+    return not source.has_label_sets and source.classes is not None and len(source.classes) == 2
+
+
+def _find_costs(source: RowSource, options: TrainOptions) -> tuple[F64, F64]:
+    """Return the costs, and the sums of the sample weights, of the rows without each label and with it, (L, 2) each."""
+    weights = sum_label_weights(source)
+    if _is_pair(source):
+        return options.C * compute_class_factors(source, options)[None, ::-1], weights[:1]
+    return options.C * compute_label_factors(source, options), weights
+
+
+def _tell_costs(source: RowSource, costs: F64) -> list[Any]:
+    """Return the costs of the first class and of the second; of labels, of rows without one and with it."""
+    if _is_pair(source):
+        return list(costs[0, ::-1].tolist())
+    return list(costs[0].tolist() if np.all(costs == costs[0]) else costs.tolist())
 
 
 def _start(settings: LabelNewton) -> State:
@@ -144,8 +164,15 @@ def _need_memory(settings: LabelNewton, threads: int) -> MemoryNeed:
 
 
 def _make_model(source: RowSource, settings: LabelNewton, state: State, take: TakeRows) -> LinearModel:  # noqa: ARG001
+    if _is_pair(source):
+        w = -state.best_w[0]
+        return make_linear_model(source, w[:-1], w[-1] * settings.bias_feature)
     model = make_linear_model(source, state.best_w[:, :-1].copy(), 0.0)
     return replace(model, intercept=state.best_w[:, -1] * settings.bias_feature)
+
+
+def _report_one(state: State) -> Report:
+    return Report(**vars(state.progress))
 
 
 def _report(state: State) -> Report:

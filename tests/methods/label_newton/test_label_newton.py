@@ -9,20 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
+from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from streamsvm.data.dataset import Dataset
 from streamsvm.data.groups import plan_groups
+from streamsvm.data.in_memory import ArrayDataset
 from streamsvm.errors import MemoryBudgetError
 from streamsvm.machine import resident_bytes
+from streamsvm.methods import set_up as set_up_module
 from streamsvm.methods.label_newton import setup, sums
 from streamsvm.methods.set_up import set_up, settle_task
 from streamsvm.models.model import LinearModel
 from streamsvm.training.loop import Result
 from streamsvm.training.train import TrainOptions, train
 from streamsvm.training.verify import verify
-from tests.conftest import F64
+from tests.conftest import F64, make_problem
 from tests.faults.killed import kill_after
 from tests.label_problems import LabelProblem, make_labels
 from tests.methods.test_one_against_rest import make_classes
@@ -50,6 +53,14 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(params=LOSSES)
 def loss(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def many_groups_of_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Dataset:
+    """Rows of two classes in some groups of chunks."""
+    for (module, name), value in MANY_GROUPS.items():
+        monkeypatch.setattr(f"{module}.{name}", value)
+    return make_problem(5, n=900, d=12).store(tmp_path / "two.zarr", chunk_bytes=4000)
 
 
 @pytest.fixture
@@ -217,3 +228,52 @@ def test_classes_with_many_features_are_trained_so(loss: str, tmp_path: Path, mo
     for one, other in zip(found.problems, one_by_one.problems, strict=True):
         assert one["objective"] == pytest.approx(other["objective"], rel=2e-6)
         assert one["lower_bound"] <= other["objective"]
+
+
+@pytest.mark.parametrize("class_weight", [None, {"yes": 3.0}, "balanced"], ids=str)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_two_classes_of_many_features_need_no_hessian(
+    sparse: bool, class_weight: Any, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The optimum of scikit-learn's solvers, in memory that has no room for a matrix of features x features."""
+    monkeypatch.setattr(set_up_module, "MANY_FEATURES" if sparse else "MOST_FEATURES", 100)
+    monkeypatch.setattr(setup, "MOST_WEIGHTS", 1)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 120)).astype(np.float32) * (rng.random((300, 120)) < 0.3)
+    y = np.where(X[:, :9].sum(axis=1) + rng.normal(size=300) > 0.5, "yes", "no")
+    source = ArrayDataset(csr_array(X) if sparse else X, (y == "yes").astype(np.int32), np.array(["no", "yes"]))
+    options = replace(OPTIONS, loss=loss, class_weight=class_weight, tol=1e-6)
+    fit, result = set_up(source, options), train(source, options)
+    assert fit.compiled == ("label-newton",)
+    assert (result.status, result.problems) == ("converged", [])
+    assert isinstance(result.model, LinearModel)
+    assert verify(result.model, source).objective_agrees
+    factor = {
+        None: np.ones(300),
+        "balanced": 300 / (2 * np.where(y == "yes", *[np.sum(y == c) for c in ("yes", "no")])),
+    }
+    costs = factor[class_weight] if not isinstance(class_weight, dict) else np.where(y == "yes", 3.0, 1.0)
+    Z, exact = np.column_stack((X, np.ones(300))).astype(np.float64), {"fit_intercept": False, "max_iter": 100_000}
+    if loss == "logistic":
+        other: Any = LogisticRegression(tol=1e-10, **exact).fit(Z, y, sample_weight=costs)
+    else:
+        other = LinearSVC(dual=False, tol=1e-10, **exact).fit(Z, y, sample_weight=costs)
+    margins = np.where(y == "yes", 1, -1) * (Z @ other.coef_[0])
+    losses = np.logaddexp(0, -margins) if loss == "logistic" else np.maximum(0, 1 - margins) ** 2
+    optimum = 0.5 * other.coef_[0] @ other.coef_[0] + costs @ losses
+    assert result.lower_bound is not None
+    assert result.lower_bound <= optimum * (1 + 1e-9)
+    assert result.objective == pytest.approx(optimum, rel=2e-6)
+
+
+def test_two_classes_have_the_same_bits_on_any_engine_and_resumed(
+    client: Client, many_groups_of_two: Dataset, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(set_up_module, "MOST_FEATURES", 1)
+    options = replace(OPTIONS, loss="logistic")
+    found = [train(many_groups_of_two, replace(options, threads=threads)) for threads in (1, 2)]
+    found.append(train(many_groups_of_two, options, client=client))
+    train(many_groups_of_two, replace(options, max_passes=2), tmp_path / "run")
+    found.append(train(many_groups_of_two, options, tmp_path / "run", resume=True))
+    assert len({result.model_sha256 for result in found}) == 1
+    assert found[0].status == "converged"
