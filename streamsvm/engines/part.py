@@ -43,6 +43,18 @@ class Pass:
 
 
 @dataclass(frozen=True)
+class Addition:
+    """How the totals of a pass are added up. scan: without arrays."""
+
+    name: str
+    scan: Scan
+
+    def __dask_tokenize__(self) -> str:
+        """Return the name of the pass. Dask would otherwise look at all that the functions of the scan hold."""
+        return self.name
+
+
+@dataclass(frozen=True)
 class Part:
     """The groups that a task adds.
 
@@ -177,7 +189,7 @@ def tell_done_rows(dask_worker: Worker) -> dict[str, int]:
     return {} if found is None else dict([found])
 
 
-def join_parts(work: Pass, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
+def join_parts(addition: Addition, n_groups: int, parts: Sequence[Sequence[Subtree]]) -> list[Subtree]:
     """Return the fewest subtrees that those of several tasks add up to."""
-    combine = partial(combine_partials, scan=work.scan)
+    combine = partial(combine_partials, scan=addition.scan)
     return join_subtrees([one for part in parts for one in part], n_groups, combine)

@@ -21,7 +21,7 @@ import dask
 
 from streamsvm.data.source import RowSource
 from streamsvm.engines.group import Partial
-from streamsvm.engines.part import DONE_ROWS, Part, Pass, add_part, give_away, join_parts
+from streamsvm.engines.part import DONE_ROWS, Addition, Part, Pass, add_part, give_away, join_parts
 from streamsvm.engines.patience import Patience
 from streamsvm.engines.protocol import Costs
 from streamsvm.engines.shares import Slot
@@ -161,14 +161,16 @@ class PassOnWorkers:
     def _join(self) -> list[Subtree]:
         """Return the fewest subtrees that all tasks have found, which workers have joined, some parts at a time."""
         scan = replace(self.scan, shared=(), by_row=(), held=None, apart=None, among=None, rest=None)
-        bare = replace(self.work, scan=scan)
+        addition = Addition(self.name, scan)
         keys = sorted(self._futures, key=lambda key: self._ranges[key][0].start)
         parts: list[Any] = [self._futures[key] for key in keys]
         graph: dict[str, Any] = {}
         while len(parts) > 1:
             together = [parts[at : at + self.fan_in] for at in range(0, len(parts), self.fan_in)]
             parts = [f"streamsvm-join-{self.name}-{len(self._futures)}-{len(graph) + k}" for k in range(len(together))]
-            graph |= {k: (join_parts, bare, len(self.groups), some) for k, some in zip(parts, together, strict=True)}
+            graph |= {
+                k: (join_parts, addition, len(self.groups), some) for k, some in zip(parts, together, strict=True)
+            }
         root = self.patience.client.get(graph, parts[0], sync=False) if graph else parts[0]
         try:
             found: list[Subtree] = self.patience.result(root)
