@@ -18,6 +18,7 @@ from streamsvm.engines.one_read import answer
 from streamsvm.engines.serial import SerialEngine
 from streamsvm.errors import InputError
 from streamsvm.files import pack_arrays
+from streamsvm.methods.class_decomposition import active_set
 from streamsvm.methods.class_decomposition.solver import solve
 from streamsvm.methods.class_decomposition.state import ClassDecomposition, start_state
 from streamsvm.methods.set_up import set_up
@@ -206,3 +207,18 @@ def test_pairs_and_shares_of_rows_have_no_such_problem() -> None:
         model.decision_function(problem.X)
     with pytest.raises(InputError, match="option 'intercept_scaling' is unknown"):
         SVC(intercept_scaling=2.0).fit(problem.X, problem.y)
+
+
+def test_a_step_whose_active_rows_are_one_working_set_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slowly D rises: otherwise neither a limit of seconds nor Ctrl-C would be looked at between two steps."""
+    rounds: list[int] = []
+
+    def rise_a_little(*given: Any) -> float:
+        rounds.append(len(given))
+        return 1.0
+
+    monkeypatch.setattr(active_set, "_improve_working_set", rise_a_little)
+    source = make_classes(3, n=60, d=3, n_classes=3).in_memory()
+    result = train(source, replace(OPTIONS, max_passes=2))
+    assert (result.status, result.passes) == ("pass_limit", 2)
+    assert len(rounds) == 2 * active_set.SAME_SET_ROUNDS
