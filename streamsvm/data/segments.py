@@ -111,7 +111,7 @@ def count_parts(nbytes: int) -> int:
 def split_run(
     folder: Path, run: Run, seed: int, number: int, nbytes: int, writer: SegmentWriter, texts: Mapping[str, int]
 ) -> SegmentWriter:
-    """Scatter a run over those of a writer; `nbytes` are its own, and `number` is its place among all runs."""
+    """Scatter a run over the runs of a writer; `nbytes` are its own, and `number` is its place among all runs."""
     step, at = max(1, run.n_rows * RUN_BYTES // (4 * nbytes)), 0
     drawn = np.concatenate(
         [

@@ -22,7 +22,7 @@ from streamsvm.requests import MemoryNeed
 if TYPE_CHECKING:
     from distributed import Client
 
-PARTS_BY_ROW = 3  # of the arrays by row: of a worker's own rows, packed and unpacked, and of those of a lost worker
+PARTS_BY_ROW = 3  # of the arrays by row: of a worker's own rows, packed and unpacked, and of the rows of a lost worker
 IN_MESSAGES = 4  # totals on their way to a worker and from it, packed and unpacked
 Opened = tuple[Engine, MemoryPlan]
 

@@ -97,7 +97,9 @@ def bound(model: KernelModel, source: RowSource, told: Mapping[str, Any]) -> Bou
     others[labels, every] = 0.0
     lacking = np.abs(own + np.sum(others, axis=0))
     if np.any(lacking > SUM_SHARE * own) or np.any(others > 0.0):
-        raise InputError("the model's coefficients are no dual point: those of a row do not belong to its class")
+        raise InputError(
+            "the model's coefficients are no dual point: the coefficients of a row do not belong to its class"
+        )
     if source.column("sample_weight") is None and np.any(own > costs[labels]):
         raise InputError("the model's coefficients are no dual point: one is above the cost of its row")
     square, error = _measure_square(model, sums, float(told["bias_feature"]))

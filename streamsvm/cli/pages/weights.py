@@ -26,7 +26,7 @@ def show_weights(model: Model) -> Section:
             notes.append(f"A weight above 0 speaks for {model.classes[1]}, and one below 0 for {model.classes[0]}.")
         return Section("Largest weights", notes, [draw_bars("Largest weights", _list_largest(model, W[0]))])
     if len(W) > MOST_CLASSES:
-        notes.append(f"The charts are those of the first {MOST_CLASSES} of {len(W):,} classes or labels.")
+        notes.append(f"The charts show the first {MOST_CLASSES} of {len(W):,} classes or labels.")
     named = list(zip(model.classes.tolist(), W, strict=True))[:MOST_CLASSES]
     return Section("Largest weights", notes, [draw_bars(f"For {name}", _list_largest(model, w)) for name, w in named])
 

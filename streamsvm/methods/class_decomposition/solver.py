@@ -16,7 +16,7 @@ improved with float32 kernel values, and passes compute in float64, as there.
 
 Sources: Crammer & Singer 2001, "On the algorithmic implementation of multiclass kernel-based vector machines", J.
 Machine Learning Research 2; Keerthi, Sundararajan, Chang, Hsieh & Lin 2008, "A sequential dual method for large scale
-multi-class linear SVMs", KDD; and those of decomposition.solver.
+multi-class linear SVMs", KDD; and the sources of decomposition.solver.
 """
 
 from __future__ import annotations
