@@ -10,7 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from streamsvm.data.tables import TableLayout
-from streamsvm.data.values import FOR_MISSING, FOR_TEXT, MISSING_WORDS, Vector, find_feature_fault, parse_number
+from streamsvm.data.values import (
+    FOR_MISSING,
+    FOR_TEXT,
+    MISSING_WORDS,
+    NOT_UTF8,
+    Vector,
+    find_feature_fault,
+    parse_number,
+)
 from streamsvm.errors import InputError, say_count
 
 OPEN_CELL = "a quoted value does not end: is a quote missing?"
@@ -35,7 +43,7 @@ def read_rows(text: bytes, line: int, layout: TableLayout) -> Iterator[tuple[int
                     fault = f"{say_count(len(row), 'column')}, the first line has {n_columns:,}"
                     raise InputError(f"{layout.where}:{at}:{column}: {fault}")
                 if (j := find_foreign(row, wanted)) is not None:
-                    raise InputError(f"{layout.place(at, j)}: not UTF-8 text")
+                    raise InputError(f"{layout.place(at, j)}: {NOT_UTF8}")
                 yield at, row
             at = line + reader.line_num
     except csv.Error as error:

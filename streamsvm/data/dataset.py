@@ -433,7 +433,10 @@ def open_group(path: str) -> tuple[zarr.Group, dict[str, Any]]:
             raise InputError(f"{path}: no such dataset") from error
         if Path(path, "zarr.json").is_file():
             raise IntegrityError(f"{path}/zarr.json: damaged ({error})") from error
-        raise InputError(f"{path}: not a dataset; `streamsvm ingest` makes one from files ({error})") from error
+        why = "" if Path(path).is_file() else f" ({error})"
+        raise InputError(
+            f"{path}: not a dataset; `streamsvm ingest`, or streamsvm.ingest in Python, makes one from files{why}"
+        ) from error
     return group, meta
 
 

@@ -20,13 +20,14 @@ from streamsvm.data.blocks import read_blocks, refuse_beside
 from streamsvm.data.compilation import compile_parser
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.formats import COMPRESSED, ENCODED, FORMATS, find_format, guess_format, name_option
-from streamsvm.data.frames import has_columns, is_frame
+from streamsvm.data.frames import has_columns, is_frame, refuse_lazy
 from streamsvm.data.ingest import IngestOptions, Report, join_names, write_dataset
 from streamsvm.data.pieces import comes_from
 from streamsvm.data.remote_files import find_size
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.tables import Columns
+from streamsvm.data.values import refuse_name
 from streamsvm.errors import InputError
 from streamsvm.files import refuse_inputs
 from streamsvm.interrupts import caught
@@ -78,7 +79,7 @@ def ingest(
     sample_weight : array of shape (n_rows,), optional
         Weights of such rows, finite and not negative.
     qid : array of shape (n_rows,), optional
-        Whole numbers that tell which query each of such rows belongs to.
+        Whole numbers or texts that tell which query each of such rows belongs to.
     groups : array of shape (n_rows,), optional
         Texts, times or whole numbers that tell which of such rows cross-validation holds out together.
     file_format : {"svmlight", "csv", "parquet", "arrow", "orc", "jsonl", "h5ad", "npy"}, optional
@@ -164,6 +165,8 @@ def _open_rows(
     source: Any, vectors: Mapping[str, Any], columns: Columns, before: str | Path | None
 ) -> Iterator[SourceRows]:
     """Return rows in memory: those of a frame with their features, if columns are to be encoded, else numbers."""
+    refuse_name(vectors["label"])
+    refuse_lazy(source)
     if is_anndata(source):
         refuse_beside(vectors, "is an AnnData object: name its columns of obs, such as label='cell_type'")
         return read_anndata(source, columns)

@@ -20,7 +20,7 @@ from streamsvm import interrupts
 from streamsvm.data.scratch_rows import ScratchRows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.table_values import find_kind, read_dates, read_hashes, read_numbers, read_words
-from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, show_name
+from streamsvm.data.tables import AUTO, Columns, TableLayout, find_column, list_near, show_name
 from streamsvm.data.values import FOR_MISSING, Place, show_text
 from streamsvm.errors import InputError, say_count
 from streamsvm.numeric.encoding import MOST_CATEGORIES, UNKNOWN, Column, Encoding
@@ -76,7 +76,10 @@ class TableEncoder:
         for name in () if self.asked.one_hot == AUTO else self.asked.one_hot:
             j = find_column(name, layout.names)
             if j not in layout.features:
-                raise InputError(f"{layout.where}: column {name!r}, which is to be one-hot, is no feature of the table")
+                near = list_near(name, layout.feature_names)
+                raise InputError(
+                    f"{layout.where}: column {name!r}, which is to be one-hot, is no feature of the table; {near}"
+                )
             chosen.add(layout.features.index(j))
         found = [self._choose(k, array, k in chosen, places(k)) for k, array in enumerate(arrays)]
         self.kinds, self.known = tuple(found), {k: {} for k, kind in enumerate(found) if kind == "one_hot"}

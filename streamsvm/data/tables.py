@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -132,8 +133,9 @@ def lay_out(
         raise InputError(f"{where}: its columns are not those of the file before: {_list(names)}")
     dropped = _find_dropped(names, where, columns)
     unread = {*dropped, -1 if columns.index is None else find_column(columns.index, names)}
+    wanted = None if columns.features is None else {*columns.features, columns.label, columns.qid}
     for j, name in enumerate(names):
-        if j in unread:
+        if j in unread or (wanted is not None and name not in wanted):
             continue
         if not name:
             raise InputError(
@@ -144,7 +146,7 @@ def lay_out(
             raise InputError(f"{where}: columns {j + 1} and {position[name] + 1} are both named {name!r}")
     for name in columns.features or ():
         if name not in position:
-            raise InputError(f"{where}: no column {name!r}, which is a feature; there are {_list(names)}")
+            raise InputError(f"{where}: no column {name!r}, which is a feature; {list_near(name, names)}")
     chosen = None if columns.features is None else tuple(position[name] for name in columns.features)
     vectors = _find_vectors(names, where, columns, dropped | set(chosen or ()))
     taken = dropped | set(vectors.values()) | {j for j, name in enumerate(names) if _PANDAS_INDEX.fullmatch(name)}
@@ -166,7 +168,7 @@ def _find_dropped(names: tuple[str, ...], where: str, columns: Columns) -> set[i
     for name in columns.drop:
         found = {j for j, other in enumerate(names) if other == name} or {find_column(name, names)}
         if found == {-1}:
-            raise InputError(f"{where}: column {name!r}, which is to be left out, is missing; there are {_list(names)}")
+            raise InputError(f"{where}: column {name!r}, which is to be left out, is missing; {list_near(name, names)}")
         dropped |= found
     return dropped
 
@@ -190,7 +192,7 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
             vectors[role] = j
         elif not optional.get(role):
             fault = "is asked for twice" if 0 <= j < len(names) else "is missing"
-            raise InputError(f"{where}: column {name!r}, the {role}, {fault}; there are {_list(names)}")
+            raise InputError(f"{where}: column {name!r}, the {role}, {fault}; {list_near(name, names)}")
     if columns.label is None:
         used = taken | set(vectors.values())
         found = [j for j, name in enumerate(names) if name.lower() in LABEL_NAMES and j not in used]
@@ -199,11 +201,22 @@ def _find_vectors(names: tuple[str, ...], where: str, columns: Columns, taken: s
         elif columns.require_label:
             fault = "several columns are" if found else "no column is"
             remedy = "name it by --label COLUMN (label=... in Python)"
-            raise InputError(f"{where}: which column is the label? {fault} named label, target, class or y; {remedy}")
+            raise InputError(
+                f"{where}: which column is the label? {fault} named label, target, class or y; {remedy}; there are "
+                f"{_list(names)}"
+            )
     return vectors
 
 
-def _list(names: tuple[str, ...]) -> str:
+def list_near(name: str, names: Sequence[str]) -> str:
+    """Return which columns there are, and first the one whose name is most like `name`."""
+    lower = [other.lower() for other in names]
+    near = [names[lower.index(other)] for other in get_close_matches(name.lower(), lower, 1)]
+    meant = f"is {show_text(near[0])!r} meant? " if near and near[0] != name else ""
+    return f"{meant}there are {_list(names)}"
+
+
+def _list(names: Sequence[str]) -> str:
     return ", ".join(map(show_text, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.data.source import RowSource
+from streamsvm.errors import InputError
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import has_probabilities
 from streamsvm.models.reliability import Reliability
@@ -61,13 +62,22 @@ def evaluate(
     Raises
     ------
     InputError
-        If there are no labels, or if the rows do not suit the model.
+        If there are no labels, or none that the model knows, or if the rows do not suit the model.
     """
     label = label or recall_label(model, data, file_format)
     parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep)
     problem = model.problem
     if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):
-        return model.problem.evaluate(parts, model.classes)
-    reliability = Reliability()
-    measured = model.problem.evaluate(reliability.watch(model, parts), model.classes)
-    return {**measured, **reliability.as_json()}
+        measured, reliability = problem.evaluate(parts, model.classes), {}
+    else:
+        watching = Reliability()
+        measured = problem.evaluate(watching.watch(model, parts), model.classes)
+        reliability = watching.as_json()
+    if problem.needs_labels and 0 < measured["n_rows"] == measured.get("unknown_labels"):
+        name = data if isinstance(data, str | Path) else data.name
+        known = ", ".join(map(str, model.classes[:5].tolist())) + (", ..." if len(model.classes) > 5 else "")
+        raise InputError(
+            f"{name}: no row has a label that the model knows, which are {known}: is this the "
+            "column of the labels (--label), and are these rows of the same kind?"
+        )
+    return {**measured, **reliability}

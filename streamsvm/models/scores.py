@@ -178,6 +178,11 @@ def _check_pieces(
             have = "one label each" if sets else "sets of labels"
             raise InputError(f"{path}: its rows have {have}, and the model was trained on others")
         X = as_matrix(rows.X)
+        if model.encoding is not None and rows.feature_names is None and X.shape[1] > model.n_features:
+            raise InputError(
+                f"{path}: rows of {X.shape[1]:,} features; the model was trained on a table that became "
+                f"{model.n_features:,}"
+            )
         compile_scores(model, isinstance(X, CsrRows), need_labels)
         yield X, rows
 
