@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from streamsvm.data.odd_texts import explain_text
 from streamsvm.data.tables import TableLayout
 from streamsvm.data.values import (
     FOR_MISSING,
@@ -91,6 +92,8 @@ def explain_token(token: str) -> str:
         return f"empty (missing value); {FOR_MISSING}"
     if number is None or np.isnan(number):
         fault = "nan" if number is not None else f"not a number: {token[:40]!r}"
+        if odd := explain_text([token.strip()]):
+            return f"{fault}; these seem to be {odd}"
         return f"{fault}; {FOR_MISSING if token.strip() in MISSING_WORDS else FOR_TEXT}"
     if abs(number) == np.inf and "inf" not in token.lower():
         return f"overflows float32: {token.strip()}"

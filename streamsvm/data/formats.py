@@ -120,7 +120,7 @@ def _name_arrow(suffixes: tuple[str, ...], opener: str, about: str) -> Format:
 
 FORMATS = {  # The first one is that of files whose names tell none.
     "svmlight": Format((), ("multi_label",), _read_svmlight, "svmlight text"),
-    "csv": Format((".csv", ".tsv"), (*TABLE, "header", "sep"), _read_csv, "CSV, TSV", _read_csv_codes),
+    "csv": Format((".csv", ".tsv"), (*TABLE, "header", "sep", "decimal"), _read_csv, "CSV, TSV", _read_csv_codes),
     "parquet": Format((".parquet", ".pq"), TABLE, _read_parquet, "Parquet", _read_arrow("open_parquet")),
     "arrow": _name_arrow((".arrow", ".feather", ".ipc"), "open_ipc", "Arrow, Feather"),
     "orc": _name_arrow((".orc",), "open_orc", "ORC"),

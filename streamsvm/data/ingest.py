@@ -27,7 +27,7 @@ from streamsvm.data.manifest import ENCODING, LABEL_COLUMN
 from streamsvm.data.prepared_rows import prepare_rows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows
-from streamsvm.data.survey import Survey
+from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.work_ahead import work_ahead
 from streamsvm.data.writer import CODECS, DatasetWriter, Shape
@@ -194,20 +194,6 @@ def set_aside(
         raise InputError(f"{name}: no rows")
     spill.split_large_runs()
     return spill
-
-
-def check_survey(survey: Survey, name: str, options: IngestOptions) -> None:
-    """Raise InputError for rows that are of no use."""
-    classes = survey.classes()
-    if "label_sets" in survey.fields:
-        if classes is None or len(classes) < 2:
-            raise InputError(f"{name}: at least two labels are needed, of which rows may have any number")
-    elif options.needs_two_classes and classes is not None and len(classes) < 2:
-        raise InputError(f"{name}: one class only: every row has the label {classes[0]}")
-    if options.regression and "target" not in survey.fields:
-        raise InputError(f"{name}: a regression needs a label in each row, which is a number")
-    if not survey.n_items:
-        raise InputError(f"{name}: every feature of every row is zero")
 
 
 def write_rows(

@@ -48,6 +48,7 @@ def ingest(
     label: str | None = None,
     header: str = "auto",
     sep: str | None = None,
+    decimal: str | None = None,
     drop: str | Sequence[str] = (),
     index: str | None = None,
     missing: str | None = None,
@@ -91,6 +92,8 @@ def ingest(
         Whether the first row of CSV names the columns; "auto" decides by its cells.
     sep : str, optional
         The character that separates the columns of CSV. By default it is found out.
+    decimal : {",", "."}, optional
+        The decimal mark of numbers in CSV; by default the point.
     drop : str or list of str
         Columns of a table that are left out, by name, or by number from 1.
     index : str, optional
@@ -132,6 +135,7 @@ def ingest(
         header=header,
         multi_label=multi_label,
         sep=sep,
+        decimal=decimal,
         drop=_list(drop),
         index=index,
         missing=missing,

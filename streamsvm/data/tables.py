@@ -43,6 +43,8 @@ class Columns:
         Whether svmlight text has lists of labels, such as 1,3,7, which may be empty.
     sep : str, optional
         The character that separates the columns of text. By default it is found out (see csv_header).
+    decimal : {",", "."}, optional
+        The decimal mark of the numbers in text; by default the point. With a comma, points are refused.
     drop : tuple of str
         Columns that are left out.
     index : str, optional
@@ -66,6 +68,7 @@ class Columns:
     groups: str | None = None
     multi_label: bool = False
     sep: str | None = None
+    decimal: str | None = None
     drop: tuple[str, ...] = ()
     index: str | None = None
     missing: str | None = None
@@ -77,6 +80,8 @@ class Columns:
         """Raise InputError for a value that an option cannot have."""
         if self.missing not in (None, *MISSING):
             raise InputError(f"missing {self.missing!r}: choose from {', '.join(MISSING)}")
+        if self.decimal not in (None, ".", ","):
+            raise InputError(f"decimal {self.decimal!r}: choose the comma or the point")
         if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_BITS:
             raise InputError(f"hash_bits {self.hash_bits}: from 1 to {MOST_BITS} bits are possible (--hash)")
         if self.hash_bits is not None and self.one_hot == AUTO:
@@ -88,7 +93,7 @@ class Columns:
     def needs_encoder(self) -> bool:
         """Whether more than the numbers of a table become features, or its rows have names."""
         asked = self.index, self.missing, self.hash_bits, self.encoding
-        return bool(self.one_hot) or any(each is not None for each in asked)
+        return bool(self.one_hot) or self.decimal == "," or any(each is not None for each in asked)
 
 
 @dataclass(frozen=True)

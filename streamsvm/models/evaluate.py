@@ -22,6 +22,7 @@ def evaluate(
     qid: str | None = None,
     header: str = "auto",
     sep: str | None = None,
+    decimal: str | None = None,
 ) -> dict[str, Any]:
     """Measure a model on labelled rows, which are read chunk by chunk.
 
@@ -42,6 +43,8 @@ def evaluate(
         Whether the first row of CSV names the columns. "auto" decides by its cells.
     sep : str, optional
         The character that separates the columns of CSV. By default it is found out.
+    decimal : {",", "."}, optional
+        The decimal mark of numbers in CSV; by default the point.
 
     Returns
     -------
@@ -65,7 +68,7 @@ def evaluate(
         If there are no labels, or none that the model knows, or if the rows do not suit the model.
     """
     label = label or recall_label(model, data, file_format)
-    parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep)
+    parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep, decimal=decimal)
     problem = model.problem
     if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):
         measured, reliability = problem.evaluate(parts, model.classes), {}

@@ -46,17 +46,18 @@ def score(
     header: str = "auto",
     sep: str | None = None,
     index: str | None = None,
+    decimal: str | None = None,
 ) -> Iterator[Scored]:
     """Yield the scores of all rows of a dataset or a file in their order, with labels and query ids if there are any.
 
     need_labels: whether rows without labels are an InputError. See `evaluate` for the other parameters.
     """
     if isinstance(data, str | Path) and is_file_of_rows(data, file_format):
-        columns = Columns(label=label, qid=qid, header=header, sep=sep, index=index)
+        columns = Columns(label=label, qid=qid, header=header, sep=sep, index=index, decimal=decimal)
         return _score_file(model, data, need_labels, file_format, columns)
     source: RowSource = open_dataset(data, label) if isinstance(data, str | Path) else data
     given = {"format": file_format, "qid": qid, "header": None if header == "auto" else header}
-    given |= {"sep": sep, "index": index}
+    given |= {"sep": sep, "index": index, "decimal": decimal}
     if useless := [name for name, value in given.items() if value is not None]:
         raise InputError(f"{source.name}: --{useless[0]} has no effect on a dataset: leave it out; it is for files")
     if need_labels and source.classes is None and not source.has_targets:

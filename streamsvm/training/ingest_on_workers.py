@@ -28,7 +28,6 @@ from streamsvm.data.ingest import (
     IngestOptions,
     Report,
     check_options,
-    check_survey,
     describe_rows,
     find_shape,
     join_names,
@@ -41,7 +40,7 @@ from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.sources import list_files
 from streamsvm.data.spill import RUN_BYTES
 from streamsvm.data.stretches import KINDS, Stretch, cut_file, require_same_columns
-from streamsvm.data.survey import Survey
+from streamsvm.data.survey import Survey, check_survey
 from streamsvm.data.tables import Columns
 from streamsvm.data.writer import LARGEST_CHUNK_BYTES, DatasetWriter
 from streamsvm.engines.errands import carry_out, open_workers
