@@ -63,6 +63,7 @@ METHODS = [
         module="streamsvm.methods.label_newton.setup",
         process_bytes=label_newton.OTHER_BYTES,
         compiled=("label-newton",),
+        side_by_side=(SideBySide(in_chains=False),),
         solves_all=True,
     ),
     Method(
