@@ -117,7 +117,7 @@ METHODS = [
     ),
     Method(
         name="budgeted-sgd",
-        losses=("hinge", "kinked"),
+        losses=("hinge", "kinked", "squared-tube"),
         options=BudgetedOptions,
         module="streamsvm.methods.budgeted_sgd.setup",
         compiled=("budgeted-sgd", "budgeted-removal", "budgeted-average"),
