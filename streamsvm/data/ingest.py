@@ -24,7 +24,7 @@ from streamsvm.data.array_writer import CODECS
 from streamsvm.data.checks import DTYPES
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
-from streamsvm.data.manifest import ENCODING, LABEL_COLUMN
+from streamsvm.data.manifest import ENCODING, LABEL_COLUMN, QID_COLUMN
 from streamsvm.data.prepared_rows import prepare_rows
 from streamsvm.data.source_rows import SourceRows
 from streamsvm.data.spill import Spill, SpilledRows
@@ -78,6 +78,8 @@ class IngestOptions:
         values of this type; they are computed with as float32.
     label_column : str or None
         The column of a table that held the labels, if the user has named it: what is recorded of it.
+    qid_column : str or None
+        The column of a table that held the query ids.
     source_state : mapping or None
         What is recorded of the state of the source, by which the dataset is known to be made of it.
     append : bool
@@ -98,6 +100,7 @@ class IngestOptions:
     append: bool = False
     dtype: str = "float32"
     label_column: str | None = None
+    qid_column: str | None = None
     new_classes: bool = False
     source_state: Mapping[str, Any] | None = None
 
@@ -269,7 +272,7 @@ def describe_rows(
     """Return what the manifest says of the rows, which were shuffled by the seed."""
     classes = survey.classes()
     state = None if options.source_state is None else dict(options.source_state)
-    told = {LABEL_COLUMN: options.label_column, "source_state": state}
+    told = {LABEL_COLUMN: options.label_column, QID_COLUMN: options.qid_column, "source_state": state}
     return {
         "classes": None if classes is None else classes.tolist(),
         "class_counts": counts.tolist(),

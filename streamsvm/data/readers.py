@@ -150,12 +150,13 @@ def ingest(
         if not is_remote(destination):
             refuse_inputs(Path(destination), [path for path in paths if not is_remote(path)])
         scratch = None if is_remote(destination) else Path(destination).parent
+        columns = _recall_label(columns, paths, file_format, before)
         pieces = open_files(paths, file_format, _encode_as(columns, before), scratch)
         name, expected_bytes = join_names(named), guess_bytes(paths)
     else:
         pieces = _open_rows(source, vectors, columns, before)
         name, expected_bytes = "X", _array_bytes(source)
-    chosen = replace(chosen, label_column=columns.label)
+    chosen = replace(chosen, label_column=columns.label, qid_column=columns.qid)
     with caught():
         write = append_rows if chosen.append else write_dataset
         return write(pieces, destination, name, expected_bytes, chosen, report)
@@ -194,6 +195,15 @@ def _open_rows(
         )
     given = {"y" if role == "label" else role: values for role, values in vectors.items()}
     return read_arrays(source, **given)
+
+
+def _recall_label(
+    columns: Columns, paths: Sequence[str | Path], file_format: str | None, dataset: str | Path | None
+) -> Columns:
+    """Return the roles of columns with the label in the column of a dataset, if it is known and no other is named."""
+    known = None if dataset is None or columns.label is not None else open_dataset(dataset).label_column
+    tables = all("label" in find_format(file_format or guess_format(path)).reads for path in paths)
+    return replace(columns, label=known) if known is not None and tables else columns
 
 
 def _encode_as(columns: Columns, dataset: str | Path | None) -> Columns:

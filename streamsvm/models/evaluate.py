@@ -10,7 +10,7 @@ from streamsvm.errors import InputError
 from streamsvm.models.model import Model
 from streamsvm.models.probabilities import has_probabilities
 from streamsvm.models.reliability import Reliability
-from streamsvm.models.scores import recall_label, score
+from streamsvm.models.scores import recall_label, recall_queries, score
 
 
 def evaluate(
@@ -37,8 +37,8 @@ def evaluate(
     file_format : str, optional
         The format of a file; by default its name tells the format.
     label, qid : str, optional
-        The columns of a table that hold the labels and the query ids. By default the labels are in the column that
-        held those of the training, if it was named there.
+        The columns of a table that hold the labels and the query ids. By default they are in the columns that held
+        those of the training, if they were named there.
     header : {"auto", "yes", "no"}
         Whether the first row of CSV names the columns. "auto" decides by its cells.
     sep : str, optional
@@ -68,6 +68,7 @@ def evaluate(
         If there are no labels, or none that the model knows, or if the rows do not suit the model.
     """
     label = label or recall_label(model, data, file_format)
+    qid = qid or recall_queries(model, data, file_format)
     parts = score(model, data, model.problem.needs_labels, file_format, label, qid, header, sep, decimal=decimal)
     problem = model.problem
     if problem.has_label_sets or not (problem.predicts_labels and has_probabilities(model)):

@@ -81,6 +81,14 @@ def recall_label(model: Model, data: str | Path | RowSource, file_format: str | 
     return None if "arrays" in open_dataset(data).meta else known  # AnnData keep labels in columns
 
 
+def recall_queries(model: Model, data: str | Path | RowSource, file_format: str | None) -> str | None:
+    """Return the column that held the query ids of the training, if the rows are a table in a file, or None."""
+    known: str | None = model.info.get("qid_column")
+    if known is None or not isinstance(data, str | Path) or not is_file_of_rows(data, file_format):
+        return None
+    return known if "qid" in find_format(file_format or guess_format(data)).reads else None
+
+
 def is_file_of_rows(data: str | Path, file_format: str | None) -> bool:
     """Tell whether a path is that of a file of rows, and not of a dataset. Of a URL, its ending tells."""
     if is_remote(data):

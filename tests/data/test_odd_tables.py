@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import streamsvm
+from streamsvm.data.tables import Columns
 from streamsvm.errors import InputError
 from streamsvm.models.evaluate import evaluate
+from streamsvm.models.model import load
 
 
 def write_odd(path: Path, decimal: str, sep: str = ";") -> list[float]:
@@ -87,3 +90,35 @@ def test_names_of_rows_among_the_categories_are_told(tmp_path: Path, caplog: pyt
     assert any("column name has 300 categories in 300 rows" in each and "--index name" in each for each in told)
     assert any("150 classes in 300 rows" in each and "--regression" in each for each in told)
     assert not any("column kind" in each for each in told)
+
+
+def write_ranks(path: Path, seed: int, label: str = "relevance") -> None:
+    """Write 12 queries of 5 rows, with ranks that the first feature and the query decide."""
+    random = np.random.default_rng(seed)
+    query, x = np.repeat(np.arange(12), 5), random.normal(size=(60, 2))
+    rank = (x[:, 0] + random.normal(size=60) > 0) + query % 3
+    rows = (f"{r},query {q},{a},{b}\n" for r, q, (a, b) in zip(rank.tolist(), query.tolist(), x.tolist(), strict=True))
+    path.write_text("".join([f"{label},query,a,b\n", *rows]))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_columns_of_a_table_are_remembered(tmp_path: Path, kind: str) -> None:
+    """The pairs of a ranking are those within queries, in a new table as in the dataset of its rows."""
+    write_ranks(tmp_path / "new.csv", 1)
+    pd.read_csv(tmp_path / "new.csv").to_parquet(tmp_path / "new.parquet")
+    roles = Columns(label="relevance", qid="query")
+    rows = streamsvm.ingest(tmp_path / f"new.{kind}", tmp_path / "d.zarr", columns=roles)
+    model = streamsvm.RankSVM().fit(rows).model_
+    found = evaluate(model, tmp_path / f"new.{kind}")
+    assert (found["n_queries"], found) == (12, evaluate(model, rows))
+    model.save(tmp_path / "m.npz")
+    assert evaluate(load(tmp_path / "m.npz"), tmp_path / f"new.{kind}") == found
+    assert evaluate(model, tmp_path / "new.csv", qid="query") == found
+
+
+def test_the_column_of_the_labels_is_remembered_by_an_append(tmp_path: Path) -> None:
+    write_ranks(tmp_path / "first.csv", 1, "kind")
+    write_ranks(tmp_path / "more.csv", 2, "kind")
+    streamsvm.ingest(tmp_path / "first.csv", tmp_path / "d.zarr", label="kind", one_hot="query")
+    assert streamsvm.ingest(tmp_path / "more.csv", tmp_path / "d.zarr", append=True).n_rows == 120
+    assert streamsvm.ingest(tmp_path / "more.csv", tmp_path / "o.zarr", like=tmp_path / "d.zarr").label_column == "kind"
