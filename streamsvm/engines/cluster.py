@@ -82,7 +82,7 @@ class DistributedEngine:
 
     def _hold(self, shared: Any) -> Future:
         """Return what tasks share as the result of a task: it is sent to each worker once, by the others."""
-        return self.client.submit(_hold, shared, key=_name_task("shared"))
+        return self.client.submit(_hold, shared, key=_name_task("data"))
 
     def list_slots(self) -> list[Slot]:
         """Return the threads of all workers that are there now. Raises ConnectionError if the scheduler is lost."""

@@ -242,7 +242,7 @@ def test_the_dashboard_is_given_names_that_tell_what_tasks_do(
     engine.scan(trace_scan())
     engine.take(Take(np.array([3, 1])))
     engine.walk(Walk(note_rows, [[], []], [list(map(list, plan_groups(source)[k::2])) for k in (0, 1)]))
-    kinds = {f"streamsvm-{kind}" for kind in ("part", "join", "shared", "rows", "walk")}
+    kinds = {f"streamsvm-{kind}" for kind in ("part", "join", "data", "rows", "walk")}
     assert shown == kinds
 
 
