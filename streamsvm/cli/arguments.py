@@ -295,4 +295,5 @@ def _add_report(commands: Any) -> None:
 
 def how_to_read(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `add_reading`, which say how a file is read, under the names that the readers take."""
-    return {"file_format": options.format, "label": options.label, "header": options.header, "sep": options.sep}
+    given = {name: getattr(options, name) for name in ("label", "header", "sep", "decimal")}
+    return {"file_format": options.format, **given}

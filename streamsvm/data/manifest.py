@@ -36,6 +36,7 @@ EDITED_FORMAT = 6  # of the manifest of a dataset from which rows were deleted, 
 ATTRIBUTE = "streamsvm"
 ENCODING = "encoding"  # in the manifest: how the columns of a table became features (numeric.encoding)
 LABEL_COLUMN = "label_column"  # in the manifest: the column that held the labels, if the user has named it
+QID_COLUMN = "qid_column"  # in the manifest: the column that held the query ids
 APPENDED = "appended"  # the folder of the rows that were appended, and the list of their fingerprints
 APPENDS_TO = "appends_to"  # in the manifest of such rows: the fingerprint of the dataset that they were appended to
 DELETED = "deleted"  # the folder of copies of the rows that were deleted
