@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsvm import interrupts
+from streamsvm.data.array_writer import CODECS
 from streamsvm.data.checks import DTYPES
 from streamsvm.data.dataset import Dataset, open_dataset
 from streamsvm.data.destination import new_folder
@@ -30,7 +31,7 @@ from streamsvm.data.spill import Spill, SpilledRows
 from streamsvm.data.survey import Survey
 from streamsvm.data.upload import Upload, new_upload
 from streamsvm.data.work_ahead import work_ahead
-from streamsvm.data.writer import CODECS, DatasetWriter, Shape
+from streamsvm.data.writer import DatasetWriter, Shape
 from streamsvm.errors import InputError
 from streamsvm.machine import default_threads
 from streamsvm.numeric.label_sets import sum_labels
@@ -57,6 +58,9 @@ class IngestOptions:
         How rows are stored; None chooses by the share of non-zeros.
     chunk_bytes : int or None
         Bytes of a chunk; None chooses by the size of the dataset.
+    shard_bytes : int or None
+        Bytes of a file in which several raw chunks lie; 0 makes each chunk a file, and None chooses by the size of the
+        dataset. Compressed chunks are files.
     codec : {"crc32c", "lz4", "zstd"}
         The compression. Every codec adds a checksum, and "crc32c" compresses nothing.
     scale : {"none", "minmax", "maxabs", "standard"}
@@ -84,6 +88,7 @@ class IngestOptions:
 
     layout: str | None = None
     chunk_bytes: int | None = None
+    shard_bytes: int | None = None
     codec: str = "crc32c"
     scale: str = "none"
     shuffle: int | None = 0
@@ -170,6 +175,10 @@ def check_options(options: IngestOptions) -> None:
         raise InputError(f"shuffle {options.shuffle}: a seed is a whole number from 0 on")
     if options.chunk_bytes is not None and options.chunk_bytes < 1:
         raise InputError(f"chunk_bytes {options.chunk_bytes}: a positive number is expected")
+    if options.shard_bytes is not None and options.shard_bytes < 0:
+        raise InputError(f"shard_bytes {options.shard_bytes}: a positive number is expected, or 0")
+    if options.shard_bytes and options.codec != "crc32c":
+        raise InputError(f"--shard-bytes (shard_bytes) is for raw chunks, and {options.codec} compresses them")
 
 
 def set_aside(
@@ -231,7 +240,7 @@ def write_rows(
 
     shuffled = _read_shuffled(spill, count_part_rows(shape), prepare)
     with closing(shuffled), ThreadPoolExecutor(1) as pool:
-        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool)
+        writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, pool, options.shard_bytes)
         for rows in shuffled:
             if rows.y is not None:
                 counts += np.bincount(rows.y, minlength=len(counts))

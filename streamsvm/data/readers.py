@@ -113,8 +113,8 @@ def ingest(
     report : callable
         It is called as the rows are read, to show progress.
     **others
-        Fields of IngestOptions (layout, chunk_bytes, codec, scale, shuffle, regression, overwrite, append,
-        new_classes, dtype), in place of `options`.
+        Fields of IngestOptions (layout, chunk_bytes, shard_bytes, codec, scale, shuffle, regression, overwrite,
+        append, new_classes, dtype), in place of `options`.
 
     Returns
     -------

@@ -248,7 +248,7 @@ def _write(client: Client, source: Source, survey: Survey, aside: list[SetAside]
     is_dense = isinstance(source.first.X, np.ndarray)
     shape, fields = find_shape(survey, is_dense, scaling, name, options)
     runs = _list_runs(client, source, survey, aside)
-    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec)
+    writer = DatasetWriter(folder, shape, fields, options.chunk_bytes, options.codec, shard_bytes=options.shard_bytes)
     plan = Plan(source, replace(survey, statistics=None), shape, scaling, writer.arrays)
     ranges = list(carry_out(client, "writing the dataset", write_range, _share_out(plan, runs)))
     stored: Stored = {each: {} for each in plan.arrays}
